@@ -68,7 +68,7 @@ __all__ = ["__version__", *_HOMES]
 
 def __getattr__(name: str) -> object:
     if name in _HOMES and _HOMES[name] not in _WITHOUT_TORCH:
-        importlib.import_module("torch")  # before our own, so that the collector rests for those alone
+        importlib.import_module("torch")  # first, so that the garbage collector is paused for our modules alone
     return _bring(name)
 
 

@@ -1,4 +1,4 @@
-"""How far a long work has come, for whoever waits at a terminal or in a notebook."""
+"""Progress bars for long work, at a terminal or in a notebook."""
 
 import functools
 import importlib.util
@@ -9,10 +9,10 @@ from typing import Any
 from pellucid.errors import InputError, shorten
 
 PATIENCE = 1.0
-"""Work that is done within so many seconds shows no bar."""
+"""Seconds of work before a bar is shown."""
 
 PACE = 0.1
-"""Seconds from one drawing of a bar to the next, at least."""
+"""Minimum seconds between two updates of a bar."""
 
 
 def progress_bar(
@@ -24,28 +24,28 @@ def progress_bar(
     shown: bool | None = None,
     **style: Any,
 ) -> Any:
-    """A bar on stderr, or in a notebook; it goes when the work is done.
+    """A bar on stderr, or in a notebook; it disappears when the work is done.
 
-    description: the work, in a word.  rows: counted while the bar is iterated over; else `update` reports progress.
+    description: the work, in a word.  rows: iterated over and counted; without them `update` reports progress.
     shown: None shows it once the work has lasted a second, where stderr is a terminal; True elsewhere too.
-    style: of tqdm.
+    style: options of tqdm.
     """
     check_progress(shown)
     options: dict[str, Any] = {"desc": description, "total": total, "unit": unit, "leave": False}
-    options |= {"mininterval": PACE, "miniters": 1}  # the clock alone decides, which needs no thread to watch over it
+    options |= {"mininterval": PACE, "miniters": 1}  # only the time decides, so no monitor thread is needed
     return _bar_class()(rows, disable=None if shown is None else not shown, delay=PATIENCE, **options | style)
 
 
 def check_progress(shown: object) -> None:
-    """Refuses what does not say whether a bar is shown, also where work is too short for one."""
+    """Refuses a `progress` that is neither a bool nor None, even where the work is too short for a bar."""
     if shown is not None and type(shown) is not bool:
         raise InputError(f"progress is {shorten(repr(shown))}, expected true or false")
 
 
 @functools.cache
 def _bar_class() -> Any:
-    """A bar with a lock of its own, since tqdm's is shared by all forks and a child that is killed may hold it for
-    ever; and without tqdm's thread that watches over all bars, which would stay as long as the process."""
+    """A bar with a lock of its own, since tqdm's is shared by all forks and may be held for ever by a child that was
+    killed; and without tqdm's monitor thread, which would last as long as the process."""
     if importlib.util.find_spec("ipywidgets") is None:  # without them tqdm warns in a notebook
         from tqdm.std import tqdm
     else:

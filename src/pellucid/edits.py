@@ -1,7 +1,7 @@
 """The edits of `model.edit` and `model.sweep`: `from pellucid.edits import zero, patch`.
 
-In a model of 8 or 4 bits float32 is taken for bfloat16, and bfloat16 for float32: how many positions a pass reads
-decides which of them a point is.
+In a model of 8 or 4 bits a float32 tensor is accepted for a bfloat16 point, and the reverse, since a point's dtype
+depends on how many positions a pass reads.
 """
 
 from pellucid.trace.edits import Edit as Edit

@@ -1,5 +1,5 @@
-"""What can go wrong, as few kinds as a person can act on. Every message is one sentence that names the file, field or
-value, what was expected, and what to do. `exit_code` is what the command line answers with."""
+"""The errors, one class for each kind that a caller can act on. Every message is one sentence that names the file,
+field or value, what was expected, and what to do. `exit_code` is the exit status of the command line."""
 
 import difflib
 import os
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 _BREAK = re.compile(r"\s*\n\s*")
-"""Where a value that is shown, an array for one, or another library's error goes on in a new line."""
+"""A line break within a value that is shown, such as an array, or within another library's message."""
 
 
 class Placeholder(str):
-    """What a person puts something in place of, such as NAME: a value that Python's words show without quotes."""
+    """A name that stands for a value, such as NAME: its `repr` has no quotes."""
 
     def __repr__(self) -> str:
         return str(self)
@@ -25,9 +25,9 @@ class Placeholder(str):
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument within a sentence: `long='windows'`, or its name alone. The command line says it by its option.
+    """An argument within a message: `long='windows'`, or its name alone. The command line shows its option instead.
 
-    name: in Python.  value: that it is to have, or has; `...` for none.
+    name: the Python name.  value: the one to pass, or the one passed; `...` for none.
     """
 
     name: str
@@ -39,9 +39,9 @@ class Argument:
 
 @dataclass(frozen=True)
 class Item:
-    """One of what was given, within a sentence: `item 3`. The command line says it by its line, where it stood in one.
+    """One of the caller's items within a message: `item 3`. The command line shows its line in the file, if it has one.
 
-    number: from 0.  what: what it is called.
+    number: from 0.  what: the noun for it.
     """
 
     number: int
@@ -52,15 +52,15 @@ class Item:
 
 
 MessagePart: TypeAlias = "str | Argument | Item | StructuredError | tuple[MessagePart, ...]"
-"""Part of a sentence: text, an argument, an item, another error's whole sentence, or several of these."""
+"""Part of a message: text, an argument, an item, another error's whole message, or several of these."""
 
 
 class StructuredError(BaseException):
-    """An exception whose sentence may be given in parts, so that whoever shows it can say its arguments otherwise.
+    """An exception whose message may be given in parts, so that the command line can show its arguments differently.
 
-    >>> error = InputError("nothing is read whole: pass ", Argument("long", "windows"), " to read it in stretches")
+    >>> error = InputError("nothing is read whole: pass ", Argument("long", "windows"), " to read it in windows")
     >>> str(error)
-    "nothing is read whole: pass long='windows' to read it in stretches"
+    "nothing is read whole: pass long='windows' to read it in windows"
 
     parts: its texts, arguments and items in order.
     """
@@ -81,23 +81,23 @@ def _flatten_parts(parts: tuple[MessagePart, ...]) -> Iterator[str | Argument | 
 
 
 class PellucidError(StructuredError, Exception):
-    """The root of every error that pellucid raises on purpose."""
+    """The base class of all errors that pellucid raises deliberately."""
 
     exit_code = 1
 
 
 class Interrupted(StructuredError, KeyboardInterrupt):  # noqa: N818 - what somebody did is no error
-    """Work that somebody broke off, with what is kept of it."""
+    """Work that was interrupted; the message says what is kept of it."""
 
 
 class InputError(PellucidError, ValueError):
-    """A value that a person gave cannot be used: a text, a name, an argument, a setting."""
+    """An invalid value from the caller: a text, a name, an argument, a setting."""
 
     exit_code = 3
 
 
 class NotFoundError(InputError, FileNotFoundError):
-    """A checkpoint, file, layer or name that is not there."""
+    """A checkpoint, file, layer or name that does not exist."""
 
 
 class UnsafeFileError(PellucidError):
@@ -107,7 +107,7 @@ class UnsafeFileError(PellucidError):
 
 
 class CorruptFileError(PellucidError):
-    """A file that is damaged, cut short or not what its name says."""
+    """A file that is damaged, truncated or not what its name says."""
 
     exit_code = 5
 
@@ -119,7 +119,7 @@ class CheckpointMismatchError(PellucidError):
 
 
 class ResourceError(PellucidError):
-    """Not enough memory or disk for what was asked."""
+    """Not enough memory or disk space."""
 
     exit_code = 6
 
@@ -128,26 +128,26 @@ class ResourceError(PellucidError):
 def blaming(
     location: object, kind: type[PellucidError] = CorruptFileError, keys: Callable[[str], str | Argument] = str
 ) -> Iterator[None]:
-    """What is found wrong within is what a file says: the error names it, and its keys as it spells them.
+    """Makes an InputError raised within the block one about a file: the error names the file, and its own keys.
 
-    location: the file, or where in it.  kind: of the error.
-    keys: what the file calls an argument, by default by its name; one with a value is for somebody to pass, and stays.
+    location: the file, or where in it.  kind: class of the error.
+    keys: the file's key for an argument, by default its name; an argument with a value is one to pass, and stays.
     """
     try:
         yield
-    except (InputError, RecursionError) as error:  # a list within a list within a list cannot even be shown
+    except (InputError, RecursionError) as error:  # too deeply nested even for `repr`
         parts = error.parts if isinstance(error, InputError) else (str(error),)
         message_parts = (keys(one.name) if isinstance(one, Argument) and one.value is ... else one for one in parts)
         raise kind(f"{location}: ", *message_parts) from error
 
 
 _MAX_NAME_LENGTH = 300
-"""Characters of a name that is looked for: a file may hold one of megabytes, and the search grows with its length."""
+"""Characters of a name for which similar ones are sought: one in a file may have megabytes, which would take long."""
 
 
 def requested_memory(error: BaseException) -> str:
-    """How much memory PyTorch asked for and did not get, of a processor or of a GPU, such as "2.00 GiB"; "" for any
-    other error. Of both kinds it says so by a bare RuntimeError, of a processor in bytes."""
+    """The size of the allocation that PyTorch failed to make on a CPU or GPU, such as "2.00 GiB"; "" for any other
+    error. For both it raises a bare RuntimeError, with the size in bytes on the CPU."""
     found = re.search(r"tried to allocate (\d+(?:\.\d+)?) (\w+)", str(error), re.IGNORECASE)
     if not found or not isinstance(error, RuntimeError):
         return ""
@@ -158,11 +158,11 @@ def requested_memory(error: BaseException) -> str:
 
 
 _NO_MEMORY = ("std::bad_alloc", "failed to map segment", "cannot allocate memory")
-"""What an error says where memory was missing in C++, or for a library that was to be read."""
+"""Parts of error messages where memory ran out in C++, or while a library was loaded."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory was missing, in Python, in PyTorch, or for PyTorch's own libraries while it is imported."""
+    """Whether memory ran out, in Python, in PyTorch, or for PyTorch's own libraries during its import."""
     if isinstance(error, MemoryError) or requested_memory(error):
         return True
     text = str(error).lower()
@@ -170,7 +170,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def was_interrupted(error: BaseException | None) -> bool:
-    """Was Ctrl-C pressed before this came of it? PyTorch, stopped while one of its modes is off its stack, ends with a
+    """Whether Ctrl-C led to this error. PyTorch, interrupted while one of its modes is off its stack, raises a
     RuntimeError about that stack."""
     while error and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
@@ -178,8 +178,8 @@ def was_interrupted(error: BaseException | None) -> bool:
 
 
 def handle_sigint(number: int, frame: Any) -> None:
-    """Ctrl-C at the command line: as everywhere, but that it ends the process while NumPy or PyTorch are read, which
-    swallow it there and go on with half of themselves."""
+    """The command line's handler of Ctrl-C: the default one, except that it ends the process while NumPy or PyTorch is
+    being imported, since they swallow the interrupt and continue half initialized."""
     specs = (getattr(sys.modules.get(name), "__spec__", None) for name in ("numpy", "torch"))
     if any(getattr(one, "_initializing", False) for one in specs):
         print("pellucid: interrupted", file=sys.stderr, flush=True)  # noqa: T201
@@ -188,8 +188,8 @@ def handle_sigint(number: int, frame: Any) -> None:
 
 
 def did_you_mean(name: str, known: Iterable[str], max_hits: int = 3) -> str:
-    """` (did you mean a, b?)` for the names nearest to `name`, or nothing when none is near, as none is to a page. One
-    that looks the same, of other characters, is written by their numbers."""
+    """` (did you mean a, b?)` for the names most similar to `name`; "" for none, or a name that is too long. A hit that
+    looks identical but has other characters is shown with escapes."""
     hits = (
         difflib.get_close_matches(name, [*map(str, known)], n=max_hits, cutoff=0.6)
         if len(name) <= _MAX_NAME_LENGTH
@@ -200,27 +200,27 @@ def did_you_mean(name: str, known: Iterable[str], max_hits: int = 3) -> str:
 
 
 def normalize_nfc(text: str) -> str:
-    """A text with each letter and its accents as one character, where there is one: the same for all that look so."""
+    """The text in Unicode's composed form (NFC), the same for all texts that look the same."""
     return unicodedata.normalize("NFC", text)
 
 
 def shorten(name: str, max_length: int = 80) -> str:
-    """`name`, cut to `max_length` characters, the last of which then is `…`."""
+    """`name`, cut to `max_length` characters, the last of which is then `…`."""
     return name if len(name) <= max_length else f"{name[: max_length - 1]}…"
 
 
 def escape_unprintable(text: str) -> str:
-    """What a file says, with `\\x1b` and the like in place of what steers a terminal or turns its letters around."""
+    """The text with escapes such as `\\x1b` in place of characters that control a terminal or the direction of text."""
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def format_count(number: int, one: str, many: str = "") -> str:
-    """`1 row`, `2,000 rows`; `many` where it is not `one` with an s."""
+    """`1 row`, `2,000 rows`; `many` is the plural where it is not `one` with an s."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
 def join_names(names: Iterable[str], max_names: int = 6) -> str:
-    """`a, b, c and 4 more`: a list that stays readable however long it is."""
+    """`a, b, c and 4 more`: a list that stays readable at any length."""
     names = list(names)
     return ", ".join(map(shorten, names[:max_names])) + (
         f" and {len(names) - max_names} more" if len(names) > max_names else ""

@@ -1,5 +1,4 @@
-"""Files are written beside their place and then moved there: nobody ever meets half a file. And what a JSON file says,
-it says once."""
+"""Reading and writing files: atomic writes, so that no reader sees a partial file, and JSON without duplicate keys."""
 
 import contextlib
 import errno
@@ -27,40 +26,40 @@ from pellucid.errors import (
 )
 
 MAX_BYTES = 20_000_000
-"""Of a JSON file of a checkpoint."""
+"""Maximum size of a checkpoint's JSON file."""
 
 FULL = {
     errno.ENOSPC: "no space left",
     errno.EDQUOT: "this user's quota is used up",
     errno.EFBIG: "the limit on the size of a file (ulimit -f) is reached",
 }
-"""What the system says where there is no room to write, and what it means."""
+"""The system's errors where there is no room to write, with what they mean."""
 
 MAX_NAME_BYTES = 200
-"""Bytes of a name to which something comes, such as a number; systems take 255."""
+"""Bytes of a file name to which a suffix is added, such as a number; systems allow 255."""
 
 MAX_LINKS = 40
-"""That a system follows from one to the next."""
+"""The length of a chain of links that a system follows."""
 
 _DESCRIPTORS = re.compile(r"/proc/\d+(/task/\d+)?/fd")
-"""Where Linux shows what a process has open."""
+"""Where Linux lists a process's open files."""
 
 
 def path_text(name: str | os.PathLike[str]) -> str:
-    """A path in its own characters: those that an Enum's text stands for, and those that a path of bytes means.
-    Raises InputError for what is no path."""
+    """A path as plain text: the value of a string Enum, the decoded bytes of an `os.PathLike`. Raises InputError for
+    anything that is not a path."""
     try:
         if isinstance(name, str | os.PathLike):
             return str.__str__(os.fsdecode(os.fspath(name)))
-    except (TypeError, ValueError) as error:  # it gives neither text nor bytes, or bytes that are no name here
+    except (TypeError, ValueError) as error:  # neither text nor bytes, or bytes that cannot be decoded
         raise InputError(f"{shorten(repr(name))} is a path that gives no text: {error}") from error
     raise InputError(f"{shorten(repr(name))} is {type(name).__name__}, expected the path of a file or folder")
 
 
 def path_of(name: str | os.PathLike[str]) -> Path:
-    """The path that `name` stands for, `~` as the home. Raises InputError for what is no path, and where nothing can
-    lie: a name that is empty, is too long or holds a NUL, the home of nobody, a closed folder."""
-    if (text := path_text(name)) == "":  # which Python takes for the folder that it is in
+    """The path of a name, with `~` expanded. Raises InputError for anything that is not a path, and where no file can
+    exist: a name that is empty, is too long or holds a NUL, an unknown user's home, a folder without access."""
+    if (text := path_text(name)) == "":  # which Python takes for the current folder
         raise InputError("the name is empty, expected the path of a file or folder")
     try:
         path = Path(text).expanduser()
@@ -73,16 +72,16 @@ def path_of(name: str | os.PathLike[str]) -> Path:
 
 
 def target_of(name: str | os.PathLike[str]) -> Path:
-    """The file, there or not, that is written where a person names `name`: of a link the one that it leads to.
+    """The file to write, existing or not, for a name from the caller: a link is followed to its target.
 
-    Raises InputError as `path_of` does, for a pipe or a device, whose place a file would take, and for a link that
-    leads nowhere that can be known.
+    Raises InputError as `path_of` does, for a pipe or a device, which a file would replace, and for a link whose target
+    cannot be determined.
     """
     path = path_of(name)
     try:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             path.stat()
-    except OSError as error:  # of a link that leads to itself, or into a closed folder
+    except OSError as error:  # a link to itself, or into a folder without access
         raise cannot_write(path, error) from error
     if (path.exists() and not path.is_file() and not path.is_dir()) or _is_descriptor(path):
         raise InputError(f"cannot write {path}: it is a pipe or a device, expected the name of a file")
@@ -90,7 +89,7 @@ def target_of(name: str | os.PathLike[str]) -> Path:
 
 
 def _is_descriptor(path: Path) -> bool:
-    """Whether this names what a process has open, such as /dev/fd/3: behind it stands a file that others write into."""
+    """Whether this names a process's open file, such as /dev/fd/3, into which others write."""
     for _ in range(MAX_LINKS):
         if not path.is_symlink():
             break
@@ -101,13 +100,13 @@ def _is_descriptor(path: Path) -> bool:
 
 
 def check_suffix(name: str, path: str | os.PathLike[str], *endings: str) -> None:
-    """What a file is called says what is in it. Raises InputError for another ending."""
+    """Raises InputError for a file name with none of these endings."""
     if path_of(path).suffix.lower() not in endings:
         raise InputError(f"{name} is {path_text(path)}, expected a name that ends in {' or '.join(endings)}")
 
 
 def cache_folder() -> Path:
-    """Where things lie that can be made again: `PELLUCID_CACHE`, else `pellucid` in `XDG_CACHE_HOME` or in ~/.cache."""
+    """The folder for rebuildable files: `PELLUCID_CACHE`, else `pellucid` in `XDG_CACHE_HOME` or ~/.cache."""
     usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "pellucid")
     folder = Path(os.environ.get("PELLUCID_CACHE") or usual)
     try:
@@ -124,12 +123,12 @@ def write_atomically(
     only_writer: bool = False,
     must_be_new: bool = False,
 ) -> Path:
-    """Calls `write` with an open file that takes the place of `target` only when all of it is on the disk.
+    """Calls `write` with an open file that replaces `target` only when all of it is on the disk.
 
-    rights: of the file from its first moment, less what the umask takes; by default those of the file that was there,
-        or of any new one, which `tempfile` does not give
-    only_writer: whether nobody else writes there now, so that what a process that was killed has left of it goes, too
-    must_be_new: whether it takes nobody's place: FileExistsError where something is there by then
+    rights: mode of the file from its creation, less the umask; by default that of the file it replaces, or the usual
+        one of a new file, which `tempfile` does not give
+    only_writer: whether no other process writes there now, so that leftovers of a killed process are removed, too
+    must_be_new: whether nothing is replaced: FileExistsError where something exists by then
     """
     name = os.fsdecode(os.fsencode(target.name)[:MAX_NAME_BYTES])
     temporary_path = target.parent / f".{name}-{secrets.token_hex(4)}"
@@ -138,7 +137,7 @@ def write_atomically(
         first = rights if rights is not None else 0o666 if existing_mode is None else existing_mode
         with open(temporary_path, "xb", opener=functools.partial(os.open, mode=first)) as file:
             if existing_mode is not None and hasattr(os, "fchmod"):
-                with contextlib.suppress(OSError):  # a disk that knows no rights
+                with contextlib.suppress(OSError):  # a file system without modes
                     os.fchmod(file.fileno(), existing_mode)
             write(file)
             file.flush()
@@ -153,24 +152,24 @@ def write_atomically(
             temporary_path.unlink(missing_ok=True)
     for leftover in folder_entries(target.parent) if only_writer else ():
         if re.fullmatch(rf"\.{re.escape(name)}-[0-9a-f]{{8}}", leftover.name):
-            with contextlib.suppress(OSError):  # which harms nobody
+            with contextlib.suppress(OSError):  # harmless
                 leftover.unlink()
     return target
 
 
 def _link(source: Path, target: Path) -> None:
-    """A file's second name, which nothing has."""
+    """Gives a file another name, which must not exist yet."""
     try:
         os.link(source, target)
-    except OSError:  # it is there, or the disk knows one name for each file
+    except OSError:  # it exists, or the file system has no hard links
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
         source.replace(target)
 
 
 def sync_to_disk(path: Path) -> None:
-    """Waits until a file, or the list of a folder's files, is on the disk."""
-    if path.is_dir() and os.name == "nt":  # where a folder cannot be opened
+    """Waits until a file, or a folder's list of files, is on the disk."""
+    if path.is_dir() and os.name == "nt":  # Windows cannot open folders
         return
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -180,15 +179,15 @@ def sync_to_disk(path: Path) -> None:
 
 
 def digest_of(path: Path) -> str:
-    """sha256 of a file, in hexadecimal digits."""
+    """The SHA-256 of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def is_own(file_stat: os.stat_result, *trusted: int) -> bool:
-    """Whether nobody else can have written a file, or in a folder, by who owns it and who may write there.
+    """Whether no other user can have written a file, or into a folder, by its owner and its mode.
 
-    trusted: numbers of users who may own it as well. Systems that have no such numbers are not asked.
+    trusted: ids of other users who may own it. Always true on systems without such ids.
     """
     if os.name != "posix":
         return True
@@ -196,26 +195,26 @@ def is_own(file_stat: os.stat_result, *trusted: int) -> bool:
 
 
 def cannot_write(target: Path, error: OSError) -> PellucidError:
-    """The error of the system as one of ours."""
+    """A system error while writing, as one of ours."""
     if error.errno in FULL:
         return ResourceError(f"{FULL[error.errno]} while writing {target}; what was there before is still there")
     return InputError(f"cannot write {target}: {error.strerror or error}")
 
 
 def cannot_read(path: str | os.PathLike[str], error: OSError | ValueError) -> InputError:
-    """The same of a file that is there and may not be read, or whose name Python refuses."""
+    """A system error while reading, or for a name that Python refuses, as one of ours."""
     return InputError(f"cannot read {os.fspath(path)}: {getattr(error, 'strerror', None) or error}")
 
 
 @contextlib.contextmanager
 def file_errors(path: str | os.PathLike[str] | None = None) -> Iterator[None]:
-    """Within it, what the system says of a file is one of ours.
+    """Turns the system's errors about files within the block into ours.
 
-    path: the file, where the system names none; without it such an error is of the network, and stays.
+    path: the file, where the system names none; without it such an error comes from the network, and is not changed.
     """
     try:
         yield
-    except PellucidError:  # of which some are errors of the system too
+    except PellucidError:  # some are OSErrors too
         raise
     except OSError as error:
         if (named := error.filename or path) is None:
@@ -224,7 +223,7 @@ def file_errors(path: str | os.PathLike[str] | None = None) -> Iterator[None]:
 
 
 def check_regular(path: Path) -> None:
-    """Refuses a pipe or a device, which would block for ever, and what is not there."""
+    """Refuses a missing file, and a pipe or a device, which would block for ever."""
     if not path.is_file():
         raise CorruptFileError(f"{path} is not a regular file")
 
@@ -236,7 +235,7 @@ def check_byte_count(path: Path, max_bytes: int = MAX_BYTES) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file, refused where it is too large, damaged, or says one thing twice."""
+    """A JSON object from a file; refused where it is too large, damaged, or has a key twice."""
     found = read_json_value(path)
     if not isinstance(found, dict):
         raise CorruptFileError(f"{path} holds a {type(found).__name__}, expected an object")
@@ -244,7 +243,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_json_value(path: Path, max_bytes: int = MAX_BYTES) -> Any:
-    """Any JSON from a file of `max_bytes` bytes, as carefully."""
+    """Any JSON value from a file of at most `max_bytes` bytes, with the same checks."""
     if not path.is_file():
         raise NotFoundError(f"{path} is missing: a checkpoint folder holds one")
     check_byte_count(path, max_bytes)
@@ -257,7 +256,7 @@ def read_json_value(path: Path, max_bytes: int = MAX_BYTES) -> Any:
 
 
 def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
-    """A text of `max_bytes` bytes in UTF-8, of a checkpoint; refused where it is too large or damaged."""
+    """A checkpoint's UTF-8 text of at most `max_bytes` bytes; refused where it is too large or damaged."""
     check_byte_count(path, max_bytes)
     try:
         return path.read_text(encoding="utf-8")
@@ -266,7 +265,7 @@ def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """What `json.loads` takes as its `object_pairs_hook`, so that no key hides behind another of the same name."""
+    """The `object_pairs_hook` for `json.loads` that refuses a key that appears twice."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
@@ -276,12 +275,12 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def folder_entries(folder: Path) -> list[Path]:
-    """What lies in a folder, in order; nothing where there is none, and nothing behind a link."""
+    """The paths in a folder, sorted; [] where there is none, or it is a link."""
     return sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
 
 
 def make_temporary_folder(prefix: str, *otherwise: MessagePart) -> Path:
-    """A new folder among temporary files.  otherwise: what helps beside another place.  Raises InputError for none."""
+    """A new temporary folder.  otherwise: further advice for the error.  Raises InputError where none can be made."""
     try:
         return Path(tempfile.mkdtemp(prefix=prefix))
     except OSError as error:
@@ -291,7 +290,7 @@ def make_temporary_folder(prefix: str, *otherwise: MessagePart) -> Path:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Such a folder, which is gone at the end."""
+    """A temporary folder that is deleted at the end of the block."""
     folder = make_temporary_folder("pellucid-")
     try:
         yield folder

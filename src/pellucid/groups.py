@@ -1,4 +1,4 @@
-"""What the control groups of this process (Linux, version 1 and 2) leave it: of memory, and of the processors' time."""
+"""The limits that control groups (Linux, versions 1 and 2) set to this process's memory and processor time."""
 
 import contextlib
 from pathlib import Path
@@ -7,20 +7,20 @@ ROOT = Path("/sys/fs/cgroup")
 """Where the groups are mounted: a container's own, or all of the machine's."""
 
 OWN = Path("/proc/self/cgroup")
-"""Which of them this process is in."""
+"""Lists the groups of this process."""
 
 MEMORY_FILES = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-"""By version: the limit, what is used, and what of that are pages of files, which the system gives back when asked."""
+"""By version: the limit, the usage, and the part of the usage that is file pages, which the system can reclaim."""
 
 PROCESSOR_FILES = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
-"""By version: where the time that may be taken stands, and of what time it is a share."""
+"""By version: the quota of processor time and the period that it applies to."""
 
 
 def available_memory() -> list[int]:
-    """Bytes that are left within each limit."""
+    """Bytes left within each limit."""
     available = []
     for group in _limiting_groups("memory"):
         for limit, used, pages in MEMORY_FILES:
@@ -31,7 +31,7 @@ def available_memory() -> list[int]:
 
 
 def processor_limits() -> list[int]:
-    """Whole processors that each limit gives the time of; 0 for less than one."""
+    """Whole processors' worth of time that each limit allows; 0 for less than one."""
     limits = []
     for group in _limiting_groups("cpu"):
         for names in PROCESSOR_FILES:
@@ -42,12 +42,12 @@ def processor_limits() -> list[int]:
 
 
 def _limiting_groups(controller: str) -> list[Path]:
-    """The folders of the groups that limit this process, each within the next; the outer limits hold, too."""
+    """The folders of the groups that limit this process, each within the next; the outer limits apply, too."""
     folders = []
     with contextlib.suppress(OSError, ValueError):  # a system without control groups
         for line in OWN.read_text().splitlines():
             _, kinds, path = line.split(":", 2)
-            if not kinds or controller in kinds.split(","):  # version 2 has one tree for all
+            if not kinds or controller in kinds.split(","):  # version 2 has one tree for all controllers
                 root = ROOT / controller if kinds else ROOT
                 group = root / path.strip("/")
                 folders += [group, *(one for one in group.parents if one.is_relative_to(root))]
@@ -55,7 +55,7 @@ def _limiting_groups(controller: str) -> list[Path]:
 
 
 def _statistic(statistics: Path, name: str) -> int:
-    """A number of `memory.stat`; 0 where it is not there."""
+    """A number of `memory.stat`; 0 where it is missing."""
     with contextlib.suppress(OSError):
         for line in statistics.read_text().splitlines():
             if line.startswith(f"{name} "):

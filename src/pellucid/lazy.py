@@ -1,4 +1,4 @@
-"""What is computed, or imported, once: when it is first asked for."""
+"""Values and modules that are computed or imported once, on first use."""
 
 import contextlib
 import functools
@@ -14,8 +14,9 @@ Value = TypeVar("Value")
 
 
 class cached_property(functools.cached_property[Value]):  # noqa: N801 - as the library's own, whose place it takes
-    """Without the lock that Python 3.11 has for all objects of a class: a fork copies it, and where another thread was
-    computing nobody in the child opens it again. Two threads may compute the same value, as in later versions."""
+    """`functools.cached_property` without Python 3.11's lock for all objects of a class: if a fork copies it while
+    another thread holds it, nothing in the child releases it. Two threads may compute the same value, as in later
+    versions."""
 
     def __init__(self, func: Any) -> None:
         super().__init__(func)
@@ -25,8 +26,8 @@ class cached_property(functools.cached_property[Value]):  # noqa: N801 - as the 
 def lazy_attributes(
     package: str, modules: Mapping[str, str]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package whose names are imported by whoever asks for them first; its modules
-    are there as well.
+    """The `__getattr__` and `__dir__` of a package whose names are imported on first use; its modules are attributes as
+    well.
 
     modules: the module of each name, within the package.
     """
@@ -44,8 +45,8 @@ def lazy_attributes(
 
 
 def import_without_gc(module: str) -> ModuleType:
-    """A module of ours. What it brings would have Python's collector walk once over all that torch has made, for more
-    than half the time that our modules take themselves; so the collector rests meanwhile."""
+    """Imports a module of ours with the garbage collector paused: it would walk once over all objects that torch has
+    created, which takes more than half as long as our modules themselves."""
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Training as a person asks for it: a model, data, a task; a better model comes back, and with it how it went."""
+"""Training and evaluation: a model, data and a task give a trained model and a report."""
 
 import logging
 import os
@@ -41,7 +41,7 @@ CARD, DRAWING = "README.md", "curves.svg"
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Outcome):
-    """How a training went, for the person who asked. task: what was learned.  rows, held_out: how many."""
+    """The report of a training. task: the task's name.  rows, held_out: their numbers."""
 
     task: str
     rows: int
@@ -49,11 +49,11 @@ class Report(Outcome):
 
     @property
     def curves(self) -> Curves:
-        """Losses, scores and rates over the steps, to be looked at in a notebook or written by `svg` and `png`."""
+        """Losses, scores and learning rates over the steps, to be shown in a notebook or saved by `svg` and `png`."""
         return curves(self.log, f"{self.task}, {format_count(self.rows, 'row')}")
 
     def data(self) -> dict[str, Any]:
-        """All of it but the log, as JSON takes it: a score that is no finite number is None."""
+        """All of it except the log, ready for JSON: a score that is not finite is None."""
         found = {name: value for name, value in vars(self).items() if name != "log"}
         return replace_non_finite(found | {"folder": None if self.folder is None else str(self.folder)})
 
@@ -71,7 +71,7 @@ class Trained(Model):
 
     @property
     def report(self) -> Report:
-        """How the training went. Raises PellucidError inside a block of `edit`, whose model was not trained so."""
+        """How the training went. Raises PellucidError for an edited model, within a block of `edit`."""
         if self._report is None:
             raise PellucidError("an edited model has no report of its own: ask the model that was trained")
         return self._report
@@ -93,30 +93,30 @@ def train(
     progress: bool | None = None,
     **settings: Any,
 ) -> Trained:
-    """Trains a model on data. The model that was given stays as it is; a new one, evaluating, comes back.
+    """Trains a model on data. The given model stays unchanged; a new one is returned, in evaluation mode.
 
     model: a name or folder as for `pellucid.load`, or a model.
     data: a file (.csv, .tsv, .jsonl, ...), rows as dicts, a dict of columns, a data frame or a `datasets.Dataset`.
     task: "text-classification", ... or an alias ("classify"); `pellucid train --help` lists them with their columns.
-    out: a folder to write: an ordinary checkpoint with a card, the recipe, the log and the curves. While it learns,
-        what a broken-off training goes on from stands in `out/training`.
-    validation: data of the same kind, or the share of the rows that is held out; None for what the task holds out
-        (0.1 as a rule), 0 for nothing.
+    out: a folder to write: an ordinary checkpoint with a model card, the recipe, the log and the curves. During
+        training, `out/training` holds the state from which an interrupted training is resumed.
+    validation: data of the same kind, or the fraction of the rows to hold out; None for the task's own default (0.1 as
+        a rule), 0 for nothing.
     columns: {"label": "sentiment"} reads the column "sentiment" where the task wants "label".
-    encoding: of the files; None for what the recipe says, or UTF-8.
-    recipe: a file such as the `recipe.toml` that stands beside a trained model; whatever is said here overrides it.
-    from_scratch: takes the architecture and the words of `model`, and random numbers of the seed.
-    resume: goes on where a training with the same model, data and settings was broken off, bit for bit.
-    overwrite: begins anew in a folder that holds files.  progress: a bar on stderr; None shows it at a terminal.
+    encoding: of the files; None for the recipe's, or UTF-8.
+    recipe: a file such as the `recipe.toml` beside a trained model; arguments given here override it.
+    from_scratch: uses the architecture and the tokenizer of `model`, with random weights of the seed.
+    resume: continues an interrupted training with the same model, data and settings, bit for bit.
+    overwrite: starts again in a folder that holds files.  progress: a bar on stderr; None shows it at a terminal.
     settings: those of `pellucid.training.settings.Settings` (`epochs`, `learning_rate`, `batch_size`, `seed`, ...), and
         the task's own options.
 
-    ->  a model whose `report` says how it went: scores beside those of the beginning and of the baseline, the
-        log, the curves.
+    ->  a model whose `report` holds the scores beside those before training and of the baseline, the log and the
+        curves.
 
-    Raises InputError for a task, setting, row or folder that cannot be, NotFoundError, CorruptFileError for a damaged
-    state, ResourceError where room runs out, and a PellucidError where losses are no numbers; what was kept in
-    `out` by then is still there. KeyboardInterrupt after the step that is under way, with its state kept.
+    Raises InputError for an invalid task, setting, row or folder, NotFoundError, CorruptFileError for a damaged state,
+    ResourceError where memory or disk runs out, and PellucidError where losses are not finite; the state saved in `out`
+    by then is kept. KeyboardInterrupt is raised after the current step, whose state is kept.
 
     >>> better = train("all-MiniLM-L6-v2", "train.csv", "classify", out="my-model")       # doctest: +SKIP
     >>> better.report.scores                                                              # doctest: +SKIP
@@ -155,14 +155,14 @@ def evaluate(
     encoding: str = "utf-8",
     **options: Any,
 ) -> dict[str, float]:
-    """How good a model is on data: its scores by name, such as {"loss": 0.31, "accuracy": 0.88, ...}.
+    """The scores of a model on data, by name, such as {"loss": 0.31, "accuracy": 0.88, ...}.
 
     data, columns, encoding: as for `train`.  task: None for the one that fits the model's head.
-    options: of the task. Those that say how a text is read, such as its languages, are else as in the recipe beside the
+    options: of the task. Those that set how a text is read, such as its languages, default to the recipe beside the
         model.
-    A warning says that the rows are those that the model was trained with, as far as a recipe beside it tells.
-    Raises InputError where the model cannot answer the task, or where a part of it was never trained, and
-    CorruptFileError where its numbers are NaN or infinite.
+    Warns where the rows are those that the model was trained with, as far as the recipe beside it shows.
+    Raises InputError where the model cannot answer the task or a part of it was never trained, and CorruptFileError
+    where its weights are NaN or infinite.
     """
     use_threads()
     loaded = (model if isinstance(model, Model) else _open_float32(model)).loaded
@@ -185,13 +185,13 @@ def evaluate(
 
 @dataclass(frozen=True)
 class _TrainingCallbacks:
-    """What is said and written before and after a training."""
+    """What is logged and written before and after a training."""
 
     name: Name
     recipe: Recipe
 
     def on_train_begin(self, run_start: RunStart) -> None:
-        """Says what will be done, and puts the recipe where it is done."""
+        """Logs what will be done, and writes the recipe into the training folder."""
         for sentence in self.recipe.differences(run_start):
             log.warning("%s", sentence)
         for line in summary_lines(run_start):
@@ -200,7 +200,7 @@ class _TrainingCallbacks:
             _write_text(run_start.folder / RECIPE, recipe_of(run_start).toml())
 
     def on_train_end(self, out: Path, result: Result) -> None:
-        """Puts the card, the recipe and the curves beside the model."""
+        """Writes the card, the recipe and the curves beside the model."""
         summary = {"steps": result.steps, "best_step": result.best_step, "seconds": result.seconds}
         recipe = recipe_of(result.start, summary | {"scores": result.scores})
         _write_text(out / RECIPE, recipe.toml())
@@ -208,19 +208,19 @@ class _TrainingCallbacks:
         _write_text(out / DRAWING, self.report(result).curves.text())
 
     def report(self, result: Result) -> Report:
-        """What the person gets beside the model."""
+        """The report that the trained model carries."""
         plan = result.start.plan
         outcome = {one.name: getattr(result, one.name) for one in fields(Outcome)}
         return Report(task=plan.objective.name, rows=len(plan.data), held_out=len(plan.held_out or ()), **outcome)
 
 
 def _write_text(path: Path, text: str) -> None:
-    """Letters that no file can hold, as the name of a path that is no UTF-8 has them, are replaced."""
+    """Writes UTF-8, replacing the surrogates that a path that is not UTF-8 contains."""
     write_atomically(path, lambda file: file.write(replace_surrogates(text).encode("utf-8")), only_writer=True)
 
 
 def _argument_or_recipe(name: str, argument: Any, recipe: Any) -> Any:
-    """What was said, else what the recipe says."""
+    """The argument, or the recipe's value where it is None."""
     value = recipe if argument is None else argument
     if value is None or (isinstance(value, str) and not value):
         raise InputError(f"no {name} is named: a training needs a model, data and a task, or a recipe that names them")
@@ -230,7 +230,7 @@ def _argument_or_recipe(name: str, argument: Any, recipe: Any) -> Any:
 def _base_model(
     model: str | os.PathLike[str] | Model | None, recipe: Recipe, from_scratch: bool, settings: Settings
 ) -> Model:
-    """The model that learns: the one that was given, or the recipe's."""
+    """The model to train: the given one, or the recipe's."""
     facts = recipe.model if model is None else {}
     if "family" in facts:
         return _build_from_recipe(facts, recipe, settings.seed)
@@ -238,7 +238,7 @@ def _base_model(
     if scratch and settings.lora is not None:
         lora, anew = Argument("lora", settings.lora), Argument("from_scratch", True)
         raise InputError(lora, " adapts trained weights, and ", anew, " discards them: leave one of them out")
-    # a recipe of a model that was built names none, and stands beside it
+    # the recipe of a model trained from scratch names no model, and lies beside it
     recipe_folder = recipe.file.parent if recipe.file is not None and facts.get("from_scratch") else None
     base = _argument_or_recipe("model", model, recipe.resolve_path(facts["name"]) if "name" in facts else recipe_folder)
     opened = base if isinstance(base, Model) else _open_float32(base, HubOptions(facts.get("revision")))
@@ -250,12 +250,12 @@ def _base_model(
 
 
 def _open_float32(name: str | os.PathLike[str], hub_options: HubOptions = DEFAULT_OPTIONS) -> Model:
-    """A checkpoint in float32, which neither `train` nor `evaluate` leaves anybody to choose."""
+    """A checkpoint in float32, the only dtype that `train` and `evaluate` open one in."""
     return Model(open_checkpoint(name, narrower={}, hub_options=hub_options))
 
 
 def _build_from_recipe(facts: Mapping[str, Any], recipe: Recipe, seed: int) -> Model:
-    """A new model of the architecture that a recipe describes, with the words that it names."""
+    """A new model of the architecture that a recipe describes, with the tokenizer that it names."""
     if "tokenizer" not in facts:
         raise InputError(f"{recipe.file}: model.family says what to build: name its tokenizer as model.tokenizer")
     tokenizer = read_tokenizer(recipe.resolve_path(facts["tokenizer"]))
@@ -268,11 +268,11 @@ def _build_from_recipe(facts: Mapping[str, Any], recipe: Recipe, seed: int) -> M
         )
         config = Config.of(facts["family"], **(tokenizer_facts | stated))
         check_vocabulary_rows(config, tokenizer)
-    return build(config, seed=seed).reading(tokenizer)  # with the ids that the recipe says
+    return build(config, seed=seed).reading(tokenizer)  # with the recipe's ids
 
 
 def _objective_for_head(loaded: Loaded) -> Name:
-    """The task that a model answers by its head."""
+    """The task that a model's head is for."""
     config = loaded.config
     head = config.head.name if config.head is not None else ""
     one_number = config.inert.get("problem_type") == "regression" or len(config.labels) == 1
@@ -288,7 +288,7 @@ def _objective_for_head(loaded: Loaded) -> Name:
 
 
 def _check_head(loaded: Loaded, objective: Objective) -> None:
-    """Refuses a model that has not the head of a task, or one with random numbers."""
+    """Refuses a model without the head of a task, or with untrained parts."""
     expected_head, actual_head = objective.head(loaded), loaded.config.head
     if type(expected_head) is not type(actual_head):
         has = "none" if actual_head is None else f"one for {actual_head.name}"

@@ -1,5 +1,5 @@
-"""One process at a time: the one door to `filelock`. What is converted once (`checkpoints/converted.py`) is held by the
-hub's own lock, which does without the system's where a disk has none."""
+"""Locks between processes: the one door to `filelock`. Conversions (`checkpoints/converted.py`) use the hub's own lock
+instead, which also works on file systems that cannot lock."""
 
 import contextlib
 import os
@@ -12,18 +12,18 @@ from pellucid.files import cannot_write
 
 @contextlib.contextmanager
 def exclusive_lock(path: Path, locked_message: Callable[[], str], timeout: float = 0.0) -> Iterator[None]:
-    """Holds a file against every other process for as long as the block lasts; that of a process that died is free.
+    """Holds a lock file against all other processes for the duration of the block; a process that died holds none.
 
-    locked_message: the sentence for where another one holds it.  timeout: seconds to wait for that one.
-    Raises InputError with that sentence, and where the file cannot be written.
+    locked_message: returns the message for when another process holds it.  timeout: seconds to wait for that process.
+    Raises InputError with that message, and where the file cannot be written.
     """
-    from filelock import FileLock, Timeout  # takes longer to import than most commands take
+    from filelock import FileLock, Timeout  # takes longer to import than most commands run
 
     lock = FileLock(path)
     try:
         lock.acquire(timeout=timeout)
     except Timeout:
-        _check_writable(path)  # the library takes a place where no file can be made for one that somebody holds
+        _check_writable(path)  # the library reports a folder where no file can be made as a lock that is held
         raise InputError(locked_message()) from None
     except OSError as error:
         raise cannot_write(path, error) from error

@@ -1,4 +1,4 @@
-"""The machine underneath: which device, which kind of number, how many processors, and whether there is room."""
+"""The hardware: device, dtype, number of processors, and available memory."""
 
 import contextlib
 import ctypes
@@ -32,17 +32,17 @@ DTYPES = {
 }
 
 NARROWER = {"bfloat16": 16, "int8": 8, "int4": 4}
-"""Kinds of number that take less room than float32, by the bits of one, the widest first."""
+"""Dtypes smaller than float32, with the bits of one number, the widest first."""
 
 NARROWER_FLOATS = {"bfloat16": NARROWER["bfloat16"]}
-"""Those of them that are real numbers, which alone learn and are compared with another library's."""
+"""Those of them that are floating point, the only ones that can be trained and compared with another library's."""
 
 AUTOCAST = ("cpu", "cuda", "mps", "xpu")
-"""The kinds of device for which `torch.autocast` may be set."""
+"""The device types for which `torch.autocast` may be set."""
 
 
 class _WithoutAutocast:
-    """A caller's `torch.autocast` stays outside, as it would round our products."""
+    """Suspends the caller's `torch.autocast`, which would round our matrix products."""
 
     def __enter__(self) -> None:
         self.enabled = [kind for kind in AUTOCAST if torch.is_autocast_enabled(kind)]
@@ -57,15 +57,15 @@ class _WithoutAutocast:
 
 
 class no_grad(_WithoutAutocast, torch.no_grad):  # noqa: N801 - called as PyTorch calls it
-    """PyTorch's own, for work of ours."""
+    """`torch.no_grad` without autocast."""
 
 
 class inference_mode(_WithoutAutocast, torch.inference_mode):  # noqa: N801
-    """The same of PyTorch's other one. mode: False turns it off, for work that needs gradients."""
+    """`torch.inference_mode` without autocast. mode: False turns it off, for work that needs gradients."""
 
 
 def choose_device(device: str | torch.device) -> torch.device:
-    """ "cpu", "cuda", "mps" or any device of PyTorch; "auto" is the fastest that is there."""
+    """The device for "cpu", "cuda", "mps" or any other name that PyTorch has; "auto" is the fastest one available."""
     if isinstance(device, str) and device == "auto":
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
@@ -81,7 +81,7 @@ def choose_device(device: str | torch.device) -> torch.device:
         raise InputError("device is 'mps', and this machine has no Metal GPU; use 'cpu'")
     try:
         torch.empty(0, device=chosen)
-    except (RuntimeError, AssertionError, ImportError) as error:  # which of them depends on the kind of device
+    except (RuntimeError, AssertionError, ImportError) as error:  # the class depends on the kind of device
         raise InputError(f"device is {str(chosen)!r}, and this PyTorch finds none here; use 'cpu'") from error
     return chosen
 
@@ -89,9 +89,9 @@ def choose_device(device: str | torch.device) -> torch.device:
 def choose_dtype(
     dtype: str | torch.dtype | None, stored: torch.dtype, device: torch.device, *, more: Iterable[str] = ()
 ) -> torch.dtype:
-    """None is float32; "checkpoint" that of most of its numbers; "auto" the fastest that is safe on this device.
+    """The dtype for a name: None is float32; "checkpoint" is `stored`; "auto" the fastest that is safe on this device.
 
-    more: other names that the caller understands himself, for the error.
+    stored: dtype of most of the checkpoint's weights.  more: other names that the caller accepts, for the error.
     """
     if dtype is None:
         return torch.float32
@@ -107,18 +107,18 @@ def choose_dtype(
         known = (*DTYPES, "auto", "checkpoint", *more)
         wrong = f" is {shorten(repr(dtype))}{did_you_mean(str(dtype), known)}, expected one of {', '.join(known)}"
         raise InputError(Argument("dtype"), wrong)
-    if chosen not in DTYPES.values():  # 8 bits are stored in kinds of their own, in which nothing is computed
+    if chosen not in DTYPES.values():  # integer dtypes are for storage only, not for computing
         raise InputError(Argument("dtype"), f" is {chosen}, expected a kind of real number: {', '.join(DTYPES)}")
     return chosen
 
 
 def fastest_dtype(device: torch.device) -> torch.dtype:
-    """bfloat16 where the device is known to multiply it natively and faster than float32, which else is the answer."""
+    """bfloat16 where the device is known to multiply it natively and faster than float32; otherwise float32."""
     if device.type == "cuda":
-        with torch.cuda.device(device):  # which the question below is about; older ones only pretend
+        with torch.cuda.device(device):  # the check below is about the current device; older GPUs only emulate
             native = torch.cuda.is_bf16_supported(including_emulation=False)
     elif device.type == "cpu" and torch.backends.mkldnn.is_available():
-        amx = getattr(torch.cpu, "_is_amx_tile_supported", bool)()  # without it Intel's are slower than in float32
+        amx = getattr(torch.cpu, "_is_amx_tile_supported", bool)()  # without it Intel's are slower than float32
         native = torch.ops.mkldnn._is_mkldnn_bf16_supported() and (amx or not is_intel())
     else:
         native = False
@@ -126,12 +126,12 @@ def fastest_dtype(device: torch.device) -> torch.dtype:
 
 
 def widest_dtype(device: torch.device) -> torch.dtype:
-    """float64; float32 on Metal, which has nothing wider."""
+    """float64; float32 on Metal, which has no wider dtype."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 def product_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
-    """The kind in which numbers of this kind are multiplied best: float32 for half precision that is no quicker."""
+    """The fastest dtype for matrix products of numbers of `dtype`: float32 for half precision that is no faster."""
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return dtype
     if dtype == torch.float16:
@@ -140,34 +140,33 @@ def product_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
 
 
 def has_int8_products(device: torch.device) -> bool:
-    """Whether whole numbers of 8 bits are multiplied by the processor's own instructions (VNNI), and so by oneDNN."""
+    """Whether the processor multiplies 8-bit integers by its own instructions (VNNI), and oneDNN with it."""
     vnni = getattr(torch.cpu, "_is_vnni_supported", bool)
     return device.type == "cpu" and torch.backends.mkldnn.is_available() and vnni() and _int8_products_are_exact()
 
 
 @functools.cache
 def _int8_products_are_exact() -> bool:
-    """Whether oneDNN forms such sums whole. Where it does without VNNI they run over: on an older processor, and where
-    it was told of one (ONEDNN_MAX_CPU_ISA), which PyTorch does not ask."""
+    """Whether oneDNN's sums of 8-bit products are exact. Without VNNI they overflow: on an older processor, and where
+    ONEDNN_MAX_CPU_ISA declares one, which PyTorch does not check."""
     largest = torch.full((16, 64), 127, dtype=torch.int8, device="cpu")
     return bool((torch._int_mm(largest, largest.t()) == 64 * 127 * 127).all())
 
 
 def is_intel() -> bool:
-    """Whether the processor is Intel's."""
+    """Whether the processor is made by Intel."""
     return "GenuineIntel" in _vendor_and_family()
 
 
 @functools.cache
 def served_by_mkl() -> bool:
-    """Whether Intel's library MKL multiplies with all of the processor: of another maker's that has AVX-512, it uses
-    half."""
+    """Whether Intel's library MKL uses all of the processor: on another vendor's with AVX-512, it uses half."""
     return torch.backends.mkl.is_available() and (is_intel() or "avx512" not in processor_features())
 
 
 @functools.cache
 def mkl_keeps_pace() -> bool:
-    """Whether MKL loses nothing by leaving another maker's AVX-512 out: AMD's of family 25 do it in two halves."""
+    """Whether MKL loses nothing by not using another vendor's AVX-512: AMD's family 25 executes it in two halves."""
     family = re.search(r"family\W*(\d+)", _vendor_and_family(), re.IGNORECASE)
     halves = (
         "AuthenticAMD" in _vendor_and_family()
@@ -180,7 +179,7 @@ def mkl_keeps_pace() -> bool:
 
 @functools.cache
 def processor_info() -> dict[str, str]:
-    """What Linux says of the first processor: who made it, which it is, what it can do; elsewhere nothing."""
+    """Vendor, model and features of the first processor, from Linux's /proc/cpuinfo; {} on other systems."""
     kinds = "vendor_id,cpu family,model,model name,stepping,flags,CPU implementer,CPU variant,CPU part,Features"
     with contextlib.suppress(OSError):
         first, _, _ = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").partition("\n\n")
@@ -191,13 +190,12 @@ def processor_info() -> dict[str, str]:
 
 
 def _vendor_and_family() -> str:
-    """Who made it, and its family."""
     facts = processor_info()
     return f"{facts.get('vendor_id')} family {facts.get('cpu family')}" if facts else platform.processor()
 
 
 def processor_features() -> list[str]:
-    """What the processor can do that makes matrix products fast, as PyTorch sees it."""
+    """Features of the processor that speed up matrix products, as PyTorch reports them."""
     checks = {
         "avx2": "_is_avx2_supported",
         "avx512": "_is_avx512_supported",
@@ -210,10 +208,10 @@ def processor_features() -> list[str]:
 
 
 def require_memory(numbers: int, bits: int, device: torch.device, alternatives: Mapping[str, int] = NARROWER) -> None:
-    """Refuses before allocating what this machine cannot hold.
+    """Raises ResourceError, before anything is allocated, where this machine has not enough memory.
 
-    numbers: how many, of `bits` each.  alternatives: the kinds of number that the person who asked can take in their
-        place, by an argument `dtype`; {} where there is no such choice.
+    numbers: how many, of `bits` each.  alternatives: the narrower dtypes that the caller can choose instead, by an
+        argument `dtype`; {} where there is no such choice.
     """
     needed, free = numbers * bits // 8, free_memory() if device.type == "cpu" else None
     if free is None or needed <= free:
@@ -233,7 +231,7 @@ _PARTS = {2: "a half", 4: "a quarter", 8: "an eighth", 16: "a sixteenth"}
 
 @contextlib.contextmanager
 def memory_errors() -> Iterator[None]:
-    """Where the system refuses memory after all, that is a ResourceError: PyTorch says it by a bare RuntimeError."""
+    """Turns a failed allocation within the block into a ResourceError; PyTorch raises a bare RuntimeError."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -247,29 +245,30 @@ def memory_errors() -> Iterator[None]:
 
 
 def release_memory() -> None:
-    """Gives memory that is no longer used back to the system, where the C library (glibc) would keep it."""
+    """Returns freed memory to the system, where the C library (glibc) would keep it."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
     if trim is not None:
         trim(0)
 
 
 def retain_freed_memory() -> None:
-    """Memory that is let go stays with the process, where the C library (glibc) would hand it back and ask for it anew.
+    """Keeps freed memory in the process, where the C library (glibc) would return it to the system and request it
+    again.
 
-    A step of learning takes and lets go hundreds of megabytes, and clean pages cost as much as a tenth of the step.
-    `release_memory` gives it back afterwards.
+    A training step allocates and frees hundreds of megabytes, and fresh pages cost up to a tenth of the step.
+    `release_memory` returns it.
     """
     choose = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if choose is not None:
-        trim_threshold, map_threshold = -1, -3  # by the numbers of malloc.h
+        trim_threshold, map_threshold = -1, -3  # their numbers in malloc.h
         choose(trim_threshold, 2**31 - 1)
         if not choose(map_threshold, 2**30):
-            choose(map_threshold, 2**25)  # the most that older ones allow
+            choose(map_threshold, 2**25)  # the maximum of older versions
 
 
 def free_memory() -> int | None:
-    """Bytes that may still be taken, by the machine, by this process's control groups and by its `ulimit -v`; None
-    where nobody says it."""
+    """Bytes that can still be allocated within the limits of the machine, this process's control groups and its `ulimit
+    -v`; None where no limit is known."""
     limits = [*groups.available_memory(), *_address_space_left()]
     if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
         limits.append(_available_memory())
@@ -277,7 +276,7 @@ def free_memory() -> int | None:
 
 
 def _address_space_left() -> list[int]:
-    """Bytes that are left within the limit of what this process may address, where it has one."""
+    """Bytes left within the limit of this process's address space, if it has one."""
     with contextlib.suppress(ImportError, OSError, ValueError):  # another system
         import resource
 

@@ -1,4 +1,4 @@
-"""What a person holds: the facade. Each method hands over to the room that answers."""
+"""The facade: a `Model`, each of whose methods calls the room that does the work."""
 
 import html
 import os
@@ -43,18 +43,18 @@ def load(
     token: str | bool | None = None,
     local_files_only: bool = False,
 ) -> "Model":
-    """Opens a real checkpoint.
+    """Opens a trained checkpoint.
 
     name: a folder, a GGUF file, a hub id such as "sentence-transformers/all-MiniLM-L6-v2", or the short name of an
-        installed package ("all-MiniLM-L6-v2"). What is in the hub's cache is used without asking the network.
-    device: "cpu", "cuda", "mps", or "auto" for the fastest that is there.
-    dtype: None is float32; "auto" the fastest that is safe here; "checkpoint" that of most of its numbers; or a name.
-        "int8" and "int4" keep 8 or 4 bits per number of every table, of tokens 8 or 6, for answering only.
+        installed package ("all-MiniLM-L6-v2"). Files in the hub's cache are used without a network request.
+    device: "cpu", "cuda", "mps", or "auto" for the fastest one available.
+    dtype: None is float32; "auto" the fastest that is safe here; "checkpoint" that of most of its weights; or a name.
+        "int8" and "int4" quantize weight matrices to 8 or 4 bits (token embeddings to 8 or 6), for inference only.
     head: "own" is the head that the checkpoint was saved with, None the body alone, or a name such as
-        "sequence-classification"; a head that the file does not hold gets random numbers and says so.
-    attention: "fused" (one kernel) or "explicit" (scores, softmax, sum; each to be seen in plain code).
+        "sequence-classification"; a head that the file does not hold gets random weights, with a warning.
+    attention: "fused" (one kernel) or "explicit" (scores, softmax and weighted sum, each in plain code).
 
-    Raises NotFoundError, CheckpointMismatchError, CorruptFileError, ResourceError; UnsafeFileError, for nothing is run.
+    Raises NotFoundError, CheckpointMismatchError, CorruptFileError, ResourceError; UnsafeFileError, as no code is run.
     """
     options = HubOptions(revision, token, local_files_only)
     return Model(open_checkpoint(name, device=device, dtype=dtype, head=head, attention=attention, hub_options=options))
@@ -69,9 +69,9 @@ def build(
     attention: str = "fused",
     tokenizer: Tokenizer | None = None,
 ) -> "Model":
-    """An untrained model of this architecture, with random numbers of `seed`: normal, `initializer_range` wide, as the
-    reference draws most families' (some tables of GPT-2 and T5 narrower). The `tokenizer` says which ids pad, begin and
-    end a text: `build(config).reading(tokenizer)` keeps those of `config`. Raises ResourceError and InputError.
+    """An untrained model with random weights of `seed`: normal, with standard deviation `initializer_range`, as the
+    reference initializes most families (some matrices of GPT-2 and T5 narrower). The ids that pad, begin and end a text
+    are the `tokenizer`'s; `build(config).reading(tokenizer)` keeps `config`'s. Raises ResourceError and InputError.
 
     >>> build(Config.of("bert", num_hidden_layers=2))        # doctest: +SKIP
     Model(UNTRAINED: bert, 2 layers, ...)
@@ -86,7 +86,7 @@ def build(
 
 
 class Model(Editable):
-    """A Transformer with everything that belongs to it. Made by `pellucid.load` and `pellucid.build`."""
+    """A Transformer with its configuration and tokenizer. Made by `pellucid.load` and `pellucid.build`."""
 
     # -- run ----------------------------------------------------------------------------------------------------------
 
@@ -98,14 +98,14 @@ class Model(Editable):
         *,
         decoder_input_ids: Tensor | None = None,
     ) -> Output:
-        """One pass; it follows a caller's `torch.autocast`, which changes nothing of anything else here.
+        """One forward pass. It follows the caller's `torch.autocast`, which affects nothing else here.
 
         input_ids: Int[Tensor, "batch seq"], or one text, or several texts (padded together). Without a mask every
             position counts as real.
-        decoder_input_ids: Int[Tensor, "batch seq"], what the decoder wrote; else the input behind its start token.
+        decoder_input_ids: Int[Tensor, "batch seq"], the decoder's input; by default `input_ids` behind its start token.
         ->  an `Output` with `last_hidden_state` Float[Tensor, "batch seq hidden"], and `pooler_output`
-            Float[Tensor, "batch hidden"] and `logits` where the model has them; of an encoder-decoder
-            the decoder's `last_hidden_state`, and `encoder_last_hidden_state`.
+            Float[Tensor, "batch hidden"] and `logits` where the model has them; of an encoder-decoder the decoder's
+            `last_hidden_state`, and `encoder_last_hidden_state`.
         """
         return forward(self.loaded, input_ids, attention_mask, token_type_ids, decoder_input_ids)
 
@@ -119,15 +119,15 @@ class Model(Editable):
         max_length: int | None = None,
         progress: bool | None = None,
     ) -> Tensor:
-        """One vector per text, on the CPU in float32, without gradient, always evaluating; `[SEP]` is plain text.
+        """One vector per text, on the CPU in float32, without gradient or dropout; `[SEP]` in a text is plain text.
 
         texts: several texts give Float[Tensor, "texts hidden"] in their order, one string Float[Tensor, "hidden"].
-        pooling: "mean", "cls", "max", "mean_sqrt_len", "weightedmean" or "lasttoken"; by default what the checkpoint
-            says, and the mean over all real tokens for a plain one.
-        normalize: scale to length 1; by default what the checkpoint says.
-        dtype: compute in this; "bfloat16", or "auto" for the fastest that is safe, is for speed.
-        max_length: longer texts are cut to so many tokens (and counted in a note); by default the checkpoint's.
-        progress: show a bar; by default on long work at a terminal.
+        pooling: "mean", "cls", "max", "mean_sqrt_len", "weightedmean" or "lasttoken"; by default the checkpoint's, or
+            the mean over all real tokens where it sets none.
+        normalize: scale to length 1; by default as the checkpoint sets it.
+        dtype: compute in this dtype; "bfloat16", or "auto" for the fastest that is safe, is for speed.
+        max_length: longer texts are truncated to so many tokens, with a warning; by default the checkpoint's limit.
+        progress: show a bar; by default for long work at a terminal.
         """
         kwargs: dict[str, Any] = {"pooling": pooling, "normalize": normalize, "dtype": dtype, "max_length": max_length}
         return embed(self.loaded, texts, progress=progress, **kwargs)
@@ -139,29 +139,30 @@ class Model(Editable):
     @overload
     def generate(self, prompt: Sequence[str], *, progress: bool | None = None, **options: Any) -> list[str]: ...
     def generate(self, prompt: str | Sequence[str], *, progress: bool | None = None, **options: Any) -> str | list[str]:
-        """What the model writes behind a prompt, without special tokens: text for one string, a list for several.
+        """What the model generates after a prompt, without special tokens: text for one string, a list for several.
 
-        prompt: taken as it is; of an encoder-decoder, what its encoder reads. For conversations see `chat`.
-        progress: show a bar; by default on long work at a terminal.
+        prompt: taken as it is; of an encoder-decoder, the encoder's input. For conversations see `chat`.
+        progress: show a bar; by default for long work at a terminal.
         options: `max_new_tokens` (256), `stop`, `do_sample`, `temperature`, `top_k`, `top_p`, `seed`, `num_beams`, and
-            all others of `pellucid.generation.Settings` and its rules; by default the checkpoint's, `max_length` apart.
+            all others of `pellucid.generation.Settings` and its rules; by default the checkpoint's, not `max_length`.
         """
         return writing.texts.generate(self.loaded, prompt, progress=progress, **options)
 
     def chat(self, messages: str | Sequence[Mapping[str, Any]], **options: Any) -> str:
-        """The next answer of a conversation, `[{"role": "user", "content": "..."}, ...]`; a string is one message.
-        Special tokens that somebody typed into it are plain characters.  options: those of `generate`."""
+        """The next reply in a conversation, `[{"role": "user", "content": "..."}, ...]`; a string is one message.
+        Special tokens within a message are plain text.  options: those of `generate`."""
         return writing.texts.chat(self.loaded, messages, **options)
 
     def complete(self, prompt: str | Messages, *, alternatives: int = 0, **options: Any) -> Completion:
-        """One answer, to a raw prompt or to a conversation, with its tokens, their probabilities and why it ends.
+        """One completion of a raw prompt or a conversation, with its tokens, their probabilities and why it ends.
 
-        alternatives: how many likely tokens to name for each.  options: of `generate`, and `num_return_sequences`.
+        alternatives: likely tokens to list for each token.  options: of `generate`, and `num_return_sequences`.
         """
         return writing.texts.complete(self.loaded, prompt, alternatives=alternatives, **options)
 
     def stream(self, prompt: str | Messages, *, alternatives: int = 0, **options: Any) -> Iterator[Piece]:
-        """The same piece by piece, as soon as a token is chosen: the texts joined are the answer. Not with beams."""
+        """The same in pieces, one as soon as its token is chosen; joined, they are the completion. Not for beam
+        search."""
         return writing.stream.stream(self.loaded, prompt, alternatives=alternatives, **options)
 
     @overload
@@ -169,13 +170,13 @@ class Model(Editable):
     @overload
     def score(self, text: Sequence[str], target: Sequence[str] | None = None) -> list[Score]: ...
     def score(self, text: str | Sequence[str], target: str | Sequence[str] | None = None) -> Score | list[Score]:
-        """How likely a text is, token by token; several give a list.  target: what an encoder-decoder says to it."""
+        """How likely a text is, token by token; several give a list.  target: the decoder's text, if there is one."""
         return writing.score.score(self.loaded, text, target)
 
     # -- look inside --------------------------------------------------------------------------------------------------
 
     def points(self) -> Points:
-        """Every point of this model by name, with the names of its axes; shown as a table with their sizes."""
+        """Every point of this model by name, with the names of its axes; displayed as a table with their sizes."""
         return points(self.config)
 
     def trace(
@@ -190,18 +191,18 @@ class Model(Editable):
         padding: str = "right",
         gradients_of: Callable[[Output], Tensor] | None = None,
     ) -> Trace:
-        """One pass over a text, or a pair of texts, or several at once, with the numbers on the way kept by name.
+        """One pass over a text, a pair of texts, or several of them, with the intermediate tensors kept by name.
 
-        target: what the decoder of an encoder-decoder reads, behind its start token; by default the text itself.
-        after: what a decoder has read before and holds in its cache; attention then has more columns than rows.
-        keep: "all", "view" (what a page needs), a name, or several names; `*` stands for anything:
-            "layers.*.attention.weights". Names of the reference are understood as well, and TransformerLens's, under
-            which a trace gives its axes: `hook_z` is [batch, seq, heads, head_dim], ours has heads before seq.
-        gradients_of: one number of the pass, such as `lambda output: output.logits[0, -1, 42]`; `trace.gradients` then
-            holds its gradient by every kept point.
-        max_length: longer texts are cut; by default to what the model can read.  padding: "right"; "left" of decoders.
+        target: the decoder's text, of an encoder-decoder, behind its start token; by default the text itself.
+        after: a text that a decoder has already read and holds in its cache; attention then has more columns than rows.
+        keep: "all", "view" (what a page needs), a name, or several names; `*` matches anything:
+            "layers.*.attention.weights". Names of the reference are accepted as well, and TransformerLens's, which
+            select its axes: `hook_z` is [batch, seq, heads, head_dim], ours has heads before seq.
+        gradients_of: a scalar of the pass, such as `lambda output: output.logits[0, -1, 42]`; `trace.gradients` then
+            holds its gradient with respect to every kept point.
+        max_length: longer texts are truncated; by default to the model's limit.  padding: "right"; "left" for decoders.
 
-        Recording changes no bit of what is computed. A name that does not exist is an error that lists near ones.
+        Recording changes no bit of the results. An unknown name is an error that lists similar ones.
 
         >>> model.trace("time flies")["layers.0.attention.weights"].shape      # doctest: +SKIP
         torch.Size([1, 12, 4, 4])
@@ -212,9 +213,9 @@ class Model(Editable):
     def trace_writing(
         self, prompt: str | Messages, *, keep: str | Iterable[str] = "all", **options: Any
     ) -> "writing.TracedText":
-        """Writes behind a prompt, or answers a conversation, and keeps the numbers of every pass by name.
+        """Generates after a prompt, or replies to a conversation, and keeps the tensors of every pass by name.
 
-        keep: as for `trace`.  options: as for `generate`, whose quicker blocks round otherwise; one text at a time.
+        keep: as for `trace`.  options: as for `generate`, whose faster blocks round differently; one text at a time.
 
         >>> model.trace_writing("The sky is", max_new_tokens=3).steps[1]["layers.0.attention.weights"]  # doctest: +SKIP
         """
@@ -222,8 +223,8 @@ class Model(Editable):
 
     @property
     def explain(self) -> "explaining.Explain":
-        """Why it answers so: `logit_lens`, `direct_logit_attribution`, `attention_rollout`, `gradient_x_input`,
-        `integrated_gradients` and `head_scores`; each names its paper, and what it does not show."""
+        """Explains an output: `logit_lens`, `direct_logit_attribution`, `attention_rollout`, `gradient_x_input`,
+        `integrated_gradients` and `head_scores`; each names its paper and its limits."""
         return explaining.Explain(self._loaded)
 
     # -- parts --------------------------------------------------------------------------------------------------------
@@ -235,26 +236,26 @@ class Model(Editable):
 
     @property
     def config(self) -> Config:
-        """Its facts: sizes, head, labels, tokens that begin and end a text."""
+        """Its configuration: sizes, head, labels, ids of special tokens."""
         return self.loaded.config
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """What makes ids of words; None where it came without one."""
+        """Turns text into ids; None for a model without one."""
         return self.loaded.tokenizer
 
     @property
     def device(self) -> torch.device:
-        """Where its numbers lie, and passes are computed."""
+        """The device that holds the weights and runs the passes."""
         return self.module.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The kind of numbers that its tables give."""
+        """The dtype of the weights; of a quantized model, of those that are not quantized."""
         return self.module.dtype
 
     def parameters(self) -> Iterable[nn.Parameter]:
-        """Every table and bias, for an optimizer of one's own."""
+        """Every weight and bias, for an optimizer of your own."""
         return self.module.parameters()
 
     def named_parameters(self) -> Iterable[tuple[str, nn.Parameter]]:
@@ -264,32 +265,33 @@ class Model(Editable):
     # -- change and keep ----------------------------------------------------------------------------------------------
 
     def freeze(self, *patterns: str) -> Self:
-        """Stops the parameters whose names fit ("*" for all, "embeddings.*") from learning."""
+        """Stops training of the parameters whose names match ("*" for all, "embeddings.*")."""
         freeze(self.module, *patterns)
         return self
 
     def unfreeze(self, *patterns: str) -> Self:
-        """Lets the parameters whose names fit learn again."""
+        """Trains the parameters whose names match again."""
         freeze(self.module, *patterns, frozen=False)
         return self
 
     def train(self, mode: bool = True) -> Self:
-        """Training: calls of the model drop out. `embed` and `trace` evaluate all the same."""
+        """Turns on training mode: calls of the model apply dropout. `embed` and `trace` never do."""
         self._loaded.set_training(mode)
         return self
 
     def eval(self) -> Self:
-        """Evaluation, the state of a loaded model: nothing is dropped."""
+        """Turns on evaluation mode, the state of a loaded model: no dropout."""
         return self.train(False)
 
     def to(self, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None) -> Self:
-        """Moves the numbers to another device or kind, in place. InputError for a kind that cannot say all of them."""
+        """Moves the weights to another device or dtype, in place. InputError for a dtype that cannot hold all of
+        them."""
         device, kind = self.device if device is None else choose_device(device), self.dtype if dtype is None else dtype
         move_network(self.module.require_float("moving"), device, choose_dtype(kind, self.dtype, device))
         return self
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-        """Writes a checkpoint folder that pellucid opens, and `transformers` and `sentence-transformers` where they
+        """Writes a checkpoint folder that pellucid can open, and `transformers` and `sentence-transformers` where they
         have the architecture: all families but the original Transformer."""
         return save_checkpoint(self._loaded, folder, overwrite=overwrite)
 

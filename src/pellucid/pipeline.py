@@ -1,6 +1,6 @@
-"""A question in words, a typed answer: a task and a model, held together.
+"""A task and its model: text in, a typed answer out.
 
-The file is callable, so that `pellucid.pipeline("ner")` is the same whether or not somebody has imported this file.
+The module is callable, so that `pellucid.pipeline("ner")` works whether or not this module has been imported.
 """
 
 import itertools
@@ -24,10 +24,10 @@ from pellucid.tasks.names import TaskInfo, find_task
 from pellucid.tasks.task import Task, Work
 
 CHUNK = 1_024
-"""So many items are sorted by length and answered at a time, whatever their number."""
+"""Items that are sorted by length and answered together, whatever their total number."""
 
 FIRST = 32
-"""The same of the first items whose number nobody knows; then twice as many each time, up to `CHUNK`."""
+"""The size of the first chunk where the number of items is unknown; it doubles each time, up to `CHUNK`."""
 
 
 def pipeline(
@@ -44,16 +44,17 @@ def pipeline(
     """A task by its name, such as "ner" or "question-answering", with a model that answers it.
 
     model: a name or folder as for `pellucid.load`, or a model; None for the task's own default.
-    device: as for `pellucid.load`; by default the processor.
-    dtype: as for `pellucid.load`; "bfloat16", or "auto" for the fastest that is safe, is for speed. Of what says how
-        to load, these two alone go with a model that is loaded already.
-    options: of the task, for every call. With `top_k` text-classification and question-answering give one dict still,
-        the best answer, whose `.all` holds as many as were asked for.
+    device: as for `pellucid.load`; by default the CPU.
+    dtype: as for `pellucid.load`; "bfloat16", or "auto" for the fastest that is safe, is for speed. These two are the
+        only loading options that a model that is already loaded allows.
+    options: of the task, for every call. With `top_k` text-classification and question-answering still give one dict,
+        the best answer, whose `.all` holds as many as requested.
 
     >>> pipeline("ner")("My name is Ada.")        # doctest: +SKIP
     [{'entity_group': 'GIVEN_NAME', 'score': 0.99, 'word': 'Ada', 'start': 11, 'end': 14}]
 
-    Raises InputError for an unknown task or option, and for a model that cannot answer it; what `load` raises.
+    Raises InputError for an unknown task or option and for a model that cannot answer the task, and all that `load`
+    raises.
     """
     info, task_options = find_task(task)
     hub_options = HubOptions(revision, token, local_files_only)
@@ -71,7 +72,7 @@ def pipeline(
 
 
 def _check_no_load_options(load_options: Mapping[str, Any]) -> None:
-    """Refuses what a model that is loaded already cannot follow."""
+    """Refuses options that have no effect on a model that is already loaded."""
     if ignored := [name for name, value in load_options.items() if value is not None and value is not False]:
         raise InputError(
             f"the model is loaded already, so {join_names(ignored)} would have no effect: pass it to pellucid.load"
@@ -81,7 +82,7 @@ def _check_no_load_options(load_options: Mapping[str, Any]) -> None:
 class Pipeline:
     """A task with its model: `pipe("a text")` gives one answer, `pipe(["a", "b"])` a list of them.
 
-    task: its name.  model: the model, ready for everything else that it can.
+    task: its name.  model: the `Model`, which can be used on its own.
     """
 
     def __init__(
@@ -100,15 +101,15 @@ class Pipeline:
 
     @property
     def task(self) -> str:
-        """The task, by its own name: of "ner" it is "token-classification"."""
+        """The task's canonical name: for "ner" it is "token-classification"."""
         return self._task_info.name
 
     def __call__(self, *inputs: Any, progress: bool | None = None, **options: Any) -> Any:
         """The answer to one item, or a list of the answers to several, in their order.
 
-        inputs: a text, a pair as a tuple, a dict by the task's own names, or a list or generator of these; or what the
-            task takes by name: `pipe(question="...", context="...")`.
-        progress: show a bar; by default on long work at a terminal.
+        inputs: a text, a pair as a tuple, a dict with the task's own keys, or a list or generator of these; or the
+            task's inputs by keyword: `pipe(question="...", context="...")`.
+        progress: show a bar; by default for long work at a terminal.
         options: of the task, for this call. `top_k=3` of text-classification or question-answering gives the best
             answer alone, as one dict; its `.all` holds all three.
         """
@@ -119,10 +120,10 @@ class Pipeline:
         return list(self.many(items, progress=progress, **options))
 
     def many(self, items: Iterable[Any], *, progress: bool | None = None, **options: Any) -> Iterator[Answer | Answers]:
-        """The answers one after the other, as they are found; items may be endless.
+        """The answers one after the other, as they are computed; the items may be endless.
 
-        At most 1,024 items and their answers are held at a time, and of a generator the first answers come once 32
-        items are there; one that waits for each item is asked best by a call for each.
+        At most 1,024 items and their answers are held at a time. From a generator the first 32 items are read before
+        the first answer; if each item depends on the answer before it, call the pipeline once per item.
         """
         check_progress(progress)
         question, work = self._make_task(options), Work(self.model.loaded, self._dtype, progress)
@@ -140,11 +141,11 @@ class Pipeline:
                     for answer in question.answer_items(work, checked, first):
                         yield answer
                         line.update()
-            finally:  # also where whoever asked has enough
+            finally:  # also when the caller stops early
                 question.warn_about_items(work)
 
     def _split_inputs(self, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """What was given, told apart from the options."""
+        """Separates the items from the options."""
         names = self._task_class.inputs
         if len(inputs) > len(names):
             raise InputError(f"{self.task} takes {', '.join(names)}, and {len(inputs)} things were given")
@@ -170,7 +171,7 @@ class Pipeline:
         )
 
     def options(self) -> list[str]:
-        """The options of this task, by name."""
+        """The names of this task's options."""
         return self._task_class.options()
 
     def on(self, model: Model) -> "Pipeline":
@@ -184,7 +185,7 @@ class Pipeline:
 
 
 def _chunks(items: Iterator[Any], size: int) -> Iterator[tuple[int, list[Any]]]:
-    """Some items at a time, `size` at first and up to `CHUNK` later, and the number of the first."""
+    """Chunks of items, `size` at first and up to `CHUNK` later, each with the number of its first item."""
     first = 0
     while chunk := list(itertools.islice(items, size)):
         yield first, chunk

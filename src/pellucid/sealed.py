@@ -1,4 +1,4 @@
-"""Facts in a file with a digest of themselves: written in one way alone, so that each byte of it counts."""
+"""JSON files with a digest of themselves and one canonical encoding, so that a change of any byte is detected."""
 
 import hashlib
 import json
@@ -11,15 +11,15 @@ from pellucid.files import unique_keys
 
 
 def seal(body: dict[str, Any]) -> bytes:
-    """The one way in which these facts are written. body: as JSON has it, its "format" among it."""
+    """The canonical encoding of these facts. body: as JSON has it, with its "format"."""
     return _bytes(json.dumps({"digest": _digest(body), **body}, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_sealed(path: Path, newest: int, max_bytes: int, remedy: MessagePart) -> dict[str, Any]:
-    """The facts that stand in such a file.
+    """The facts in such a file.
 
-    newest: the latest format that is read.  max_bytes: bytes.
-    remedy: what helps where it is damaged, such as "build again".
+    newest: the latest format that can be read.  max_bytes: the largest size, in bytes.
+    remedy: what to do where it is damaged, such as "build again".
     Raises OSError where it cannot be read, CorruptFileError for one that was changed, UnsafeFileError for a link, and
     InputError for one of a later format.
     """
@@ -41,20 +41,20 @@ def read_sealed(path: Path, newest: int, max_bytes: int, remedy: MessagePart) ->
 
 
 def _read_small_file(path: Path, max_bytes: int) -> bytes:
-    """All of a small file. A pipe or a device has no size, and would be read for ever."""
+    """The content of a small file. A pipe or a device has no size, and would be read for ever."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise CorruptFileError(f"{path} is not a regular file: put the file itself there")
     if path.is_symlink():
         raise UnsafeFileError(f"{path} is a link, which may lead outside: put the file itself there")
     with path.open("rb") as file:
-        content = file.read(min(path.stat().st_size, max_bytes) + 1)  # no room is set aside for more than there is
+        content = file.read(min(path.stat().st_size, max_bytes) + 1)  # allocates no more than the file's size
     if len(content) > max_bytes:
         raise CorruptFileError(f"{path} has more than {max_bytes:,} bytes, and no more than that are read")
     return content
 
 
 def damaged_error(path: Path, error: Exception, remedy: MessagePart) -> CorruptFileError:
-    """The sentence for a file that says what cannot be."""
+    """The error for a file with invalid content."""
     return CorruptFileError(f"{path} is damaged ({str(error)[:120]}): restore it, or ", remedy)
 
 
@@ -63,5 +63,5 @@ def _digest(body: dict[str, Any]) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """JSON as UTF-8; what no file can hold, of a path that is no UTF-8, by its number, which JSON reads back."""
+    """JSON as UTF-8; surrogates, of a path that is not UTF-8, are escaped, and JSON reads them back."""
     return text.encode("utf-8", "backslashreplace")

@@ -1,8 +1,8 @@
-"""Batches side by side: each in a thread of its own, with its share of the processors.
+"""Batches in parallel: each in a thread of its own, with its share of the processors.
 
-Two batches by one processor each are done sooner than one after the other by both: no product is cut in two, and nobody
-waits for the other at every step. Most is gained where the processors are lent by a machine that has other work for
-them as well.
+Two batches on one processor each finish sooner than one after the other on both: no matrix product is split, and no
+thread waits for another at every step. The gain is largest where the processors are shared with other work, as on a
+virtual machine.
 """
 
 import ctypes
@@ -24,8 +24,8 @@ Batch = TypeVar("Batch")
 Result = TypeVar("Result")
 
 _START_LOCK = threading.Lock()
-"""Held while streams begin: PyTorch gives a thread its number when it is first asked, and for this moment that would be
-the number of a stream, for as long as that thread lasts."""
+"""Held while streams start: PyTorch sets a thread's thread count the first time that it is read, and at this moment it
+would be that of a stream, for as long as that thread lasts."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -35,8 +35,9 @@ if hasattr(os, "register_at_fork"):
 
 @functools.cache
 def use_threads() -> int:
-    """Sets PyTorch's threads once per process, from `PELLUCID_THREADS` or by never taking more than there are, or
-    than OpenMP gives. A fork has one from then on: OpenMP's stay behind, and whoever asks for more waits for ever."""
+    """Sets PyTorch's thread count once per process, from `PELLUCID_THREADS` or its own, to at most what the processors
+    and OpenMP allow. A fork uses one thread from then on: OpenMP's do not survive it, and asking for more would
+    hang."""
     requested, max_threads = os.environ.get("PELLUCID_THREADS"), _guaranteed_threads()
     if requested is not None:
         if not (requested.isascii() and requested.isdecimal()) or not 1 <= int(requested) <= 1024:
@@ -50,35 +51,35 @@ def use_threads() -> int:
 
 
 def _guaranteed_threads() -> int:
-    """Threads that OpenMP, in which PyTorch works, always gives, by OMP_THREAD_LIMIT, OMP_DYNAMIC and
-    OMP_MAX_ACTIVE_LEVELS. oneDNN shares a product among as many as it has asked for, and where there are fewer leaves
-    the other parts as they were in memory, without a word."""
+    """The number of threads that OpenMP, which PyTorch uses, always provides, by OMP_THREAD_LIMIT, OMP_DYNAMIC and
+    OMP_MAX_ACTIVE_LEVELS. oneDNN splits a product among as many as it requested, and if there are fewer it silently
+    leaves the other parts uninitialized."""
     if sys.platform != "linux":
         return sys.maxsize
-    loaded = ctypes.CDLL(None)  # what this process has loaded, PyTorch's OpenMP among it
+    loaded = ctypes.CDLL(None)  # libraries of this process, PyTorch's OpenMP among them
     try:
         if loaded.omp_get_dynamic() or not loaded.omp_get_max_active_levels():
             return 1
         return loaded.omp_get_thread_limit()
-    except AttributeError:  # PyTorch was built without it
+    except AttributeError:  # PyTorch was built without OpenMP
         return sys.maxsize
 
 
 def parallel_batches(count: int) -> int:
-    """How many of so many batches are worked on at a time: as many as share the processors evenly."""
+    """How many of `count` batches run at a time: as many as share the processors evenly."""
     threads = _current_threads()
     return max(n for n in range(1, threads + 1) if threads % n == 0 and n <= max(count, 1))
 
 
 @inference_mode()
 def parallel_map(work: Callable[[Batch], Result], batches: Sequence[Batch], *, sequential: int = 0) -> Iterator[Result]:
-    """What `work` makes of each batch, in their order, without gradients.
+    """The results of `work` for each batch, in their order, without gradients.
 
-    As many as share the processors evenly are worked on at a time, one of them ahead of what was asked for.
+    As many batches as share the processors evenly run at a time, one of them ahead of the result that was requested.
 
-    sequential: how many of the first have all processors, one after the other; so have those left over in the end.
+    sequential: how many batches at the start run alone on all processors; so do those left over at the end.
 
-    An error of `work` is raised where its answer would stand; batches that have not begun by then never do.
+    An error of `work` is raised in place of its result; batches that have not started by then never do.
     """
     threads, remaining = _current_threads(), len(batches) - sequential
     streams = parallel_batches(remaining)
@@ -98,13 +99,13 @@ def _in_streams(
     work: Callable[[Batch], Result], batches: Sequence[Batch], streams: int, threads: int
 ) -> Iterator[Result]:
     started, all_started = threading.Semaphore(0), threading.Event()
-    usual: list[int] = []  # what a thread has that begins
+    usual: list[int] = []  # the thread count of a new thread
 
     def begin() -> None:
-        usual.append(torch.get_num_threads())  # asked first, or PyTorch would write it over what is set next
+        usual.append(torch.get_num_threads())  # read first, or PyTorch would overwrite what is set next
         torch.set_num_threads(threads // streams)
         started.release()
-        all_started.wait()  # nobody is free for a second batch before everyone has begun
+        all_started.wait()  # no thread takes a second batch before all have started
 
     executor = ThreadPoolExecutor(streams, "pellucid-stream", begin)
     futures: deque[Future[Result]] = deque()

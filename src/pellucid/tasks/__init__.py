@@ -1,1 +1,1 @@
-"""A person's question to a typed answer: batch by length, run, read. Knows no file."""
+"""Tasks: texts in, typed answers out. Batches by length, runs the model and interprets its output. Reads no files."""

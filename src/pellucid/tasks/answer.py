@@ -1,4 +1,4 @@
-"""What a task answers: dicts and lists under the names that users know, which say beside them how they came about."""
+"""The answers of tasks: dicts and lists with the reference's keys, and as attributes what was read and why."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ Method = Literal["integrated gradients", "gradient x input"]
 
 @dataclass(frozen=True)
 class AnswerAttribution:
-    """Why: how much each token that was read adds to what was answered, or takes from it.
+    """How much each token that was read adds to the answer, or subtracts from it.
 
     said: what the scores are about, in words.  tokens, scores: one score for each token.
-    method: "integrated gradients", whose scores sum to what the answer changes when padding gives way to these tokens,
-        and do not show how tokens work together; or "gradient x input", of texts that were written, which shows the
-        nearest neighbourhood of this text alone.
+    method: "integrated gradients", whose scores sum to the change of the answer when padding is replaced by these
+        tokens, and do not show how tokens interact; or "gradient x input", for generated texts, which holds only in the
+        immediate neighbourhood of this text.
     """
 
     said: str
@@ -27,9 +27,9 @@ class AnswerAttribution:
 class TextCoverage:
     """What was read of a text.
 
-    windows: the stretches that were read, as characters from and to, in order.
+    windows: the windows that were read, as start and end characters, in order.
     cut: how many tokens were not read.  empty: whether there was nothing to read.
-    ids: of a text or conversation that is gone on with, the tokens that were read; of stretches, those of the last.
+    ids: of text generation, the tokens of the prompt; of several windows, those of the last one.
     """
 
     windows: tuple[tuple[int, int], ...] = ()
@@ -39,7 +39,7 @@ class TextCoverage:
 
 
 class Frozen:
-    """What cannot be changed. What is told beside it is read as attributes, and no part of its keys."""
+    """Base of answers, which cannot be changed. Their facts are attributes, not part of their keys."""
 
     def _set_facts(self, **facts: Any) -> None:
         vars(self).update(facts)
@@ -51,26 +51,26 @@ class Frozen:
 
 
 class FrozenDict(Frozen, dict[str, Any]):
-    """A dict that refuses assignment; JSON as it is."""
+    """A dict that refuses assignment; serialises to JSON as it is."""
 
     pop = popitem = clear = update = setdefault = Frozen._refuse  # type: ignore[assignment]
 
 
 class FrozenList(Frozen, list[Any]):
-    """A list that refuses assignment; JSON as it is."""
+    """A list that refuses assignment; serialises to JSON as it is."""
 
     append = extend = insert = remove = pop = clear = sort = reverse = Frozen._refuse  # type: ignore[assignment]
 
 
 class Answer(FrozenDict):
-    """One answer, by the keys that users know; JSON as it is.
+    """One answer, with the reference's keys; serialises to JSON as it is.
 
-    all: this answer and the others that were possible, the best first; () where the task knows but one.
-    read: what was read for it.  window: the number of the stretch that it came from; None where it comes from all.
-    why: what mattered, where it was asked for.  mask: the number of the mask that it fills, where a text has masks.
-    ids, finish_reason: of a text that was written, its tokens, an end token among them, and why it ends: "end" (such a
-        token), "stop", "length" or "time".
-    raw: of text-classification, whether its score is no probability, but a logit or the number of a regression.
+    all: this answer and the alternatives, the best first; () where the task finds only one.
+    read: what was read for it.  window: the index of the window that it came from; None where it comes from all.
+    why: its attribution, if requested.  mask: the index of the mask that it fills, where a text has masks.
+    ids, finish_reason: of generated text, its tokens, with any end token, and why it ends: "end" (such a token),
+        "stop", "length" or "time".
+    raw: of text-classification, whether its score is no probability, but a logit or a regression's value.
 
     It refuses assignment. `whole()` is a plain dict with all of this.
     """
@@ -102,11 +102,12 @@ class Answer(FrozenDict):
         self._set_facts(ids=tuple(ids), finish_reason=finish_reason, raw=raw)
 
     def replace(self, **facts: Any) -> "Answer":
-        """The same answer, with other things told beside it."""
+        """The same answer, with other attributes."""
         return Answer(self, **(vars(self) | facts))
 
     def whole(self) -> dict[str, Any]:
-        """The keys, and beside them what is worth telling: `all`, `window`, `mask`, `cut`, `empty`, `why`."""
+        """The keys as a plain dict, with `all`, `window`, `mask`, `cut`, `empty` and `why` where they are
+        informative."""
         found = dict(self)
         if len(self.all) > 1:
             found["all"] = [dict(one) for one in self.all]
@@ -127,7 +128,7 @@ class Answer(FrozenDict):
 
 
 class Answers(FrozenList):
-    """Several answers to one question, such as the entities of one text. It refuses assignment, and is JSON as it is.
+    """Several answers to one item, such as the entities of a text. It refuses assignment; serialises to JSON as it is.
 
     read, why: as for an `Answer`.
     """
@@ -142,11 +143,11 @@ class Answers(FrozenList):
         self._set_facts(read=read or TextCoverage(), why=why)
 
     def replace(self, **facts: Any) -> "Answers":
-        """The same answers, with other things told beside them."""
+        """The same answers, with other attributes."""
         return Answers(self, **(vars(self) | facts))
 
     def whole(self) -> list[Any]:
-        """The answers as plain dicts, each with what is worth telling beside it."""
+        """The answers as plain dicts, as `Answer.whole` gives them."""
         return [one.whole() if isinstance(one, Answer) else one for one in self]
 
     def __reduce__(self) -> Any:

@@ -1,9 +1,9 @@
-"""Why a task answered so: a number that was answered, shared out among the tokens that were read for it.
+"""Attribution of a task's answer: a number of the answer, distributed over the tokens that were read for it.
 
-The way is integrated gradients (Sundararajan et al., 2017, arXiv:1703.01365), from the same text with padding in place
-of its tokens: the scores sum to what the tokens changed. The gradient at the text alone is nearly nothing where an
-answer is saturated; only for what was written is it taken all the same (`attribute_generation` says why). What no score
-shows is how tokens work together; see `pellucid.trace.explain.integrated_gradients`.
+The method is integrated gradients (Sundararajan et al., 2017, arXiv:1703.01365), from the same text with padding in
+place of its tokens: the scores sum to what the tokens changed. The gradient at the text alone vanishes where an answer
+is saturated; it is used only for generated text (`attribute_generation` explains why). No score shows how tokens
+interact; see `pellucid.trace.explain.integrated_gradients`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -29,16 +29,16 @@ from pellucid.trace.explain.integration import IntegrationPath
 from pellucid.trace.gradients import record_with_gradients
 
 STEPS = 64
-"""Places on the way at which the gradient is taken, at most; a way begins with half as many."""
+"""The maximum number of points on the path at which the gradient is taken; integration starts with half as many."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """One number that was answered.
+    """One number of an answer.
 
-    description: in words.  window: the stretch that it is about.
-    value_of: the number, from the model's output for that stretch.
-    text_name: what that is a stretch of, where several texts are read apart.
+    description: in words.  window: the window that it is about.
+    value_of: the number, from the model's output for that window.
+    text_name: which text the window belongs to, where several texts are read separately.
     """
 
     description: str
@@ -48,7 +48,7 @@ class Target:
 
 
 def logit_target(description: str, window: Window, index: int, position: int | None = None) -> Target:
-    """A logit as a target.  index: which one.  position: of which token; None where the text has one answer."""
+    """A logit as a target.  index: of the label or token.  position: its token's; None where there is one per text."""
     logit_index = (0, index) if position is None else (0, position, index)
     return Target(f"logit of {description}", window, lambda output: output["logits"][logit_index])
 
@@ -58,7 +58,7 @@ def with_attribution(
 ) -> Answer | Answers:
     """The same answer, or answers, each with its attribution.
 
-    targets_of: the numbers behind one; one for each text of several that were read apart.
+    targets_of: the numbers of one answer; one for each text where several are read separately.
     """
     if isinstance(found, Answer):
         return found.replace(why=attribute_answer(work, targets_of(found)))
@@ -66,7 +66,7 @@ def with_attribution(
 
 
 def attribute_answer(work: Work, targets: Sequence[Target]) -> AnswerAttribution:
-    """How much each token of these stretches adds to the numbers that are asked about.
+    """How much each token of the targets' windows adds to their numbers.
 
     Raises InputError for a model of 8 or 4 bits.
     """
@@ -82,10 +82,10 @@ def attribute_answer(work: Work, targets: Sequence[Target]) -> AnswerAttribution
 
 
 def attribute_generation(loaded: Loaded, prompt: Sequence[int], answer: Sequence[int]) -> AnswerAttribution:
-    """How much each token of a prompt matters for the log-probability of everything that was written behind it.
+    """How much each token of a prompt contributes to the log-probability of the whole text generated after it.
 
-    By the gradient at this prompt times the embedding: the way from padding is too rough through the norms of a deep
-    decoder. Where the model is sure of what it writes this shows little, and its signs say little.
+    Computed as the gradient at this prompt times the embedding: the path from padding is too rough because of the norms
+    of a deep decoder. Where the model is sure of its output this shows little, and its signs mean little.
 
     prompt: what the model read, and of an encoder-decoder what its encoder read.  answer: ids, at least one.
     """
@@ -110,7 +110,7 @@ def attribute_generation(loaded: Loaded, prompt: Sequence[int], answer: Sequence
 
 
 def _as_text(tokenizer: Tokenizer | None, tokens: Iterable[str]) -> tuple[str, ...]:
-    """Tokens as they stand in a text, as far as somebody knows how they are written."""
+    """The text of each token, as far as the tokenizer is known."""
     return tuple(token if tokenizer is None else token_text(token, tokenizer.by_bytes) for token in tokens)
 
 
@@ -119,7 +119,7 @@ def _plain_module(loaded: Loaded) -> Network:
 
 
 def _token_attributions(work: Work, target: Target) -> dict[str, Tensor]:
-    """What each token of one text adds to a number, by the side that read it: Float64[Tensor, "seq"]"""
+    """The attribution of each token of one text to a number, by the embedding that read it: Float64[Tensor, "seq"]"""
     loaded, tokenizer = work.loaded, work.loaded.required_tokenizer
     with inference_mode(False), no_grad():
         module, inputs = _plain_module(loaded), as_batch(loaded, [target.window.ids], [target.window.type_ids])
@@ -141,7 +141,7 @@ def _token_attributions(work: Work, target: Target) -> dict[str, Tensor]:
 
 
 def _sum_sides(by_side: dict[str, Tensor]) -> list[float]:
-    """One score a token: a pair's decoder reads the text too, one place to the right behind its start token."""
+    """One score per token: an encoder-decoder's decoder reads the text too, shifted right by its start token."""
     first, *others = by_side.values()
     for other in others:
         first = first + torch.nn.functional.pad(other[1:], (0, 1))
@@ -149,7 +149,7 @@ def _sum_sides(by_side: dict[str, Tensor]) -> list[float]:
 
 
 def _window_description(targets: Sequence[Target]) -> str:
-    """In which stretches, in words; nothing of a text that was read whole."""
+    """Which windows, in words; "" for a text that was read whole."""
     parts = [
         f"stretch {target.window.index + 1} of {target.window.count}{target.text_name and f' of {target.text_name}'}"
         for target in targets

@@ -1,4 +1,4 @@
-"""Two architectures side by side, axis by axis."""
+"""Two architectures compared, axis by axis."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ KINDS = ("norm", "position", "attention_position", "feed_forward", "head")
 
 @dataclass(frozen=True)
 class Axis:
-    """One fact of both models; None where a model has nothing of the sort."""
+    """One fact of both models; None for a model that has no such fact."""
 
     name: str
     left: Any
@@ -44,26 +44,26 @@ def config_of(name: str) -> Config:
 
 
 def compare_configs(left: Config, right: Config) -> list[Axis]:
-    """Every axis of both: first what kind of part, then sizes and settings, last the number of parameters."""
+    """Every axis of both: first the types of parts, then sizes and settings, last the number of parameters."""
     left_axes, right_axes = _axes(left), _axes(right)
     axes = [Axis(name, left_axes.get(name), right_axes.get(name)) for name in left_axes | right_axes]
     return [*axes, Axis("parameters", _parameters(left), _parameters(right))]
 
 
 def _axes(config: Config) -> dict[str, Any]:
-    """Facts under their names; those that are left to others, such as `head_dim`, as what they come to."""
+    """Facts by name; those that default to others, such as `head_dim`, with their effective values."""
     facts = {name: value for name, value in config.facts().items() if name not in (*KINDS, "decoder")}
     facts |= {"head_dim": config.head_dim, "num_key_value_heads": config.num_key_value_heads}
     facts["attention_scale"] = config.attention.attention_scale or config.head_dim**-0.5
     if config.head is None:
-        del facts["labels"]  # names of nothing
+        del facts["labels"]  # no head uses them
     first = {name: facts.pop(name) for name in ("family", "kind", "residual")}
     kinds = {name: _kind(getattr(config, name)) for name in KINDS}
     return first | kinds | facts
 
 
 def _kind(part: Any) -> str | None:
-    """What a part is called; None for no part."""
+    """The name of a part's type; None for no part."""
     if part is None or isinstance(part, NoPosition):
         return None
     return str(getattr(part, "name", type(part).__name__))

@@ -1,4 +1,4 @@
-"""Whether a model agrees with itself: every way to the same numbers gives the same numbers. Needs no reference."""
+"""Whether a model agrees with itself: equivalent ways to compute a result must agree. Needs no reference."""
 
 import math
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ from pellucid.models import Decoder, Encoder, EncoderDecoder, Network, Output, a
 from pellucid.tasks.tolerance import Check, Point, check_differences, compare_points, relative_difference
 
 Row = dict[str, Tensor]
-"""One text as the module takes it, each tensor of [1, seq]."""
+"""One text's inputs to the module, each a tensor of [1, seq]."""
 
 STEPS = 64
-"""So many tokens are read one by one: enough for every path of the cache, and still seconds."""
+"""Tokens that are read one by one: enough for every path of the cache, within seconds."""
 
 
 def shared_weights_copy(loaded: Loaded, attention: str = "fused") -> Network:
-    """A second module on the same numbers; it costs no memory."""
+    """A second module that shares the weights, at no cost in memory."""
     with torch.device("meta"):
         module = assemble(loaded.config, attention=attention)
     module.load_state_dict(loaded.module.state_dict(), assign=True)
@@ -33,7 +33,7 @@ def shared_weights_copy(loaded: Loaded, attention: str = "fused") -> Network:
 
 @no_grad()
 def check_fused_attention(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
-    """One kernel against scores, softmax and sum."""
+    """The fused kernel against explicit scores, softmax and weighted sum."""
     other = shared_weights_copy(loaded, "explicit")
     points = [point for row in rows for point in _output_points(other(**row), loaded.module(**row))]
     return compare_points("fused = explicit attention", points, tolerance)
@@ -41,7 +41,7 @@ def check_fused_attention(loaded: Loaded, rows: list[Row], tolerance: float) -> 
 
 @no_grad()
 def check_packed_copy(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
-    """The packed copy, by which tasks answer, against the plain module; also where it is asked for less."""
+    """The packed copy, which tasks run, against the plain module; also where only a part of the output is requested."""
     other, points = shared_weights_copy(loaded).packed_copy(), list[Point]()
     for row in rows:
         expected = loaded.module(**row)
@@ -57,11 +57,11 @@ def check_packed_copy(loaded: Loaded, rows: list[Row], tolerance: float) -> Chec
 
 @no_grad()
 def check_cache(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
-    """A decoder that reads token by token and remembers, against one pass over all."""
+    """A decoder that reads token by token with a cache, against one pass over the whole text."""
     module, points, names = loaded.module, list[Point](), ["last_hidden_state"]
     if loaded.config.writes:
         names.append("logits")
-    else:  # such a head judges a whole text, and may look for its end in every piece
+    else:  # such a head is for a whole text, and may look for its end in every piece
         module = shared_weights_copy(loaded)
         module.head = None
     for row in rows:
@@ -81,7 +81,7 @@ def _token_by_token(module: Network, row: Row, full: Output) -> Iterator[Output]
         for token in ids.split(1, dim=1):
             yield module(memory=memory, attention_mask=mask, decoder_input_ids=token, cache=cache)
         return
-    assert isinstance(module, Decoder)  # encoders are not asked
+    assert isinstance(module, Decoder)  # encoders have no cache
     cache = module.new_cache(row["input_ids"].shape[1])
     for token in row["input_ids"].split(1, dim=1):
         yield module(token, cache=cache)
@@ -89,7 +89,7 @@ def _token_by_token(module: Network, row: Row, full: Output) -> Iterator[Output]
 
 @no_grad()
 def check_padding(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
-    """Texts side by side, filled up to one length, against each text alone; decoders are filled on either side."""
+    """Padded texts in a batch against each text alone; decoders are padded on either side."""
     points: list[Point] = []
     for left in (False, True) if loaded.config.kind == "decoder" else (False,):
         together = loaded.module(**padded_batch(rows, loaded.config.pad_token_id or 0, loaded.config.longest, left))
@@ -101,9 +101,9 @@ def check_padding(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
 
 
 def padded_batch(rows: list[Row], pad: int, max_positions: int | None, left: bool = False) -> Row:
-    """Rows as one batch, three places wider than the longest where the model has room for it.
+    """Rows as one batch, three positions wider than the longest where the model has room for them.
 
-    pad: what ids are filled with; the mask and the types are filled with 0.  max_positions: places that the model has.
+    pad: the id that fills ids; the mask and the types are filled with 0.  max_positions: the model's limit.
     """
     batch: Row = {}
     for name in rows[0]:
@@ -120,7 +120,7 @@ def _pad(row: Tensor, width: int, blank: int, left: bool) -> Tensor:
 
 
 def _without_padding(actual: Tensor, expected: Tensor, left: bool) -> Tensor:
-    """The real places of an answer that has places; an answer for a whole text as it is."""
+    """The real positions of an output that has positions; an output for a whole text unchanged."""
     if actual.dim() < 3:
         return actual
     length = expected.shape[1]
@@ -128,7 +128,7 @@ def _without_padding(actual: Tensor, expected: Tensor, left: bool) -> Tensor:
 
 
 def check_saving(loaded: Loaded, texts: list[str]) -> Check:
-    """Written to a folder and read back: facts, ids of the texts, and every number to the last bit."""
+    """Saved to a folder and loaded again: configuration, ids of the texts, and every weight, bit for bit."""
     kind = loaded.module.dtype
     with temporary_folder() as folder:
         reopened = open_checkpoint(save_checkpoint(loaded, folder / "saved"), dtype=kind)
@@ -150,7 +150,7 @@ def _token_ids(loaded: Loaded, texts: list[str]) -> list[list[int]] | None:
 def _bitwise_difference(actual: Tensor, expected: Tensor) -> float:
     if actual.shape == expected.shape and torch.equal(_bytes(actual), _bytes(expected)):
         return 0.0
-    return relative_difference(actual, expected) or math.inf  # the same value in other bits, as -0 is
+    return relative_difference(actual, expected) or math.inf  # equal values with other bits, such as -0
 
 
 def _bytes(table: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Every fact of a model, in groups, as plain values."""
+"""All facts of a model, in groups, as plain values."""
 
 import dataclasses
 from typing import Any
@@ -9,7 +9,7 @@ from pellucid.models import count
 
 
 def describe(loaded: Loaded) -> dict[str, dict[str, Any]]:
-    """What there is to know about a model without running it."""
+    """What is known about a model without running it."""
     config, module = loaded.config, loaded.module
     facts = config.facts()
     source = loaded.source
@@ -60,14 +60,14 @@ def describe(loaded: Loaded) -> dict[str, dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Small types as their settings, several values as a list."""
+    """Part types as their settings, several values as a list."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return ", ".join([type(value).__name__, *(f"{name} {inner}" for name, inner in vars(value).items())])
     return list(value) if isinstance(value, tuple) else value
 
 
 def summary(loaded: Loaded) -> str:
-    """One line: what it is, how large, and whether its numbers mean anything."""
+    """One line: name, architecture, size, and whether it is trained."""
     config, weight = loaded.config, loaded.module.embeddings.token.like
     name = loaded.source.name if loaded.source else "UNTRAINED" if loaded.untrained else "trained here"
     base = f" (an adapter on {loaded.source.base.name})" if loaded.source and loaded.source.base else ""

@@ -1,4 +1,4 @@
-"""Texts to vectors."""
+"""Embeddings: one vector per text."""
 
 import logging
 from array import array
@@ -25,7 +25,7 @@ from pellucid.text.prefix import with_special_tokens
 log = logging.getLogger("pellucid")
 
 TOKENIZED_AT_ONCE = 4_096
-"""So many texts are made into tokens at a time; of each its ids alone are kept, since a million may be asked for."""
+"""Texts that are tokenized at a time; only their ids and types are kept, since there may be a million of them."""
 
 
 class _Row(NamedTuple):
@@ -53,10 +53,10 @@ def embed_in_chunks(
     max_length: int | None = None,
     progress: bool | Callable[[int], object] | None = None,
 ) -> Iterator[Tensor]:
-    """The same vectors, some at a time in the order of the texts: Float32[Tensor, "size width"], the last ones fewer.
+    """The same vectors in chunks, in the order of the texts: Float32[Tensor, "size width"], the last one smaller.
 
-    All texts are read before the first is computed; one chunk at least is given. progress: of each chunk; may also be a
-    function that is told how many more are done.
+    All texts are tokenized before the first vector is computed; at least one chunk is yielded. progress: a bar for each
+    chunk; or a function, called with the number of texts that were just embedded.
     """
     plan = _pooling(loaded, pooling, normalize, max_length)
     kind = None if dtype is None else choose_dtype(dtype, loaded.module.dtype, loaded.module.device)
@@ -85,14 +85,14 @@ def _pooling(loaded: Loaded, pooling: str | None, normalize: bool | None, max_le
 
 
 def _encode_rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[_Row]:
-    texts = [clean_text(text, i, "text") for i, text in enumerate(texts)]  # by its number among all of them
+    texts = [clean_text(text, i, "text") for i, text in enumerate(texts)]  # numbered among all texts
     tokenizer, rows, cut, empty, bare, strange = loaded.required_tokenizer, [], 0, 0, 0, 0
     unknown = tokenizer.unk_token_id
     for start in range(0, len(texts), TOKENIZED_AT_ONCE):
         raw = tokenizer.encode_raw(texts[start : start + TOKENIZED_AT_ONCE], False, "text")
         for row, lost in with_special_tokens(tokenizer, raw, plan.max_length):
             ids, special = row.ids, row.special_tokens_mask
-            # beside other texts it would get the vector of padding
+            # in a batch with other texts it would get the vector of padding
             check_has_tokens(ids, Item(len(rows), "text"), ", so leave it out")
             rows.append(_Row(array("i", ids), array("i", row.type_ids)))
             cut += lost > 0
@@ -109,7 +109,7 @@ def _encode_rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[_R
 
 
 def warn_unknown_tokens(number: int, total: int) -> None:
-    """Tells of texts that are unknown tokens alone, where there are any."""
+    """Warns of texts that consist of unknown tokens only, if there are any."""
     if number:
         log.warning("%d of %d texts are unknown tokens alone; their vectors do not tell them apart", number, total)
 
@@ -141,9 +141,9 @@ def _pooled_batches(
 
 
 def pooled_states(module: Network, batch: Mapping[str, Tensor], plan: Pooling) -> tuple[Tensor, Tensor | None]:
-    """What is pooled of texts that are padded behind their end, and its mask; see `pool`.
+    """The hidden states to pool and their mask, of texts padded on the right; see `pool`.
 
-    Of an encoder whose first position alone is read it is that position.
+    Where only an encoder's first position is pooled, it alone is computed: its states and no mask.
     """
     ids, mask, types = batch["input_ids"], batch.get("attention_mask"), batch.get("token_type_ids")
     if plan.modes == ("cls",) and isinstance(module, Encoder):
@@ -152,7 +152,7 @@ def pooled_states(module: Network, batch: Mapping[str, Tensor], plan: Pooling) -
 
 
 def pool(hidden_states: Tensor, mask: Tensor | None, plan: Pooling) -> Tensor:
-    """Many vectors to one, each way that `plan` names, side by side.
+    """Pools the vectors of tokens into one per text, by each of `plan`'s modes, concatenated.
 
     hidden_states: Float[Tensor, "batch seq hidden"]; mask: Int[Tensor, "batch seq"], None where nothing is padding.
     ->  Float[Tensor, "batch width"]
@@ -167,7 +167,7 @@ def pool(hidden_states: Tensor, mask: Tensor | None, plan: Pooling) -> Tensor:
 
 
 def normalize_and_truncate(vectors: Tensor, plan: Pooling) -> Tensor:
-    """Pooled vectors as `plan` leaves them, scaled and then cut: Float[Tensor, "... modes*hidden"]  ->  "... width" """
+    """Pooled vectors, normalized and truncated by `plan`: Float[Tensor, "... modes*hidden"]  ->  "... width" """
     scaled = torch.nn.functional.normalize(vectors, dim=-1) if plan.normalize else vectors
     return scaled[..., : plan.truncate_dim]
 

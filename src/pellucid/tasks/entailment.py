@@ -1,19 +1,19 @@
-"""What the labels of a model of natural language inference mean, by their names; authors write them differently."""
+"""The labels of models of natural language inference, recognized by their names, which differ between authors."""
 
 import re
 from collections.abc import Sequence
 
 DENIALS = ("not", "no", "non")
-"""Words that turn the meaning of a label round, as in "not_entailment"."""
+"""Words that negate a label, as in "not_entailment"."""
 
 
 def entailment(labels: Sequence[str]) -> int | None:
-    """The label that means "this follows", such as "entailment", "ENTAILED" or "isEntailment"; None for none."""
+    """The index of the label for entailment, such as "entailment", "ENTAILED" or "isEntailment"; None for none."""
     return _label_index(labels, "entail")
 
 
 def contradiction(labels: Sequence[str]) -> int | None:
-    """The label that means "the contrary follows"; of two labels, the one that is not entailment; None for none."""
+    """The index of the label for contradiction; of two labels, the one that is not entailment; None for none."""
     entails, contradicts = _label_index(labels, "entail"), _label_index(labels, "contrad")
     if contradicts is None and len(labels) == 2 and entails is not None:
         return 1 - entails
@@ -21,7 +21,7 @@ def contradiction(labels: Sequence[str]) -> int | None:
 
 
 def _label_index(labels: Sequence[str], beginning: str) -> int | None:
-    """The first label with a word that begins so, and with none that turns it round."""
+    """The first label with a word that begins so, and with none that negates it."""
     for i, words in enumerate(map(_words, labels)):
         if any(word.startswith(beginning) for word in words) and not any(word in DENIALS for word in words):
             return i
@@ -29,6 +29,6 @@ def _label_index(labels: Sequence[str], beginning: str) -> int | None:
 
 
 def _words(label: str) -> list[str]:
-    """The words of a label in small letters: "notEntailed" and "NOT_ENTAILED" are two."""
+    """The words of a label in lower case: "notEntailed" and "NOT_ENTAILED" are two."""
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", label)
     return [word.lower() for word in re.findall(r"[^\W\d_]+", spaced)]

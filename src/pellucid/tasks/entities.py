@@ -1,4 +1,4 @@
-"""Words to entities: one label for each word, and the words of one entity together."""
+"""Words to entities: labels each word, and groups the words of one entity."""
 
 import functools
 import re
@@ -18,7 +18,7 @@ STRATEGIES = ("none", "simple", "first", "average", "max")
 
 @dataclass(frozen=True)
 class Tag:
-    """What a label says: of which kind an entity is, and whether it begins (`begins`) or ends (`ends`) here."""
+    """The meaning of a label: the entity's type, and whether it begins (`begins`) or ends (`ends`) here."""
 
     entity_type: str
     begins: bool = False
@@ -27,7 +27,7 @@ class Tag:
 
 @functools.lru_cache(maxsize=64)
 def parse_tags(labels: tuple[str, ...]) -> tuple[Tag, ...]:
-    """The labels, read. `B-`, `I-`, and where every label but one has such a letter also `E-`, `L-`, `S-`, `U-`."""
+    """The labels, parsed: `B-`, `I-`, and where every label but one has such a prefix also `E-`, `L-`, `S-`, `U-`."""
     written = [re.fullmatch(r"([BIELSU])-(.+)", label) for label in labels]
     scheme = sum(one is None for one in written) <= 1
     return tuple(
@@ -38,7 +38,7 @@ def parse_tags(labels: tuple[str, ...]) -> tuple[Tag, ...]:
 
 @functools.lru_cache(maxsize=64)
 def heuristic_tags(labels: tuple[str, ...]) -> tuple[Tag, ...]:
-    """The labels as the reference reads them: `B-` and `I-` alone."""
+    """The labels as the reference parses them: `B-` and `I-` alone."""
     return tuple(Tag(label[2:] if label[:2] in ("B-", "I-") else label, label[:2] == "B-") for label in labels)
 
 
@@ -46,8 +46,8 @@ def heuristic_tags(labels: tuple[str, ...]) -> tuple[Tag, ...]:
 class Entity:
     """An entity, or with strategy "none" a token.
 
-    label: the number of its label, that of its first word.  score: the mean over its words.
-    words: its words, each as the numbers of its tokens.
+    label: the index of its label, that of its first word.  score: the mean over its words.
+    words: the token indices of each of its words.
     """
 
     label: int
@@ -61,7 +61,7 @@ class Entity:
 
 
 def label_words(tokens: TaggedTokens, ranges: Sequence[range], strategy: str) -> list[Entity]:
-    """Each word with its label: that of its first token, of the surest, or of the mean of all."""
+    """Each word with its label: that of its first token, of the token with the highest score, or of the mean score."""
     if not ranges:
         return []
     scores, labels = _word_scores(tokens.scores, ranges, strategy).max(dim=-1)
@@ -69,7 +69,7 @@ def label_words(tokens: TaggedTokens, ranges: Sequence[range], strategy: str) ->
 
 
 def entity_text(tokens: TaggedTokens, one: Entity, strategy: str, tokenizer: Tokenizer) -> str:
-    """What the tokenizer makes of an entity's tokens: as a word each, where words were labelled, then together."""
+    """An entity's tokens decoded by the tokenizer: word by word where words were labelled, then together."""
     pieces = [_word_pieces(tokens, word) for word in one.words]
     if strategy == "none":
         return pieces[0][0]
@@ -79,7 +79,7 @@ def entity_text(tokens: TaggedTokens, one: Entity, strategy: str, tokenizer: Tok
 
 
 def _word_pieces(tokens: TaggedTokens, word: range) -> list[str]:
-    """The tokens of a word, for those that the vocabulary lacks their text."""
+    """The tokens of a word; for unknown ones, their text."""
     return [tokens.sentence.slice(*tokens.places[i]) if tokens.unknown[i] else tokens.pieces[i] for i in word]
 
 
@@ -99,7 +99,7 @@ def _word_scores(scores: Tensor, ranges: Sequence[range], strategy: str) -> Tens
 
 
 def word_ranges(tokens: TaggedTokens, strategy: str, use_tokenizer_words: bool, tokenizer: Tokenizer) -> list[range]:
-    """The tokens that are labelled together.  use_tokenizer_words: the tokenizer's words, not guessed ones."""
+    """The tokens that are labelled together.  use_tokenizer_words: the tokenizer's words, not the reference's guess."""
     if strategy == "none" or (strategy == "simple" and not use_tokenizer_words):
         return [range(i, i + 1) for i in range(len(tokens.pieces))]
     if not use_tokenizer_words:
@@ -110,10 +110,10 @@ def word_ranges(tokens: TaggedTokens, strategy: str, use_tokenizer_words: bool, 
 def group_entities(
     tokens: TaggedTokens, found: Iterable[Entity], tags: Sequence[Tag], *, merge_adjacent: bool
 ) -> list[Entity]:
-    """Neighbours of one kind together, unless the second begins an entity.
+    """Groups neighbours of one type, unless the second begins an entity.
 
-    merge_adjacent: one that begins where the entity before it ends, without a space, goes on with it. Many models begin
-        an entity at each part of a number or of an address; in scripts without spaces neighbours touch anyway.
+    merge_adjacent: one that begins where the entity before it ends, without a space, continues it. Many models begin an
+        entity at each part of a number or of an address; in scripts without spaces neighbours touch anyway.
     """
     groups: list[list[Entity]] = []
     for one in found:
@@ -146,8 +146,8 @@ def _merge_entities(group: list[Entity]) -> Entity:
 
 
 def longest_entities(entities: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of entities that overlap the longer one, of two as long the surer one, as the reference chooses: each is compared
-    with the last that was kept."""
+    """Of entities that overlap the longer one, of equally long ones the higher score, chosen as in the reference: each
+    is compared with the last one kept."""
     kept: list[dict[str, Any]] = []
     for one in sorted(entities, key=lambda entity: entity["start"]):
         if not kept or not kept[-1]["start"] <= one["start"] < kept[-1]["end"]:

@@ -17,12 +17,12 @@ from pellucid.text import Window
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureExtraction(Reader):
-    """The last hidden state of every token, special ones among them, as [tokens][hidden].
+    """The last hidden state of every token, including special ones, as [tokens][hidden].
 
-    side: of an encoder-decoder, "encoder" (the default) or "decoder", which then reads the text one place to the right
-        behind its start token.
-    For one vector per text see `Model.embed`. Where stretches share a token, its vector is taken from the stretch in
-    which it stands farther from where the text was cut.
+    side: of an encoder-decoder, "encoder" (the default) or "decoder", which then reads the text shifted right behind
+        its start token.
+    For one vector per text see `Model.embed`. Where windows share a token, its vector is taken from the window in which
+    it is farthest from a cut.
     """
 
     side: str | None = None
@@ -38,7 +38,7 @@ class FeatureExtraction(Reader):
 
     @classmethod
     def check(cls, loaded: Loaded) -> None:
-        """Every body has features, whatever head stands on it."""
+        """Every body has features, whatever its head."""
         check_readable(loaded, ("all",))
 
     def check_item(self, item: Any, index: int) -> str:
@@ -58,12 +58,12 @@ class FeatureExtraction(Reader):
 
 
 def states_of(module: Network, batch: dict[str, Tensor]) -> Tensor:
-    """The last hidden states without what a head would add to the work: Float[Tensor, "batch seq hidden"]"""
+    """The last hidden states, without computing the head: Float[Tensor, "batch seq hidden"]"""
     return module.states(batch["input_ids"], batch.get("attention_mask"), batch.get("token_type_ids"))
 
 
 def join_vectors(outputs: list[WindowOutput]) -> list[list[float]]:
-    """The vectors of a whole text from those of its stretches, special tokens once around it."""
+    """The vectors of a whole text from those of its windows, with the special tokens at its two ends once."""
     if len(outputs) == 1:
         return outputs[0].output.tolist()
     best = most_central_windows([output.window for output in outputs])

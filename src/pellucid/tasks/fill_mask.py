@@ -1,4 +1,4 @@
-"""Which words fit in the place of a mask."""
+"""Fill-mask: the likeliest tokens at a mask."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,15 +26,15 @@ Guesses = list[tuple[float, int]]
 
 @dataclass(frozen=True, kw_only=True)
 class FillMask(Reader):
-    """The likeliest tokens in the place of each mask, `{"score", "token", "token_str", "sequence"}`, mask after mask.
+    """The likeliest tokens for each mask, `{"score", "token", "token_str", "sequence"}`, mask after mask.
 
-    top_k: how many for each mask; `.mask` says which mask an answer fills.
-    targets: words to choose among; their scores stay what they are among all tokens. Each has to be one token.
-    partial_targets: a target that is several tokens stands for the first of them, with a warning, as in the reference.
-    decoded: `sequence` is what the tokenizer makes of all ids, lower case perhaps, as in the reference; else the text
-        itself with this mask filled.
-    Of a long text read in stretches, each mask is filled in the one in which it stands farthest from where the text was
-    cut; the others are not read. Other masks of the text stay masked, so scores are not those of them all together.
+    top_k: how many for each mask; `.mask` is the index of the mask that an answer fills.
+    targets: words to choose among; their scores remain those among all tokens. Each has to be one token.
+    partial_targets: a target of several tokens stands for the first of them, with a warning, as in the reference.
+    decoded: `sequence` is decoded from all ids, perhaps lower-cased, as in the reference; otherwise the text itself
+        with this mask filled.
+    Of a long text read in windows, each mask is filled in the window in which it is farthest from a cut; other windows
+    are not read. Other masks of the text stay masked, so scores are not joint probabilities of all masks.
     """
 
     top_k: int = 5
@@ -45,7 +45,7 @@ class FillMask(Reader):
     name: ClassVar[str] = "fill-mask"
     heads: ClassVar[tuple[str | None, ...]] = ("masked-lm",)
     inputs: ClassVar[tuple[str, ...]] = ("text",)
-    parallel: ClassVar[bool] = False  # a number for each token of the vocabulary at every place
+    parallel: ClassVar[bool] = False  # logits over the whole vocabulary at every mask
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,12 +79,12 @@ class FillMask(Reader):
         return [every[number] for number in sorted({number for number, _ in best})]
 
     def _target_ids(self, tokenizer: Tokenizer, item: str, window: Window, position: int) -> list[int]:
-        """The ids of the targets, as they would be in the place of this mask."""
+        """The ids of the targets at the position of this mask."""
         start, _ = trimmed_span(item, *window.offsets[position])
         return target_ids(tokenizer, self._targets, item[:start], partial=self.partial_targets)
 
     def forward_batch(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
-        """The logits of the masks alone, the first of each text first: Float[Tensor, "batch masks vocab"]"""
+        """The logits at the masks alone, the first of each text first: Float[Tensor, "batch masks vocab"]"""
         is_mask = batch["input_ids"] == work.loaded.required_tokenizer.mask_token_id
         (logits,) = module.logits_at(is_mask, batch)
         rows, _ = is_mask.nonzero(as_tuple=True)
@@ -94,7 +94,7 @@ class FillMask(Reader):
         return masks
 
     def window_output(self, work: Work, output: Tensor, window: Window) -> list[Guesses]:
-        """The likeliest tokens at each mask, or all that the targets may be."""
+        """The likeliest tokens at each mask, or all ids that the targets may have."""
         tokenizer = work.loaded.required_tokenizer
         scores = output[: len(_mask_positions(tokenizer, window))].softmax(dim=-1)
         possible = possible_ids(tokenizer, self._targets, partial=self.partial_targets) if self._targets else None
@@ -137,12 +137,12 @@ def _is_word(value: Any) -> bool:
 
 
 def _mask_positions(tokenizer: Tokenizer, window: Window) -> list[int]:
-    """Where masks stand among the tokens of a stretch."""
+    """The positions of the masks in a window."""
     return [i for i, token in enumerate(window.ids) if token == tokenizer.mask_token_id]
 
 
 def _masks_by_window(tokenizer: Tokenizer, windows: Sequence[Window]) -> list[tuple[int, int]]:
-    """For each mask of a text, in order, the stretch that fills it, and its place there."""
+    """For each mask of a text, in order, the window that fills it, and its position there."""
     return [
         (number, position)
         for number, position in most_central_windows(windows)
@@ -159,7 +159,7 @@ def _no_mask_error(tokenizer: Tokenizer, item: str, index: int) -> InputError:
 
 
 def _fill_text(tokenizer: Tokenizer, text: str, window: Window, position: int, token: int) -> str:
-    """The text with one mask filled. Whether a space stands before it is as the token says, if tokens say so."""
+    """The text with one mask filled, with a space before it as the token marks it, if the vocabulary marks spaces."""
     start, end = trimmed_span(text, *window.offsets[position])
     before, piece, rest = text[:start], tokenizer.decode([token]), text[end:]
     if tokenizer.subword_prefix is not None:
@@ -167,7 +167,7 @@ def _fill_text(tokenizer: Tokenizer, text: str, window: Window, position: int, t
         piece = piece.removeprefix(tokenizer.subword_prefix)
         if not continues_word and _is_letter(before[-1:]) and _is_letter(piece[:1]):
             before += " "
-        if _is_letter(piece[-1:]) and _is_letter(rest[:1]):  # which the model read as a word of its own
+        if _is_letter(piece[-1:]) and _is_letter(rest[:1]):  # which the model read as a separate word
             rest = f" {rest}"
     else:
         (written,) = tokenizer.convert_ids_to_tokens([token]) if piece else ("",)
@@ -181,12 +181,12 @@ def _fill_text(tokenizer: Tokenizer, text: str, window: Window, position: int, t
 
 
 def _is_letter(character: str) -> bool:
-    """Whether this is a letter or figure of a script that puts spaces between words."""
+    """Whether this is a letter or digit of a script that puts spaces between words."""
     return character.isalnum() and not is_unspaced(character)
 
 
 def _decode_filled(tokenizer: Tokenizer, text: str, window: Window, position: int, token: int) -> str:
-    """A stretch as the reference tells it: special tokens are left out where no other mask would be lost with them."""
+    """A window decoded as in the reference: without special tokens, unless another mask would be lost with them."""
     ids = [token if i == position else here for i, here in enumerate(window.ids)]
     alone = len(_mask_positions(tokenizer, window)) == 1
     return tokenizer.cleaned(

@@ -1,4 +1,4 @@
-"""Ids or texts through the model once."""
+"""One forward pass over ids or texts."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ def forward(
 
 
 def _as_texts(inputs: Any) -> list[str] | None:
-    """One text, or several in whatever holds them; None for ids."""
+    """One text, or several in any list-like; None for ids."""
     if isinstance(inputs, str):
         return [inputs]
     found = (None if isinstance(inputs, Tensor) else as_list(inputs)) or []
@@ -56,7 +56,7 @@ def _as_texts(inputs: Any) -> list[str] | None:
 
 
 def _run_module(loaded: Loaded, watch: Observer | None, **inputs: Tensor | None) -> Output:
-    """The module's pass with what it takes; what it does not take, and was given, is refused."""
+    """Runs the module; refuses inputs that it does not take."""
     for name, rows in inputs.items():
         if rows is not None and name not in loaded.module.input_names:
             raise InputError(f"{name} were given, and a model of kind {loaded.config.kind!r} does not read them")
@@ -74,7 +74,7 @@ def _run_module(loaded: Loaded, watch: Observer | None, **inputs: Tensor | None)
 
 
 def _peft_part(module: nn.Module) -> str | None:
-    """What another library has hung on a table or on a whole head, as "head is a ..."; None where nothing hangs."""
+    """The part that PEFT has replaced in the embeddings or as the whole head, as "head is a ..."; None for none."""
     for path, part in module.named_modules():
         kind = type(part)
         if (path == "head" or path.rpartition(".")[0].endswith("embeddings")) and kind.__module__.startswith("peft."):
@@ -108,8 +108,8 @@ def _warn_of_padding(ids: Tensor, pad: int | None, begin: int | None) -> None:
         return
     real = ids != pad
     full = real[:, -1]
-    if len(ids) > 1:  # nobody pads a single text on the left
-        full = full & (real[:, 0] if pad != begin else real[:, :2].any(dim=1))  # one of them may begin a text
+    if len(ids) > 1:  # a single text is not padded on the left
+        full = full & (real[:, 0] if pad != begin else real[:, :2].any(dim=1))  # a single one may begin a text
     if not bool(full.all()):
         warnings.warn(
             f"input_ids begin or end in {pad}, the id of padding, and no attention_mask says so: every position counts "

@@ -1,4 +1,4 @@
-"""Languages by their codes (ISO 639-1) and by their English names, as models are told them."""
+"""Languages by their codes (ISO 639-1) and by their English names, which prompts use."""
 
 from pellucid.errors import InputError, did_you_mean, shorten
 
@@ -21,12 +21,12 @@ _CODES = {word.lower(): code for code, name in LANGUAGES.items() for word in (co
 
 
 def code_of(name: str) -> str:
-    """The code of a language, from its code or its name, in whatever case; as it was said, where it is not known."""
+    """The code of a language, from its code or name in any case; an unknown one unchanged."""
     return _CODES.get(name.lower(), name)
 
 
 def language(option: str, name: str) -> str:
-    """The English name of a language, from its code or its name. Raises InputError for one that is not known."""
+    """The English name of a language, from its code or its name. Raises InputError for an unknown one."""
     if name.lower() not in _CODES:
         hint = did_you_mean(name.title(), LANGUAGES.values(), 1)
         raise InputError(

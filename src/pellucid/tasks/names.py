@@ -1,6 +1,6 @@
-"""The one list of tasks: what they are called, what they take, what they answer, and which model answers by default.
+"""The one list of tasks: their names, inputs, answers and default models.
 
-It is read without torch, by the command line and by the documents.
+It is importable without torch, for the command line and the documents.
 """
 
 import importlib
@@ -22,8 +22,8 @@ SENTIMENT = "pellucid/sentiment-minilm"
 class TaskInfo:
     """A task by its name.
 
-    class_path: the class of it, as "module:class".  default_model: who answers where nobody is named.
-    summary: one line for a person.  answer_keys: the keys of an answer.  aliases: other names for the same.
+    class_path: its class, as "module:class".  default_model: the model where none is named.
+    summary: one line of description.  answer_keys: the keys of an answer.  aliases: other names for the same.
     """
 
     name: str
@@ -34,12 +34,11 @@ class TaskInfo:
     aliases: tuple[str, ...] = ()
 
     def task_class(self) -> "type[Task]":
-        """Its class."""
         return import_class("pellucid.tasks", self.class_path)
 
 
 def import_class(package: str, class_path: str) -> Any:
-    """The class at "module:class" of a room, imported only now."""
+    """The class at "module:class" of a package, imported on demand."""
     module, _, name = class_path.partition(":")
     return getattr(importlib.import_module(f"{package}.{module}"), name)
 
@@ -139,7 +138,7 @@ _PAIR = re.compile(r"translation_(\w+?)_to_(\w+)")
 
 
 def find_task(task: str) -> tuple[TaskInfo, dict[str, Any]]:
-    """The task that goes by a name, and the options that the name says: translation_en_to_de names two languages."""
+    """The task of a name, and the options that the name implies: translation_en_to_de names two languages."""
     if not isinstance(task, str):
         raise InputError(f"task is {shorten(repr(task))}, expected the name of a task, such as 'text-classification'")
     if found := _PAIR.fullmatch(task):

@@ -1,4 +1,4 @@
-"""Our numbers beside the reference's: layer by layer, and word by word."""
+"""Our numbers against the reference's: layer by layer, and token by token."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,7 +23,7 @@ GROUPS = {
     "pooled vector": ("pooled",),
     "logits": ("logits",),
 }
-"""What is compared, and how the places end where it arises."""
+"""What is compared, with the endings of its points' names."""
 
 SAME_TOKENS = "transformers: same tokens"
 
@@ -31,10 +31,10 @@ SAME_TOKENS = "transformers: same tokens"
 def compare_with_reference(
     loaded: Loaded, rows: list[Row], tokens: int, tolerance: float, begin: Callable[[str], object]
 ) -> Iterator[Check]:
-    """Every number that both show, layer by layer, and the first tokens that both would write.
+    """Compares all tensors that both expose, layer by layer, and the first tokens that both would generate.
 
-    rows: one text each.  tokens: how many to write.  begin: told what begins.
-    The first check names the first place of a pass where both differ; the others are its parts.
+    rows: one text each.  tokens: how many to generate.  begin: called with the name of each step before it.
+    The first check names the first point of a pass where the two differ; the others are its parts.
     """
     title = "transformers"
     try:
@@ -66,7 +66,7 @@ def compare_with_reference(
 
 
 def _points(loaded: Loaded, model: Any, row: Row) -> list[Point]:
-    """Every place that both show, in the order of the pass."""
+    """Every point that both expose, in the order of the pass."""
     recorder = Recorder(tuple(f"*{ending}" for endings in GROUPS.values() for ending in endings))
     with no_grad():
         shared_weights_copy(loaded, "explicit")(**row, watch=recorder)
@@ -82,7 +82,7 @@ def _points(loaded: Loaded, model: Any, row: Row) -> list[Point]:
 
 
 def _reference_outputs(out: Any, config: Config) -> dict[str, Tensor]:
-    """The reference's answer under the names of our places; one that we lack stays under its own."""
+    """The reference's output under our names of points; one that we lack keeps its own."""
     own_names = aliases(config)
     sides = ("encoder_", "decoder_") if config.kind == "encoder-decoder" else ("",)
     layered = [f"{side}{name}" for side in sides for name in ("hidden_states", "attentions")]
@@ -106,8 +106,8 @@ def _reference_outputs(out: Any, config: Config) -> dict[str, Tensor]:
 def check_same_tokens(loaded: Loaded, model: Any, row: Row, tokens: int, tolerance: float) -> Check:
     """The most likely next token, again and again: ours with its cache, the reference's without.
 
-    Where both choose differently, the difference is what our choice is worth less in the reference's logits: two
-    tokens that rounding alone sets apart are no mistake. What comes behind such a place is not compared.
+    Where the two choose differently, the difference is how much lower our choice is in the reference's logits: tokens
+    that differ by rounding alone are no mistake. What follows such a token is not compared.
     """
     room = (loaded.config.longest or 10**9) - tokens
     row = {name: ids if "decoder_input_ids" in row else ids[:, : max(room, 1)] for name, ids in row.items()}
@@ -139,7 +139,7 @@ def _reference_tokens(model: Any, row: Row, tokens: int) -> tuple[list[int], lis
 @no_grad()
 def _our_tokens(loaded: Loaded, row: Row, tokens: int) -> list[int]:
     module, chosen = loaded.module, []
-    assert isinstance(module, Decoder | EncoderDecoder)  # only these have a head that writes
+    assert isinstance(module, Decoder | EncoderDecoder)  # only these have a language model head
     inputs: dict[str, Any] = {"input_ids": row["input_ids"]}
     length = row["input_ids"].shape[1]
     if isinstance(module, EncoderDecoder):

@@ -1,4 +1,4 @@
-"""Rows of ids through a model, those of like length together, several batches at a time where that is sooner done."""
+"""Runs rows of ids in batches of similar length, several batches in parallel where that is faster."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
@@ -10,17 +10,17 @@ from pellucid.text.batch import PASS_COST, TOKEN_BUDGET, batch_limits, length_ba
 Result = TypeVar("Result")
 
 SHARE = 0.75
-"""How much of a stream's fair share a batch may be: beyond it the other streams would end long before it."""
+"""The largest batch, as a share of a stream's fair part of the work: a larger one leaves the other streams idle."""
 
 
 def run_batches(
     module: Network, lengths: Sequence[int], work: Callable[[list[int]], Result], *, parallel: bool = True
 ) -> Iterator[tuple[list[int], Result]]:
-    """Groups of row numbers, the largest first, and what `work` makes of each, without gradients.
+    """Groups of row indices, the largest first, and the result of `work` for each, without gradients.
 
-    work: may be called from several threads; what it gives is kept until its turn, so it should be small.
-    parallel: whether several groups may be worked on at a time. They are where the model is a packed copy on a
-        processor, but for a group that the others would wait for.
+    work: may be called from several threads; its result is held until its turn, so it should be small.
+    parallel: whether several groups may run at a time. They do where the model is a packed copy on a CPU, except a
+        group so large that the others would wait for it.
     """
     device = module.device.type
     groups = sorted(length_batches(lengths, *batch_limits(device)), key=lambda group: -len(group) * lengths[group[0]])
@@ -34,7 +34,7 @@ def run_batches(
 def run_in_order(
     module: Network, lengths: Sequence[int], work: Callable[[list[int]], Iterable[Result]]
 ) -> list[Result]:
-    """What `work` makes of each row, in the order of the rows; it is given groups of them, as `run_batches` says."""
+    """The result of `work` for each row, in the order of the rows; `work` gets groups of them, as in `run_batches`."""
     found: dict[int, Result] = {}
     for group, some in run_batches(module, lengths, work):
         found.update(zip(group, some))
@@ -42,7 +42,7 @@ def run_in_order(
 
 
 def _sequential_count(sizes: Sequence[int]) -> int:
-    """How many of the first fill a batch by a single long row, or are too much of a stream's share of what is left."""
+    """How many of the first batches hold a single long row, or exceed a stream's share of the remaining work."""
     left = sum(sizes)
     for before, size in enumerate(sizes):
         if size <= TOKEN_BUDGET + PASS_COST and size * parallel_batches(len(sizes) - before) <= SHARE * left:

@@ -1,4 +1,4 @@
-"""Which span of a context answers a question."""
+"""Question answering: the span of a context that answers a question."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,16 +25,16 @@ REFERENCE_LENGTH, REFERENCE_STRIDE = 384, 128
 class QuestionAnswering(Reader):
     """The span of a context that answers a question, `{"score", "start", "end", "answer"}`.
 
-    Characters `start` to `end` of the context are the answer; other answers are in `.all`, which never overlap.
+    Characters `start` to `end` of the context are the answer; alternatives, which never overlap, are in `.all`.
     top_k: how many `.all` holds.
     max_answer_len: tokens of an answer, at most; whole words may make it longer, as in the reference.
-    handle_impossible_answer: "" is one of the answers, with how sure the model is that the context has none.
-    align_to_words: an answer begins and ends where words do, not within one; in scripts without spaces where tokens do.
-    scores: "comparable": one softmax over the whole context, however many stretches it was read in (`tasks/spans.py`).
-        "per_window": the reference's way (`tasks/spans_apart.py`), with its defaults: stretches of at most 384 tokens
+    handle_impossible_answer: "" is one of the answers, with the probability that the context has none.
+    align_to_words: an answer begins and ends at word boundaries; in scripts without spaces at tokens'.
+    scores: "comparable": one softmax over the whole context, however many windows it was read in (`tasks/spans.py`).
+        "per_window": the reference's method (`tasks/spans_apart.py`), with its defaults: windows of at most 384 tokens
         that share 128.
-    Of a context read in stretches each token's logits are taken from the stretch in which it stands farther from a cut.
-    The question is read beside each of them, and never cut.
+    Of a context read in windows each token's logits are taken from the window in which it is farthest from a cut. The
+    question is read beside each of them, and never cut.
     """
 
     top_k: int = 1
@@ -101,7 +101,7 @@ class QuestionAnswering(Reader):
     def attribution_targets(
         self, work: Work, item: tuple[str, AlignedText], outputs: list[WindowOutput], one: Answer
     ) -> list[Target]:
-        """The logit of the start and that of the end; they are of two stretches where a cut goes through the answer."""
+        """The logits of the start and of the end; they come from two windows where a cut goes through the answer."""
         assert one.window is not None
         if not one["end"]:
             window = outputs[one.window].window

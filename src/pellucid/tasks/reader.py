@@ -1,4 +1,5 @@
-"""Tasks that read a text once: stretches of all texts, by length, through the model, and what its head says of each."""
+"""Tasks that read a text once: windows of all texts, sorted by length, go through the model, whose output is
+interpreted."""
 
 import math
 from abc import abstractmethod
@@ -24,7 +25,7 @@ from pellucid.text.cut import check_has_tokens, item_name
 
 @dataclass(frozen=True)
 class WindowOutput:
-    """A stretch of an item, and what is kept of the model's output for it."""
+    """A window of an item, and what is kept of the model's output for it."""
 
     window: Window
     output: Any
@@ -32,11 +33,10 @@ class WindowOutput:
 
 @dataclass(frozen=True, kw_only=True)
 class Reader(Task):
-    """A task that reads: what to read of an item, what to keep of a pass, and what that answers.
+    """A task that reads: what to read of an item, what to keep of a pass, and the answer from that.
 
-    parse_special_tokens: whether `[SEP]`, typed in an item, is that token, as in the reference; else it is plain
-        characters.
-    parallel: whether batches may be read side by side; not where the answer to one is large.
+    parse_special_tokens: whether `[SEP]` in an item is that token, as in the reference; otherwise it is plain text.
+    parallel: whether batches may run in parallel; not where their output is large.
     """
 
     parse_special_tokens: bool = False
@@ -52,14 +52,14 @@ class Reader(Task):
 
     @abstractmethod
     def item_windows(self, work: Work, item: Any, index: int) -> list[Window]:
-        """The stretches to be read for an item."""
+        """The windows to be read for an item."""
 
     def forward_batch(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
-        """What is looked at of a pass: Float[Tensor, "batch seq answers"], or "batch answers" """
+        """The output of a pass that is used: Float[Tensor, "batch seq answers"], or "batch answers" """
         return module.logits(**batch)
 
     def window_output(self, work: Work, output: Tensor, window: Window) -> Any:
-        """What is kept of one stretch. output: Float32[Tensor, "seq answers"], or "answers" where the text has one."""
+        """What is kept of a window. output: Float32[Tensor, "seq answers"], or "answers" for one output per text."""
         return output
 
     @abstractmethod
@@ -67,17 +67,17 @@ class Reader(Task):
         """The answer to an item."""
 
     def attribution_targets(self, work: Work, item: Any, outputs: list[WindowOutput], one: Answer) -> list[Target]:
-        """The number that an answer stands for, which `explain` shares out by `tasks/attribution.py`; nothing, where
-        `explain` is refused."""
+        """The numbers of an answer that `explain` distributes over tokens (`tasks/attribution.py`); [] where `explain`
+        is refused."""
         return []
 
     def text_windows(
         self, work: Work, index: int | str, text: str | list[str], pair: str | None = None, side: int | None = 0
     ) -> list[Window]:
-        """A text, a pair, or words read one by one, by the rule for long ones.
+        """The windows of a text, a pair, or words, by the task's rule for long texts.
 
-        index: the number of the item, or what an error calls the text.
-        side: which of a pair is cut; None for the longer one.
+        index: the number of the item, or the text's name in an error.
+        side: which text of a pair is cut; None for the longer one.
         """
         loaded = work.loaded
         max_tokens = loaded.max_length if self.max_length is None else loaded.capped_length(self.max_length)
@@ -106,7 +106,7 @@ class Reader(Task):
         return with_attribution(work, found, lambda one: self.attribution_targets(work, item, outputs, one))
 
     def _window_outputs(self, work: Work, rows: list[Window]) -> Iterator[tuple[int, Any]]:
-        """What is kept of each row, by its number."""
+        """What is kept of each row, by its index."""
         module = work.loaded.module.packed_copy(work.dtype)
         row_groups = _equal_rows(rows)
         lengths = [len(rows[numbers[0]].ids) for numbers in row_groups]
@@ -116,7 +116,7 @@ class Reader(Task):
             batch = as_batch(work.loaded, [row.ids for row in firsts], [row.type_ids for row in firsts])
             output = self.forward_batch(work, module, batch).float().cpu()
             found = [here[: lengths[i]] if output.dim() == 3 else here for here, i in zip(output, group)]
-            if not output.isfinite().all():  # as those of padding may be
+            if not output.isfinite().all():  # padding's may be infinite
                 found = [check_finite(here, module) for here in found]
             return [
                 (number, self.window_output(work, here, rows[number]))
@@ -129,7 +129,7 @@ class Reader(Task):
 
 
 def _equal_rows(rows: Sequence[Window]) -> list[list[int]]:
-    """The numbers of the rows, those together that a model cannot tell apart: they are run once."""
+    """The indices of the rows, equal ones grouped: they are run once."""
     found: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
     for i, row in enumerate(rows):
         found.setdefault((tuple(row.ids), tuple(row.type_ids)), []).append(i)
@@ -137,16 +137,16 @@ def _equal_rows(rows: Sequence[Window]) -> list[list[int]]:
 
 
 def outputs_by_text(outputs: Sequence[WindowOutput]) -> list[list[WindowOutput]]:
-    """The stretches of each text, of several that were read one after the other."""
+    """The windows of each text, of several that were read one after the other."""
     starts = [i for i, output in enumerate(outputs) if output.window.index == 0]
     return [list(outputs[i:j]) for i, j in zip(starts, [*starts[1:], len(outputs)])]
 
 
 def most_central_windows(windows_: Sequence[Window], side: int | None = None) -> list[tuple[int, int]]:
-    """For each token of a text, in order, the stretch in which it stands farthest from where the text was cut, so that
-    most of both sides of it was read there: the number of that stretch, and the token's place in it.
+    """For each token of a text, in order, the window in which it is farthest from a cut, so that most of its context
+    was read there: the index of that window, and the token's position in it.
 
-    side: which text of a pair; None for all that is no special token.
+    side: which text of a pair; None for all tokens that are not special.
     """
     best: dict[int, tuple[float, int, int]] = {}
     for number, window in enumerate(windows_):
@@ -161,13 +161,13 @@ def most_central_windows(windows_: Sequence[Window], side: int | None = None) ->
 
 
 def _distance_to_cut(window: Window, nth: int, size: int) -> float:
-    """How far the n-th of `size` tokens of a text in a stretch stands from where the text was cut there, in tokens."""
+    """The distance, in tokens, of the n-th of a text's `size` tokens in a window from where the text was cut there."""
     before = math.inf if window.index == 0 else nth
     return min(before, math.inf if window.index == window.count - 1 else size - 1 - nth)
 
 
 def mean_output(outputs: Sequence[WindowOutput]) -> Tensor:
-    """The mean of what was kept of a text's stretches, each weighed by its tokens: Float[Tensor, "width"]"""
+    """The mean of what was kept of a text's windows, each weighted by its tokens: Float[Tensor, "width"]"""
     if len(outputs) == 1:
         return outputs[0].output
     like = outputs[0].output
@@ -177,7 +177,7 @@ def mean_output(outputs: Sequence[WindowOutput]) -> Tensor:
 
 
 def text_coverage(outputs: Sequence[WindowOutput], side: int = 0) -> TextCoverage:
-    """What was read of an item's text. side: 1 where the second text of a pair is the one that is read in stretches."""
+    """What was read of an item's text. side: 1 where the second text of a pair is the one that is read in windows."""
     windows_ = [output.window for output in outputs]
     nothing = all(special or here != side for one in windows_ for special, here in zip(one.special, one.sequence_ids))
     return TextCoverage(tuple(one.span(side) for one in windows_), sum(one.cut for one in windows_), nothing)

@@ -1,4 +1,4 @@
-"""The reference implementation: the one file that speaks to `transformers`, where it is installed."""
+"""The reference implementation: the one module that calls `transformers`, where it is installed."""
 
 import contextlib
 import functools
@@ -23,11 +23,11 @@ from pellucid.models import count
 
 
 class NoReference(Exception):  # noqa: N818 - not a fault of anybody
-    """The reference cannot be asked; the message says why."""
+    """The reference is not available for this comparison; the message says why."""
 
 
 def version() -> str:
-    """Which release of the reference is installed. Raises NoReference where none is."""
+    """The installed release of the reference. Raises NoReference where there is none."""
     try:
         return importlib.metadata.version("transformers")
     except importlib.metadata.PackageNotFoundError as error:
@@ -35,7 +35,7 @@ def version() -> str:
 
 
 def open_reference(loaded: Loaded) -> tuple[Any, str]:
-    """The same files, opened by the reference in the same kind of numbers, without its kernels; and a remark on them.
+    """The same files, opened by the reference in the same dtype, without its kernels; and a remark on them.
 
     Raises NoReference where it cannot open them.
     """
@@ -49,7 +49,7 @@ def open_reference(loaded: Loaded) -> tuple[Any, str]:
         return _open(loaded, source.folder), ""
     try:
         return _open_gguf(loaded, source.file), ""
-    except NoReference as reason:  # then at least what was unpacked, in a form that it does open
+    except NoReference as reason:  # fall back to the unpacked weights, in a format that it opens
         return _open_saved(loaded), f", from a saved copy, so that the unpacking itself was not compared: {reason}"
 
 
@@ -83,20 +83,20 @@ def _open(loaded: Loaded, folder: Path, **form: str) -> Any:
         except Exception as error:  # another library's errors can be anything
             raise _no_reference_error("it does not open these files", error) from error
     missing = [name for name in report["missing_keys"] if loaded.config.pools or "pooler" not in name]
-    if missing:  # it would compute with numbers drawn by chance
+    if missing:  # it would compute with random weights
         raise NoReference(f"it finds no numbers for {join_names(sorted(missing), 3)}")
     return model.eval()
 
 
 def _no_reference_error(what: str, error: Exception) -> BaseException:
-    """What another library complains of, as one short line; Ctrl-C, where that is what it came of."""
+    """Another library's error in one short line; KeyboardInterrupt, if Ctrl-C caused it."""
     first = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return KeyboardInterrupt() if was_interrupted(error) else NoReference(f"{what}: {shorten(first, 160)}")
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[Any]:
-    """The library, its remarks and bars put off, making its tensors where ours are."""
+    """The library, with its logging and progress bars off and its tensors created on the CPU, like ours."""
     import transformers
 
     reference_logging = transformers.utils.logging
@@ -115,7 +115,7 @@ def _quiet() -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _without_bar() -> Iterator[None]:
-    """The library's reader of GGUF has a bar that no setting puts off."""
+    """Turns off the progress bar of the library's GGUF reader, for which there is no setting."""
     reader: Any = importlib.import_module("transformers.modeling_gguf_pytorch_utils")
 
     bar = getattr(reader, "tqdm", None)
@@ -132,7 +132,7 @@ def _without_bar() -> Iterator[None]:
 
 
 class _KeepFloat64(TorchFunctionMode):
-    """Keeps float64 throughout: the reference narrows to float32 inside norms, softmax and turned positions."""
+    """Keeps float64 throughout: the reference narrows to float32 in norms, softmax and rotary embeddings."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         func = torch.Tensor.double if func is torch.Tensor.float else func
@@ -145,7 +145,7 @@ def _float64_for_float32(value: Any) -> Any:
 
 
 def reference_forward(model: Any, **inputs: Any) -> Any:
-    """One pass of the reference; without its cache, which lays keys out anew and so rounds otherwise."""
+    """One pass of the reference; without its cache, which lays out keys differently and so rounds differently."""
     settings = {"use_cache": False} if getattr(model.config, "use_cache", False) else {}
     is_float64 = next(model.parameters()).dtype == torch.float64
     with no_grad(), _quiet(), _KeepFloat64() if is_float64 else contextlib.nullcontext():

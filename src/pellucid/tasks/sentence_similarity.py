@@ -1,4 +1,4 @@
-"""How alike the meaning of two texts is."""
+"""Sentence similarity: how similar the meanings of two texts are."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,11 +14,11 @@ from pellucid.text import Window
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceSimilarity(VectorTask):
-    """A score for a pair of texts, `{"score"}`, by the vectors of the checkpoint. One text beside several is as many
-    pairs.
+    """A score for a pair of texts, `{"score"}`, by the vectors of the checkpoint. One text with several others makes as
+    many pairs.
 
-    `read` tells the stretches of the first text and then those of the second; `explain` shares the score out among the
-    tokens of both, of a text in several stretches those of the one that is most like the other text.
+    `read` holds the windows of the first text and then those of the second; `explain` distributes the score over the
+    tokens of both, of a text in several windows over those of the window most similar to the other text.
     """
 
     name: ClassVar[str] = "sentence-similarity"

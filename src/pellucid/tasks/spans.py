@@ -1,12 +1,12 @@
-"""Spans of a context, by what a model says of where an answer starts and where it ends.
+"""Spans of a context that answer a question, from a model's logits for where the answer starts and ends.
 
-The stretches of a context are laid together into one, so that there is one softmax over all starts and one over all
-ends (Clark & Gardner, 2018, arXiv:1710.10723), and what stands in two stretches is met once:
+The windows of a context are merged into one sequence, so that there is one softmax over all starts and one over all
+ends (Clark & Gardner, 2018, arXiv:1710.10723), and a token that is in two windows counts once:
 
-    stretch 0   Marie Curie was born in Warsaw and
-    stretch 1               was born in Warsaw and moved to Paris
+    window 0    Marie Curie was born in Warsaw and
+    window 1                was born in Warsaw and moved to Paris
     together    Marie Curie was born in Warsaw and moved to Paris
-                ---------- 0 ----------|----------- 1 -----------   from where a token stands farther from a cut
+                ---------- 0 ----------|----------- 1 -----------   from where a token is farther from a cut
 """
 
 from collections.abc import Sequence
@@ -20,15 +20,15 @@ from pellucid.text import Window
 from pellucid.text.cut import trimmed_span, visible_span
 
 STARTS_PER_CHUNK = 1_024
-"""Beginnings whose ends are looked at together: a long context must not need all its spans in memory."""
+"""Starts whose spans are scored together: all spans of a long context would not fit into memory."""
 
 
 @dataclass(frozen=True)
 class SpanOptions:
-    """What is asked of the spans.
+    """Options of the search for spans.
 
-    top_k: so many, at most.  max_tokens: tokens of an answer, at most.
-    align_to_words: answers begin and end where words do.
+    top_k: how many, at most.  max_tokens: tokens of an answer, at most.
+    align_to_words: answers begin and end at word boundaries.
     allow_null: "there is no answer" is one of the answers.
     """
 
@@ -42,8 +42,8 @@ class SpanOptions:
 class Span:
     """A span of a context.
 
-    score: a probability.  start, end: characters, from and to; both 0 where there is no answer.
-    window: the number of the stretch that it came from.
+    score: a probability.  start, end: its first character, and the one after its last; both 0 where there is no answer.
+    window: the index of the window that it came from.
     """
 
     score: float
@@ -57,7 +57,7 @@ class Unit:
     """A word, or a token where answers may begin and end within words.
 
     first, last: its tokens, counted from the beginning of the context.  start, end: its characters.
-    window: the number of the stretch that its first token is taken from.
+    window: the index of the window that its first token is taken from.
     """
 
     first: int
@@ -68,13 +68,13 @@ class Unit:
 
 
 def spans(context: str, outputs: Sequence[WindowOutput], options: SpanOptions) -> list[Span]:
-    """The likeliest answers, the best first. None overlaps a better one, and none reads as a better one does.
+    """The likeliest answers, the best first. None overlaps a better one or has the same text.
 
     outputs: each with the logits of start and end, Float32[Tensor, "seq 2"].
 
-    A span's score is the probability of its first word as a start times that of its last as an end. A model says "no
-    answer" by choosing the special token before the texts; of several stretches that one counts which is least sure of
-    it, and where there is no such token the score is 0. All scores together come to no more than 1.
+    A span's score is the probability of its first word as a start times that of its last as an end. A model predicts
+    "no answer" by the special token before the texts; of several windows the least confident one counts, and without
+    such a token the score is 0. All scores sum to at most 1.
     """
     sources = _token_sources(outputs)
     units, owners = _units(context, outputs, sources, options.align_to_words)
@@ -91,7 +91,7 @@ def spans(context: str, outputs: Sequence[WindowOutput], options: SpanOptions) -
 def outer_tokens(
     outputs: Sequence[WindowOutput], start: int, end: int
 ) -> tuple[tuple[Window, int], tuple[Window, int]]:
-    """The first and the last token that hold some of these characters, each as its stretch and its place there."""
+    """The first and the last token that overlap these characters, each as its window and its position there."""
     windows = ((outputs[number].window, position) for number, position in _token_sources(outputs))
     tokens = [
         (w, position) for w, position in windows if w.offsets[position][0] < end and start < w.offsets[position][1]
@@ -102,7 +102,7 @@ def outer_tokens(
 def _select_spans(
     context: str, probabilities: Tensor, units: list[Unit], options: SpanOptions, null_span: list[Span]
 ) -> list[Span]:
-    """As many as were asked for; more and more spans are looked at until there are."""
+    """The top_k spans; the number of candidates grows until there are enough."""
     num_candidates = 4 * options.top_k + 12
     while True:
         found, texts = list(null_span), set[str]()
@@ -140,16 +140,16 @@ def _most_likely_spans(
 
 
 def _token_sources(outputs: Sequence[WindowOutput]) -> list[tuple[int, int]]:
-    """For each token of the context the stretch that it is taken from, and its place there."""
+    """For each token of the context the window that it is taken from, and its position there."""
     return most_central_windows([output.window for output in outputs], side=1)
 
 
 def _units(
     context: str, outputs: Sequence[WindowOutput], sources: list[tuple[int, int]], align_to_words: bool
 ) -> tuple[list[Unit], list[int]]:
-    """The words of the context, or its tokens; and for each token the number of the one that it is part of.
+    """The words of the context, or its tokens; and for each token the index of its unit.
 
-    A word ends where the tokenizer says so, and at a space: some tokenizers know no words.
+    A word ends where the tokenizer ends it, and at a space: some tokenizers have no words.
     """
     units: list[Unit] = []
     owners: list[int] = []
@@ -169,7 +169,7 @@ def _units(
 
 
 def _least_null(outputs: Sequence[WindowOutput]) -> tuple[int, Tensor]:
-    """The stretch that is least sure that it holds no answer, and the logits of that: [1, 2], or [0, 2] for none."""
+    """The window least confident of "no answer", and its logits for that: [1, 2], or [0, 2] without a special token."""
     if outputs[0].window.sequence_ids[0] is not None:
         return 0, outputs[0].output[:0]
     least = min(range(len(outputs)), key=lambda number: float(outputs[number].output[0].sum()))

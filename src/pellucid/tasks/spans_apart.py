@@ -1,8 +1,8 @@
-"""Spans of a context by each of its stretches alone, as the reference finds them (`transformers` 4.57.6).
+"""Spans of a context from each of its windows separately, as the reference finds them (`transformers` 4.57.6).
 
-Every stretch has a softmax of its own, so the scores of two stretches cannot be compared; those of spans that read
-alike are added, also where two stretches share them, so that a score may be greater than 1; and "no answer" counts as
-little as the stretch says that is surest of an answer. It is here for whoever needs those very numbers.
+Every window has its own softmax, so the scores of two windows cannot be compared; those of spans with the same text are
+added, also where two windows share them, so that a score may be greater than 1; and "no answer" gets the lowest score
+that any window gives it. It is here for those who need exactly these numbers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,16 +16,16 @@ from pellucid.text import Window
 
 Numbers = np.ndarray
 OUTSIDE = -10_000.0
-"""The logit of what is no part of the context."""
+"""The logit of tokens outside the context."""
 
 
 def spans_per_window(
     context: str, outputs: Sequence[WindowOutput], cls_token_id: int | None, options: SpanOptions
 ) -> list[Span]:
-    """The best spans of all stretches, the best first.
+    """The best spans of all windows, the best first.
 
     outputs: each with the logits of start and end, Float32[Tensor, "seq 2"].
-    cls_token_id: the token that may be chosen beside those of the context; None where there is none.
+    cls_token_id: the token that may be chosen besides those of the context; None where there is none.
     """
     found: dict[str, Span] = {}
     least = 1_000_000.0
@@ -54,7 +54,7 @@ def _softmax(logits: Numbers) -> Numbers:
 def _most_likely_spans(
     starts: Numbers, ends: Numbers, allowed: Numbers, options: SpanOptions
 ) -> Iterator[tuple[float, int, int]]:
-    """Score, first and last token of the best spans of one stretch, impossible ones with a score of 0 among them."""
+    """Score, first and last token of the best spans of one window, including impossible ones with a score of 0."""
     table = np.tril(np.triu(np.outer(starts, ends)), options.max_tokens - 1)
     flat = -table.flatten()
     num_spans = 2 * options.top_k + 10 if options.align_to_words else options.top_k
@@ -63,7 +63,7 @@ def _most_likely_spans(
     elif len(flat) <= num_spans:
         order = np.argsort(flat)
     else:
-        chosen = np.argpartition(flat, num_spans)[:num_spans]  # of equal scores, those that this very call finds
+        chosen = np.argpartition(flat, num_spans)[:num_spans]  # of equal scores, those that this call happens to choose
         order = chosen[np.argsort(flat[chosen])]
     selectable = allowed.copy()
     selectable[0] = True
@@ -73,7 +73,7 @@ def _most_likely_spans(
 
 
 def _characters(window: Window, first: int, last: int, align_to_words: bool) -> tuple[int, int]:
-    """The characters of a span, widened to the words of the context that bear the numbers of its tokens' words."""
+    """The characters of a span, widened to all of the context with the word ids of its first and last token."""
     here = [
         (window.word_ids[token], place)
         for token, (place, side) in enumerate(zip(window.offsets, window.sequence_ids))

@@ -1,4 +1,4 @@
-"""The tokens of a text with what a head says of each, though it was read in stretches, and the words they make."""
+"""The tokens of a text with a head's scores, merged from its windows, and the words that they form."""
 
 import unicodedata
 from bisect import bisect_right
@@ -21,10 +21,10 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class AlignedText:
-    """A text as the model reads it, and as a person counts its characters.
+    """A text as the model reads it, aligned with the caller's characters.
 
-    read, shown: the two.  places: where each character that is read stands in `shown`, its end included; None where
-    both are the same.  word_starts: where the words begin in `read` that the person gave; None where a text was given.
+    read, shown: the model's and the caller's.  places: the position in `shown` of each character of `read` and of its
+        end; None where the two are equal.  word_starts: where the caller's words begin in `read`; None for a text.
     """
 
     read: str
@@ -34,7 +34,7 @@ class AlignedText:
 
     @classmethod
     def of_text(cls, text: str, index: int | str) -> "AlignedText":
-        """A text. Where two halves of a surrogate pair stand apart in it, the model reads one character."""
+        """From a text. Where it holds a surrogate pair as two characters, the model reads one."""
         read = clean_text(text, index, "item")
         if len(read) == len(text):
             return cls(read, text)
@@ -46,7 +46,7 @@ class AlignedText:
 
     @classmethod
     def of_words(cls, words: Sequence[str], delimiter: str, index: int | str) -> "AlignedText":
-        """Words, which the model reads with a space between, and the person with a delimiter."""
+        """From words, which the model reads joined by spaces, and the caller by a delimiter."""
         words = [clean_text(word, index, "item") for word in words]
         starts, places, here = [], [], 0
         for word in words:
@@ -57,34 +57,34 @@ class AlignedText:
 
     @property
     def words(self) -> list[str]:
-        """The words that the person gave."""
+        """The caller's words."""
         starts = self.word_starts or ()
         return [self.read[start : end - 1] for start, end in zip(starts, (*starts[1:], len(self.read) + 1))]
 
     def shown_span(self, start: int, end: int) -> tuple[Place, int | None]:
-        """A stretch of `read` in `shown`, and the number of the word that was given there."""
+        """The characters in `shown` of a span of `read`, and the index of the caller's word there."""
         word = None
         if self.word_starts is not None:
             text_start = end - len(self.read[start:end].lstrip())
             word = bisect_right(self.word_starts, text_start) - 1
             start = max(start, self.word_starts[word])
-            end = max(end, min(start + 1, len(self.read)))  # a space alone counts as the letter that follows it
+            end = max(end, min(start + 1, len(self.read)))  # a single space counts as the letter that follows it
         if self.places is not None:
             start, end = self.places[start], self.places[max(start, end)]
         return (start, end), word
 
     def slice(self, start: int, end: int) -> str:
-        """What stands there, as text that can be written down."""
+        """The text there, cleaned of what cannot be encoded."""
         return clean_text(self.shown[start:end], 0, "item")
 
 
 @dataclass(frozen=True)
 class TaggedTokens:
-    """The tokens of a sentence, one entry of each list for each token.
+    """The tokens of a sentence; each list has one entry per token.
 
-    pieces: as the vocabulary writes them.  places: characters of `sentence.shown`.  words: the number of its word.
-    unknown: whether the vocabulary lacks it.  numbers: its number in the text as the model would read it as a whole.
-    stretches: the stretch whose word is taken.  within: its number there.  scores: Float32[Tensor, "tokens labels"]
+    pieces: as spelled in the vocabulary.  places: characters of `sentence.shown`.  words: the index of its word.
+    unknown: whether the vocabulary lacks it.  numbers: its index in the text, if that were read as a whole.
+    stretches: the window that it is taken from.  within: its position there.  scores: Float32[Tensor, "tokens labels"]
     """
 
     sentence: AlignedText
@@ -99,14 +99,14 @@ class TaggedTokens:
 
 
 def tag_window(sentence: AlignedText, output: WindowOutput, unknown: int | None) -> TaggedTokens:
-    """The tokens of one stretch. unknown: the id of tokens that the vocabulary lacks."""
+    """The tokens of one window. unknown: the id of the unknown token."""
     window = output.window
     here = [i for i, side in enumerate(window.sequence_ids) if side is not None]
     placed = [sentence.shown_span(*window.offsets[i]) for i in here]
     is_pretokenized = sentence.word_starts is not None
     return TaggedTokens(
         sentence,
-        [window.tokens[i].strip() or window.tokens[i].strip(" ") for i in here],  # spaces come with a typed mask
+        [window.tokens[i].strip() or window.tokens[i].strip(" ") for i in here],  # a mask in the text brings spaces
         [place for place, _ in placed],
         [word for _, word in placed] if is_pretokenized else [window.words[i] for i in here],
         [window.ids[i] == unknown for i in here],
@@ -118,7 +118,7 @@ def tag_window(sentence: AlignedText, output: WindowOutput, unknown: int | None)
 
 
 def merge_windows(parts: Sequence[TaggedTokens], outputs: Sequence[WindowOutput]) -> TaggedTokens:
-    """The tokens of the whole sentence, each from the stretch in which it stands farthest from where that was cut."""
+    """The tokens of the whole sentence, each from the window in which it is farthest from a cut."""
     if len(parts) == 1:
         return parts[0]
     token_numbers = [{position: nth for nth, position in enumerate(part.within)} for part in parts]
@@ -130,11 +130,11 @@ def merge_windows(parts: Sequence[TaggedTokens], outputs: Sequence[WindowOutput]
 
 
 def tokenizer_words(tokens: TaggedTokens) -> list[range]:
-    """The tokens of each word, where the tokenizer knows words: `Merkel` `'` `s` `Siemens` `-` `Villa` `.`
+    """The tokens of each word, by the tokenizer's own words: `Merkel` `'` `s` `Siemens` `-` `Villa` `.`
 
-    Tokenizers that know only spaces, as those of sentencepiece, do not part a word from the signs at it. So a token of
-    signs alone is a word of its own, unless the words were given; a space alone belongs to the word that it begins,
-    but not in scripts without spaces, whose words seldom begin with one. What nobody sees makes no word.
+    Tokenizers that split at spaces only, such as sentencepiece, do not separate a word from punctuation. So a token of
+    punctuation is a word of its own, unless the caller gave words; a token of a space belongs to the word that follows,
+    but not in scripts without spaces, whose words seldom begin with one. Invisible tokens form no word.
     """
     kinds = _token_kinds(tokens)
     found: list[range] = []
@@ -147,7 +147,7 @@ def tokenizer_words(tokens: TaggedTokens) -> list[range]:
 
 
 def character_ranges(tokens: TaggedTokens) -> list[range]:
-    """Each token alone, but those together that share a character."""
+    """Each token alone, except those that share a character."""
     found: list[range] = []
     for i, kind in enumerate(_token_kinds(tokens)):
         if (
@@ -165,7 +165,7 @@ def _continues_word(tokens: TaggedTokens, kinds: list[str], i: int) -> bool:
     shown, is_pretokenized = tokens.sentence.shown, tokens.sentence.word_starts is not None
     if kinds[i] == "space" and _overlaps_previous(
         tokens, i
-    ):  # one character that normalisation writes as several words
+    ):  # one character that is normalised to several words
         return True
     if (
         not is_pretokenized
@@ -194,13 +194,13 @@ def _overlaps_previous(tokens: TaggedTokens, i: int) -> bool:
 
 
 def _token_kinds(tokens: TaggedTokens) -> list[str]:
-    """What each token is: "word", "sign", "space" at the beginning of a word, or else "gap"."""
+    """The kind of each token: "word", "sign", "space" at the beginning of a word, otherwise "gap"."""
     shown, kinds = tokens.sentence.shown, list[str]()
     for i, (start, end) in enumerate(tokens.places):
         visible = shown[start:end].strip()
         if visible and (
             tokens.pieces[i] != SPACE or visible == SPACE
-        ):  # which may have the place of the letter behind it
+        ):  # a space may have the span of the letter after it
             kinds.append("sign" if all(unicodedata.category(c)[0] in "PS" for c in visible) else "word")
         else:
             kinds.append("gap" if i and tokens.words[i] == tokens.words[i - 1] and kinds[i - 1] != "space" else "space")
@@ -210,8 +210,8 @@ def _token_kinds(tokens: TaggedTokens) -> list[str]:
 def heuristic_words(tokens: TaggedTokens, continues: str | None) -> list[range]:
     """The tokens of each word as the reference guesses them.
 
-    Where the vocabulary marks what goes on with a word, a token does so if it is not as long as its text, which a
-    letter that normalisation changed can also be; else if no space stands at its beginning.
+    Where the vocabulary marks continuations, a token is one if its length differs from its text's, as it also does for
+    letters that normalisation changed; otherwise if no space is at its beginning.
     """
     shown, found = tokens.sentence.shown, list[range]()
     for i, (start, end) in enumerate(tokens.places):

@@ -1,4 +1,4 @@
-"""Words that a person asks about, as the one token that each of them would be in the place of a mask."""
+"""The caller's target words for a mask, as the single token that each of them would be there."""
 
 import warnings
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ _MAX_SIMILAR = 5_000
 def target_ids(tokenizer: Tokenizer, targets: Sequence[str], before: str, *, partial: bool) -> list[int]:
     """The ids of these words, each once, in their order.
 
-    before: the text before the mask, which decides: after a space "Paris" is `ĠParis` in a vocabulary that marks
-        spaces, within a word it is `Paris`, and "##s" is what the vocabulary writes so.
-    partial: the reference's way: what the vocabulary writes so, else the first of several tokens, with a warning.
-    Raises InputError for a word that is no single token, with near ones.
+    before: the text before the mask, on which the ids depend: after a space "Paris" is `ĠParis` in a vocabulary that
+        marks spaces, within a word it is `Paris`, and "##s" is the token that is spelled so.
+    partial: the reference's way: the token that is spelled so, else the first of several tokens, with a warning.
+    Raises InputError for a word that is no single token, listing similar ones.
     """
     if not partial:
         return list(dict.fromkeys(_required_id(tokenizer, target, before) for target in targets))
@@ -28,7 +28,7 @@ def target_ids(tokenizer: Tokenizer, targets: Sequence[str], before: str, *, par
 
 
 def possible_ids(tokenizer: Tokenizer, targets: Sequence[str], *, partial: bool) -> list[int]:
-    """The ids that these words may have, whatever stands before the mask."""
+    """The ids that these words may have, whatever the text before the mask."""
     if partial:
         return target_ids(tokenizer, targets, "", partial=True)
     found = [_single_token_id(tokenizer, target, before) for target in targets for before in ("", "a", "a ")]
@@ -83,7 +83,7 @@ def _no_token_error(tokenizer: Tokenizer, target: str) -> InputError:
 
 
 def _similar_tokens(tokenizer: Tokenizer, target: str) -> list[str]:
-    """The tokens that begin as a word does, without what stands for a space before them."""
+    """The tokens that begin like a word, without their space markers."""
     beginning, space = target.strip()[:2].casefold(), tokenizer.space_marker or ""
     plain = {token.lstrip(space) for token in tokenizer.vocab}
     return sorted(token for token in plain if token.casefold().startswith(beginning))[:_MAX_SIMILAR]

@@ -1,10 +1,10 @@
-"""What a task is: a question with its options, which answers items one after the other.
+"""The base of all tasks: a task is an operation on items with its options.
 
-    a person's items --check_item()--> checked --answer_items()--> answers, in the same order
+    items --check_item()--> checked --answer_items()--> answers, in the same order
 
-There are two kinds. A `Reader` (`tasks/reader.py`) reads a text once and takes its answer from what the head says. A
-`Writer` (`tasks/writer.py`) lets the model write. Options are the fields of a frozen dataclass, so that a value that
-cannot be is refused before anything is read.
+There are two kinds. A `Reader` (`tasks/reader.py`) reads a text once and interprets the head's output. A `Writer`
+(`tasks/writer.py`) generates text. Options are the fields of a frozen dataclass, so that an invalid value is refused
+before anything is read.
 """
 
 from abc import ABC, abstractmethod
@@ -26,7 +26,7 @@ TaskAnswer = Answer | Answers
 
 @dataclass
 class TextCounts:
-    """What was met on the way through all items.  texts: how many; unknown: those that are unknown tokens alone."""
+    """Counts over all items.  texts: how many; unknown: those that consist of unknown tokens only."""
 
     texts: int = 0
     unknown: int = 0
@@ -34,11 +34,11 @@ class TextCounts:
 
 @dataclass(frozen=True)
 class Work:
-    """How to compute, as opposed to what.
+    """What a task runs on.
 
     loaded: the model.  dtype: compute in this; None for the model's own.
-    progress: show a bar for what takes long of one answer; None where a terminal waits for it.
-    text_counts: what was counted over all items, for a warning at the end.
+    progress: show a bar for long work on a single answer; None shows it at a terminal.
+    text_counts: counts over all items, for a warning at the end.
     """
 
     loaded: Loaded
@@ -49,17 +49,18 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
-    """A question with its options.
+    """A task with its options.
 
-    long: what happens to a text that is longer than the model reads: "error" refuses it, "truncate" cuts its end off
-        (its beginning where the tokenizer's `truncation_side` is "left", and before a text goes on, where it is not
-        "right") and says how much, "windows" reads all of it in stretches and merges what they say; each task says how.
-    max_length: tokens that are read at once, at most; by default what the model can read.
-    stride: tokens that a stretch shares with the one before; by default a quarter of what it holds.
-    explain: tell beside each answer how much each token mattered, by integrated gradients from padding; of what was
-        written by gradient x input. See `AnswerAttribution.method` for what either does not show. The former takes 32
-        to 64 gradients for each answer and stretch, some hundred times what the answer costs; the latter one. Answers
-        that stand below another one (`all`) are not explained.
+    long: what happens to a text that is longer than the model's limit: "error" refuses it; "truncate" cuts off its end
+        (its beginning where the tokenizer's `truncation_side` is "left", and for text generation unless it is "right")
+        and reports how much; "windows" reads all of it in overlapping windows and merges their answers, as each task
+        describes.
+    max_length: tokens that are read at once, at most; by default the model's limit.
+    stride: tokens that a window shares with the one before; by default a quarter of its length.
+    explain: adds to each answer how much each token contributed, by integrated gradients from padding, or for generated
+        text by gradient x input. See `AnswerAttribution.method` for what each does not show. The former takes 32 to 64
+        gradients per answer and window, some hundred times the cost of the answer; the latter one. Alternatives in an
+        answer's `all` are not explained.
     """
 
     long: str = "error"
@@ -71,7 +72,7 @@ class Task(ABC):
     heads: ClassVar[tuple[str | None, ...]]
     """The heads that can answer, by name; None is a body without one."""
     inputs: ClassVar[tuple[str, ...]]
-    """What a person gives, by name, in order; these are no options."""
+    """The names of the caller's inputs, in order; these are no options."""
 
     def __post_init__(self) -> None:
         check_choice("long", self.long, RULES)
@@ -83,17 +84,17 @@ class Task(ABC):
 
     @classmethod
     def options(cls) -> list[str]:
-        """What may be asked for, by name."""
+        """The names of the task's options."""
         return [field.name for field in fields(cls)]
 
     @classmethod
     def resolve_options(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options of a question to this model: those given, and what the checkpoint says where nothing is."""
+        """The options for this model: those given, completed by the checkpoint's settings."""
         return dict(options)
 
     @classmethod
     def check(cls, loaded: Loaded) -> None:
-        """Refuses a model that cannot answer such questions, and one that would answer from random numbers."""
+        """Refuses a model that cannot do this task, and one that would answer from random weights."""
         head = loaded.config.head.name if loaded.config.head else None
         if head not in cls.heads:
             expected = " or ".join(one or "no head" for one in cls.heads)
@@ -104,7 +105,7 @@ class Task(ABC):
 
     @classmethod
     def items_from_arguments(cls, arguments: Mapping[str, Any]) -> Any:
-        """What was given by name, as the items that `is_single_item` and `check_item` understand.
+        """Inputs by name, as the items that `is_single_item` and `check_item` accept.
 
         Of several names a dict may hold lists as well: it is as many items as these are long.
         """
@@ -129,31 +130,30 @@ class Task(ABC):
 
     @classmethod
     def is_single_item(cls, value: Any) -> bool:
-        """Whether this is one item, not several."""
         return isinstance(value, str | tuple | Mapping)
 
     @abstractmethod
     def check_item(self, item: Any, index: int) -> Any:
-        """One item, checked; raises InputError, which names its number, for what cannot be one."""
+        """One item, checked; raises InputError, which names its number, for an invalid one."""
 
     @abstractmethod
     def answer_items(self, work: Work, items: Sequence[Any], first: int) -> Iterator[TaskAnswer]:
         """The answers to some checked items, in their order.  first: the number of the first one."""
 
     def warn_about_items(self, work: Work) -> None:
-        """Says what is to be said of all items together, once these are answered; here nothing."""
+        """Warns about all items together, once they are answered; here nothing."""
         return
 
 
 def check_readable(loaded: Loaded, parts: Sequence[str]) -> None:
-    """Refuses a model without a tokenizer, and one of which some of these parts have random numbers."""
+    """Refuses a model without a tokenizer, and one in which any of these parts has random weights."""
     if random := [part for part in loaded.untrained if part in parts]:
         raise InputError(f"{loaded.name} is not trained ({join_names(random)}): its answers would be random")
     _ = loaded.required_tokenizer  # refuses a model without a tokenizer
 
 
 def single_text(item: Any, index: int, name: str = "text") -> str:
-    """A text, or one as a dict by its name."""
+    """A text, or a dict with one under `name`."""
     if isinstance(item, Mapping) and set(item) == {name}:
         item = item[name]
     if isinstance(item, Mapping):
@@ -165,7 +165,7 @@ def single_text(item: Any, index: int, name: str = "text") -> str:
 
 
 def text_or_pair(item: Any, index: int, names: tuple[str, str] = ("text", "text_pair")) -> tuple[str, str | None]:
-    """A text, a pair of texts as a tuple, or either as a dict by `names`."""
+    """A text, a pair of texts as a tuple, or either as a dict with `names`."""
     if isinstance(item, str):
         return item, None
     if isinstance(item, Mapping):

@@ -1,8 +1,8 @@
-"""What a checkpoint tells of a task that writes: a text to put before each item, and settings of its own.
+"""A checkpoint's settings for a generation task: a prefix for each item, and generation settings of the task.
 
     config.json   "task_specific_params": {"translation_en_to_de": {"prefix": "translate English to German: ", ...}}
 
-Newer files say such things for every task alike, in `generation_config.json`, or not at all.
+Newer files set these for all tasks alike, in `generation_config.json`, or not at all.
 """
 
 import logging
@@ -31,11 +31,11 @@ _ENDS: Mapping[str, Callable[[Loaded], Any]] = {
 """The tokens that texts end and begin with, whatever the task."""
 
 MAX_PREFIX_CHARACTERS = 10_000
-"""Characters; the longest in use have about 40."""
+"""The longest prefixes in use have about 40 characters."""
 
 
 def params_of(loaded: Loaded) -> dict[str, dict[str, Any]]:
-    """What `config.json` tells of tasks, by the name of the task. Raises CorruptFileError for what is no such thing."""
+    """The parameters of tasks in `config.json`, by the task's name. Raises CorruptFileError for malformed ones."""
     params = loaded.config.inert.get("task_specific_params")
     if params is None:
         return {}
@@ -47,14 +47,14 @@ def params_of(loaded: Loaded) -> dict[str, dict[str, Any]]:
 
 
 def translation_tasks(loaded: Loaded) -> list[str]:
-    """The tasks among those that name two languages, as `translation_en_to_de` does."""
+    """Those tasks that name two languages, such as `translation_en_to_de`."""
     return [name for name in params_of(loaded) if name.startswith("translation_")]
 
 
 def prefix_of(loaded: Loaded, names: Sequence[str]) -> str | None:
-    """The text before each item: that of the first of these tasks that the checkpoint tells one of, else of any task.
+    """The text before each item: that of the first of these tasks for which the checkpoint has one, else of any task.
 
-    None where it tells none. Raises CorruptFileError for what is no text.
+    None where it has none. Raises CorruptFileError for one that is no text.
     """
     params = params_of(loaded)
     found = next((params[name]["prefix"] for name in names if "prefix" in params.get(name, {})), None)
@@ -66,7 +66,7 @@ def prefix_of(loaded: Loaded, names: Sequence[str]) -> str | None:
 
 
 def with_prefix(loaded: Loaded, prefix: str, names: Sequence[str]) -> Loaded:
-    """A checkpoint that tells this text before each item, of these tasks and of all of which it tells none apart."""
+    """A checkpoint with this prefix for these tasks, and for all tasks without one of their own."""
     params = params_of(loaded)
     if all((prefix_of(loaded, one) or "") == prefix for one in ([], *([name] for name in names))):
         return loaded
@@ -79,10 +79,10 @@ def with_prefix(loaded: Loaded, prefix: str, names: Sequence[str]) -> Loaded:
 def task_generation_settings(
     loaded: Loaded, requested: dict[str, Any], names: Sequence[str], defaults: Mapping[str, Any]
 ) -> Settings:
-    """How to write: what was asked for, over what `config.json` tells of the first of these tasks that it knows, over
-    what the checkpoint says of all writing, over `defaults`.
+    """The generation settings: those requested, over those in `config.json` for the first of these tasks that it has,
+    over the checkpoint's for all generation, over `defaults`.
 
-    Raises InputError for what was asked, and CorruptFileError for a value of the checkpoint's that cannot be followed.
+    Raises InputError for a requested value, and CorruptFileError for a value of the checkpoint's that is invalid.
     """
     place = f"{_config_path(loaded)}: task_specific_params"
     return settings_of(loaded, requested, _task_options(loaded, names), defaults, location=place)

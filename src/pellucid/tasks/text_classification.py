@@ -1,4 +1,4 @@
-"""Which label a text, or a pair of texts, has."""
+"""Text classification: which label a text, or a pair of texts, has."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -19,11 +19,11 @@ FUNCTIONS = ("softmax", "sigmoid", "none")
 class TextClassification(Reader):
     """One label per text, `{"label", "score"}`; the others are in `.all`.
 
-    function_to_apply: "softmax", "sigmoid" or "none"; by default what the checkpoint's problem type and number of
-        labels say: regression none, one label or several at once sigmoid, else softmax.
-    top_k: how many labels `.all` holds; None for every one.
-    A text read in stretches gets the mean of their logits, each weighed by its tokens; `explain` is about that stretch
-    in which the label's is greatest.
+    function_to_apply: "softmax", "sigmoid" or "none"; by default by the checkpoint's problem type and number of labels:
+        none for regression, sigmoid for one label or several at once, otherwise softmax.
+    top_k: how many labels `.all` holds; None for all of them.
+    A text read in windows gets the mean of their logits, each weighted by its tokens; `explain` is about the window in
+    which the label's logit is greatest.
     """
 
     function_to_apply: str | None = None
@@ -62,7 +62,7 @@ class TextClassification(Reader):
         return [logit_target(repr(one["label"]), best.window, number)]
 
     def _function(self, work: Work) -> str:
-        """What turns logits into scores."""
+        """The function from logits to scores."""
         if self.function_to_apply is not None:
             return self.function_to_apply
         problem = work.loaded.config.inert.get("problem_type")

@@ -1,4 +1,4 @@
-"""How a text, or a conversation, goes on."""
+"""Text generation: the continuation of a text, or the next turn of a conversation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,23 +22,24 @@ _CUT, _OLDEST = Argument("long", "truncate"), " to leave its oldest turns out"
 
 @dataclass(frozen=True, kw_only=True)
 class TextGeneration(Writer):
-    """How a text goes on, or the next turn of a conversation, `{"generated_text"}`; others are in `.all`.
+    """The continuation of a text, or the next turn of a conversation, `{"generated_text"}`; alternatives are in `.all`.
 
-    parse_in_messages: whether `<|im_end|>`, typed in a message, is that token, as in the reference; else it is plain
-        characters, so that no message can end a turn.
-    return_full_text: the text with what follows it, or the conversation with its new turn; else what is new alone.
-    continue_final_message: goes on with the last message instead of answering it; by default where it is the
+    parse_in_messages: whether `<|im_end|>` in a message is that token, as in the reference; otherwise it is plain text,
+        so that no message can end a turn.
+    return_full_text: the text with its continuation, or the conversation with its new turn; otherwise the new part
+        only.
+    continue_final_message: continues the last message instead of replying to it; by default where it is the
         assistant's.
     add_special_tokens: whether a text begins with the tokenizer's usual special tokens.
-    skip_special_tokens: whether special tokens that are written are left out of the answer.
-    truncation_side: what gives way in a text that is cut, "left" its beginning or "right" its end; by default as the
-        tokenizer says, and where it says nothing its beginning. Of a conversation it is the oldest turns; its system
+    skip_special_tokens: whether generated special tokens are left out of the answer.
+    truncation_side: which end of a text is cut off, "left" its beginning or "right" its end; by default the
+        tokenizer's, or its beginning where it sets none. In a conversation the oldest turns are left out; its system
         message stays.
-    max_length: by default what the model can read by its own word and its tokenizer's; given, it stands for the latter.
-    A text is too long where the model has no place for all of it. Cut, it leaves room for `max_new_tokens`, or for half
-    of what the model reads where that is less. In stretches, each is gone on with; the answer follows the last one,
-    which is a full one, and what follows the others is in `.all`, in their order. A conversation is not read in
-    stretches.
+    max_length: by default the lower of the model's and its tokenizer's limits; if given, it replaces the tokenizer's.
+    A text is too long where it exceeds the model's positions. Truncated, it leaves room for `max_new_tokens`, or for
+    half of the model's limit where that is less. In windows, each is continued; the answer follows the last one, which
+    is a full one, and continuations of the others are in `.all`, in their order. A conversation cannot be read in
+    windows.
     """
 
     parse_special_tokens: bool = True
@@ -84,7 +85,7 @@ class TextGeneration(Writer):
         return [Prompt(self._conversation(tokenizer, item, index, limit), ends)]
 
     def generated_text(self, tokenizer: Tokenizer, prompt: Prompt, sequence: GeneratedSequence) -> GeneratedText:
-        """Decoded with what stands before it, so that the space between the two is there."""
+        """Decoded together with the prompt, so that the space between the two is kept."""
         prompt_ids, skip = prompt.portion.ids, self.skip_special_tokens
         ids = sequence.ids[:-1] if sequence.finish_reason == "end" and skip else sequence.ids
         before, whole = self.decode(tokenizer, prompt_ids, skip), self.decode(tokenizer, [*prompt_ids, *ids], skip)
@@ -119,9 +120,10 @@ class TextGeneration(Writer):
         return last if self.continue_final_message is None else self.continue_final_message
 
     def _token_limit(self, limit: int | None, index: int, tokens: int, *advice: str | Argument) -> int | None:
-        """How many of so many tokens may be read; None where all may. InputError where all must be read and cannot.
+        """To how many of `tokens` a prompt is truncated; None for no truncation. InputError where it is too long for
+        that.
 
-        advice: what helps then.
+        advice: the end of that error.
         """
         if self.long == "error":
             max_tokens = min(n for n in (self.max_length, limit, tokens) if n is not None)
@@ -190,14 +192,14 @@ def _is_conversation(value: Any) -> bool:
 
 
 def append_text(item: str | Messages, text: str) -> str | Messages:
-    """A text, or the last message of a conversation, with some more behind it."""
+    """A text, or the last message of a conversation, with more text appended."""
     if isinstance(item, str):
         return item + text
     return [*item[:-1], item[-1] | {"content": item[-1]["content"] + text}]
 
 
 def without_oldest_turn(messages: Messages) -> Messages:
-    """A conversation without its oldest turn, which is a question with its answer; [] where there is but one."""
+    """A conversation without its oldest turn, a question with its answer; [] where there is only one."""
     first = 1 if messages[0]["role"] == "system" else 0
     later = [i for i in range(first + 1, len(messages)) if messages[i]["role"] == "user"]
     return [*messages[:first], *messages[later[0] :]] if later else []

@@ -1,4 +1,4 @@
-"""Documents by how well they answer a query."""
+"""Text ranking: documents by how well they answer a query."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "none"}
 
 @dataclass(frozen=True)
 class RankingQuery:
-    """A query and the documents that may answer it."""
+    """A query and its candidate documents."""
 
     query: str
     documents: tuple[str, ...]
@@ -32,16 +32,16 @@ class RankingQuery:
 
 @dataclass(frozen=True, kw_only=True)
 class TextRanking(VectorTask):
-    """The documents, best first, as `{"corpus_id", "score", "text"}`; `corpus_id` counts them as they were given.
+    """The documents, best first, as `{"corpus_id", "score", "text"}`; `corpus_id` is the document's index in the input.
 
     A model with a head of one label reads the query and each document together (a cross-encoder); any other compares
-    their vectors. Of a document read in stretches the best one counts (MaxP: Dai and Callan, 2019, arXiv:1905.09217).
+    their vectors. A document read in windows gets its best window's score (MaxP: Dai and Callan, 2019,
+    arXiv:1905.09217).
 
-    top_k: so many documents at most; None for all of them.
+    top_k: how many documents, at most; None for all of them.
     return_documents: whether answers hold the document's "text".
-    function_to_apply: to a cross-encoder's logit, "sigmoid" or "none"; by default what the checkpoint says, and
-        sigmoid where it says nothing.
-    similarity: of vectors; by default what the checkpoint says, and cosine where it says nothing.
+    function_to_apply: to a cross-encoder's logit, "sigmoid" or "none"; by default the checkpoint's, else sigmoid.
+    similarity: of vectors; by default the checkpoint's, or cosine where it sets none.
     """
 
     top_k: int | None = None
@@ -79,7 +79,7 @@ class TextRanking(VectorTask):
 
     @classmethod
     def items_from_arguments(cls, arguments: Mapping[str, Any]) -> Any:
-        """One query with its documents, or several queries: each with the same documents, or with its own."""
+        """One query with its documents, or several queries, each with the same documents or with its own."""
         if len(arguments) == 1:
             return next(iter(arguments.values()))
         queries, documents = arguments["query"], arguments["documents"]
@@ -154,7 +154,7 @@ class TextRanking(VectorTask):
     def _split_query(
         self, work: Work, outputs: list[WindowOutput]
     ) -> tuple[list[WindowOutput], list[list[WindowOutput]]]:
-        """The stretches of the query where it is read alone, and those of each document."""
+        """The windows of the query, unless it is read with each document, and those of each document."""
         texts = outputs_by_text(outputs)
         return ([], texts) if _is_cross_encoder(work.loaded) else (texts[0], texts[1:])
 
@@ -172,7 +172,7 @@ def _is_cross_encoder(loaded: Loaded) -> bool:
 
 
 def _checkpoint_activation(loaded: Loaded) -> str:
-    """What the checkpoint of a cross-encoder says of its logit, under either of the names that it may stand under."""
+    """The activation of a cross-encoder's logit, from either of the two keys that a checkpoint may have."""
     stated = loaded.config.inert.get("sentence_transformers")
     path = stated.get("activation_fn") if isinstance(stated, Mapping) else None
     path = path or loaded.config.inert.get("sbert_ce_default_activation_function") or "Sigmoid"

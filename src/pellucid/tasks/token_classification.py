@@ -1,4 +1,4 @@
-"""Which tokens, words or stretches of a text have which label: names, places, parts of speech."""
+"""Token classification: labels of tokens, words or spans: names, places, parts of speech."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,21 +36,21 @@ _WORDS = Argument("is_split_into_words", True)
 
 @dataclass(frozen=True, kw_only=True)
 class TokenClassification(Reader):
-    """The entities of a text, `{"entity_group", "score", "word", "start", "end"}`; places count characters.
+    """The entities of a text, `{"entity_group", "score", "word", "start", "end"}`; positions count characters.
 
-    aggregation_strategy: how the tokens of a word get one label. "first" takes that of its first token, which most
-        models learned; "average" that of the mean of their scores, "max" that of the surest token; "simple" knows no
-        words, so that an entity may begin within one; "none" labels each token and groups nothing:
+    aggregation_strategy: how the tokens of a word get one label. "first" takes that of its first token, as most models
+        are trained; "average" that of the mean of their scores, "max" that of the token with the highest score;
+        "simple" ignores words, so that an entity may begin within one; "none" labels each token and groups nothing:
         `{"entity", "score", "index", "word", "start", "end"}`.
-    boundaries: "words" are those of the tokenizer, with signs apart, and in scripts without spaces its tokens;
-        "heuristic" guesses them from spaces and lengths, reads only the prefixes B- and I-, counts spaces before a
-        token with it, and reads words that were given one by one as if each stood alone, all as the reference does.
-    ignore_labels: what is left out of the answer.
-    is_split_into_words: an item is several words, as a tuple or in a list of items; places then count the characters
+    boundaries: "words" are the tokenizer's, with punctuation separate, and in scripts without spaces its tokens;
+        "heuristic" guesses them from spaces and lengths, parses only the prefixes B- and I-, includes spaces before a
+        token, and reads pre-split words separately, all as the reference does.
+    ignore_labels: labels to leave out of the answer.
+    is_split_into_words: an item is several words, as a tuple or in a list of items; positions then count the characters
         of the words with `delimiter` between them.
-    decoded: `word` is what the tokenizer makes of the tokens, lower case perhaps; else the text itself.
-    overlap: of a text read in stretches. "inner" takes each token from the stretch in which it stands farther from
-        where the text was cut; "longest" reads each stretch alone and keeps the longest of entities that overlap.
+    decoded: `word` is decoded from the tokens, perhaps lower-cased; otherwise the text itself.
+    overlap: of a text read in windows. "inner" takes each token from the window in which it is farthest from a cut;
+        "longest" reads each window separately and keeps the longest of entities that overlap.
     """
 
     aggregation_strategy: str = "first"
@@ -82,7 +82,7 @@ class TokenClassification(Reader):
 
     @classmethod
     def resolve_options(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options; a label that is to be left out has to be one of the model's, unless it is "O"."""
+        """The options; a label to be ignored has to be one of the model's, unless it is "O"."""
         labels, resolved = tuple(loaded.config.labels), dict(options)
         known = {*labels, *(tag.entity_type for tag in parse_tags(labels)), "O"}
         if (ignored := as_list(options.get("ignore_labels"))) is not None:
@@ -130,7 +130,7 @@ class TokenClassification(Reader):
         return [tag_window(item, output, work.loaded.required_tokenizer.unk_token_id) for output in outputs]
 
     def _entities(self, work: Work, tokens: TaggedTokens) -> list[tuple[dict[str, Any], int]]:
-        """The entities of some tokens, each with the stretch that it begins in."""
+        """The entities of some tokens, each with the window that it begins in."""
         tokenizer, labels = work.loaded.required_tokenizer, tuple(work.loaded.config.labels)
         use_tokenizer_words = self.boundaries == "words"
         found = label_words(
@@ -164,7 +164,7 @@ class TokenClassification(Reader):
         return {"entity_group": kind, "score": one.score, **place}
 
     def _space_tokens(self, tokens: TaggedTokens, one: Answer) -> list[int]:
-        """The tokens of an entity that is a space alone, which takes no place."""
+        """The tokens of an entity that is whitespace only, whose span is empty."""
         if "index" in one:
             return [tokens.numbers.index(one["index"])]
         places = enumerate(tokens.places)
@@ -173,7 +173,7 @@ class TokenClassification(Reader):
     def attribution_targets(
         self, work: Work, item: AlignedText, outputs: list[WindowOutput], one: Answer
     ) -> list[Target]:
-        """The mean of the logits of an entity's label at its tokens, as far as the stretch it began in holds them."""
+        """The mean logit of an entity's label at its tokens, as far as the window that it begins in holds them."""
         window_output = outputs[one.window or 0]
         (tokens,) = self._tagged_windows(work, item, [window_output])
         kind = one.get("entity", one.get("entity_group"))

@@ -1,4 +1,4 @@
-"""How far two answers lie apart, and how far they may."""
+"""How far two outputs differ, and how far they may."""
 
 import math
 from collections.abc import Iterable
@@ -11,20 +11,20 @@ Point = tuple[str, Tensor, Tensor]
 """(name, actual, expected)"""
 
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 1e-1, torch.float16: 2e-2}
-"""What rounding may come to in a deep model, as a share of the largest number of a row.
+"""The rounding error allowed in a deep model, relative to the largest number of a row.
 
-A thousand times the step of float32 is what sums in another order leave behind after some thirty layers. It hides
-small mistakes, such as another epsilon in a norm; float64 does not.
+A thousand times float32's machine epsilon is what a different order of summation leaves after some thirty layers. It
+hides small mistakes, such as another epsilon in a norm; float64 does not.
 """
 
 
 @dataclass(frozen=True)
 class Check:
-    """One question to a checkpoint, and its answer.
+    """One check of a checkpoint, and its result.
 
-    holds: None where it could not be asked; `note` then says why.
-    difference, tolerance: the largest difference that was met and the one that is allowed; see `relative_difference`.
-    where: the first place that differs by more.  points: the difference at every place, in the order of a pass.
+    holds: None where it could not be made; `note` then gives the reason.
+    difference, tolerance: the largest difference and the largest one allowed; see `relative_difference`.
+    where: the first point that exceeds it.  points: the difference at every point, in the order of a pass.
     """
 
     name: str
@@ -37,10 +37,10 @@ class Check:
 
 
 def relative_difference(actual: Tensor, expected: Tensor) -> float:
-    """The largest difference in any row (the last axis), as a share of the largest number of that row of `expected`.
+    """The largest difference in any row (the last axis), relative to the largest number of that row of `expected`.
 
-    Row by row, since some models have one position whose numbers are a thousand times those of the others, and a
-    mistake at the others must not hide behind it. Where one of both is not finite, or the shapes differ: infinite.
+    Row by row, since some models have one position whose numbers are a thousand times larger, and an error at the
+    others must not be hidden by it. Infinite where a number is not finite, or the shapes differ.
     """
     if actual.shape != expected.shape:
         return math.inf
@@ -53,7 +53,7 @@ def relative_difference(actual: Tensor, expected: Tensor) -> float:
 
 
 def with_unit_column(logits: Tensor) -> Tensor:
-    """The logits with a 1 beside each row: they are never measured by less, since no softmax would tell.
+    """The logits with a 1 appended to each row, so that no row is scaled by less: no softmax would show the difference.
 
     Float[Tensor, "... labels"]  ->  Float[Tensor, "... labels+1"]
     """
@@ -61,7 +61,7 @@ def with_unit_column(logits: Tensor) -> Tensor:
 
 
 def compare_points(name: str, points: Iterable[Point], tolerance: float, note: str = "") -> Check:
-    """Measures point after point; what several texts have at one place counts as one."""
+    """Compares point by point; of several texts, the largest difference at a point counts."""
     differences: dict[str, float] = {}
     for place, actual, expected in points:
         if place.endswith("logits"):
@@ -71,7 +71,7 @@ def compare_points(name: str, points: Iterable[Point], tolerance: float, note: s
 
 
 def check_differences(name: str, differences: dict[str, float], tolerance: float, note: str = "") -> Check:
-    """A check from the differences that were measured, place by place."""
+    """A check from the differences that were measured, point by point."""
     first = next((place for place, difference in differences.items() if difference > tolerance), "")
     largest = max(differences.values(), default=0.0)
     return Check(name, not first, largest, tolerance, first, note, tuple(differences.items()))

@@ -1,4 +1,4 @@
-"""Tasks that compare texts by one vector each, and how such vectors are compared."""
+"""Tasks that compare texts by one vector each, and the similarities of such vectors."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ from pellucid.tasks.task import Work
 from pellucid.text import Window
 
 BODY_HEADS = (None, *OF_TOKENS)
-"""Heads that leave a body whose states speak for a text: none, and those that it was trained with."""
+"""Heads whose body gives vectors of texts: none, and those for tokens that it was pretrained with."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VectorTask(Reader):
-    """A task that compares vectors of texts, each made as the checkpoint says, and as the mean of a plain one.
+    """A task that compares vectors of texts, pooled as the checkpoint sets it, or by the mean where it sets nothing.
 
-    similarity: "cosine", "dot", or "euclidean" and "manhattan", which are distances below zero; by default what the
-        checkpoint says.
-    The vector of a text read in stretches is the mean of theirs, each weighed by its tokens.
-    explain: by gradients, so for two texts that are the same it tells nothing: they cannot become more alike.
+    similarity: "cosine", "dot", or "euclidean" and "manhattan", which are negated distances; by default the
+        checkpoint's.
+    The vector of a text read in windows is the mean of theirs, each weighted by its tokens.
+    explain: by gradients, so for two equal texts it shows nothing: they cannot become more similar.
     """
 
     similarity: str | None = None
@@ -41,7 +41,7 @@ class VectorTask(Reader):
 
     @classmethod
     def resolve_options(cls, loaded: Loaded, options: Any) -> dict[str, Any]:
-        """The length that the checkpoint was made for is the limit, as long as no other is given."""
+        """The options; by default `max_length` is the checkpoint's for pooling."""
         return {"max_length": loaded.pooling_length()} | dict(options)
 
     def forward_batch(self, work: Work, module: Network, batch: dict[str, Tensor]) -> Tensor:
@@ -61,17 +61,18 @@ class VectorTask(Reader):
         warn_unknown_tokens(work.text_counts.unknown, work.text_counts.texts)
 
     def text_similarity(self, work: Work, one: Tensor, other: Tensor) -> Tensor:
-        """How alike two texts are, from their vectors before these are finished: Float[Tensor, "width"], twice"""
+        """The similarity of two texts, from vectors not yet normalized or truncated: Float[Tensor, "width"], twice"""
         plan = pooling_of(work)
         return vector_similarity(
             self.similarity or plan.similarity, normalize_and_truncate(one, plan), normalize_and_truncate(other, plan)
         )
 
     def similarity_target(self, work: Work, outputs: list[WindowOutput], other: Tensor, text: str) -> Target:
-        """The similarity as a number of that stretch of a text which is most like the other one.  text: its name."""
+        """The similarity as a function of the window of a text that is most similar to the other one.  text: its
+        name."""
         best = max(outputs, key=lambda stretch: float(self.text_similarity(work, stretch.output, other)))
         rest = [stretch for stretch in outputs if stretch is not best]
-        fixed = other.clone()  # what a pass in inference kept takes no part in gradients
+        fixed = other.clone()  # tensors made in inference mode cannot take part in autograd
 
         def of(output: Output) -> Tensor:
             states = output.get("encoder_last_hidden_state", output["last_hidden_state"])
@@ -82,17 +83,17 @@ class VectorTask(Reader):
 
 
 def pooling_of(work: Work) -> Pooling:
-    """How this checkpoint makes a vector of a text."""
+    """How this checkpoint pools a text into a vector."""
     return work.loaded.pooling or Pooling()
 
 
 def window_vector(work: Work, states: Tensor) -> Tensor:
-    """The vector of one stretch, before it is finished: Float[Tensor, "seq hidden"]  ->  Float[Tensor, "width"]"""
+    """The vector of one window, not normalized or truncated: Float[Tensor, "seq hidden"]  ->  Float[Tensor, "width"]"""
     return pool(states[None], None, Pooling(pooling_of(work).modes))[0]
 
 
 def vector_similarity(metric: str, one: Tensor, other: Tensor) -> Tensor:
-    """Two vectors compared: Float[Tensor, "width"], twice  ->  Float[Tensor, ""]"""
+    """The similarity of two vectors: Float[Tensor, "width"], twice  ->  Float[Tensor, ""]"""
     match metric:
         case "cosine":
             scaled = [torch.nn.functional.normalize(vector, dim=-1) for vector in (one, other)]

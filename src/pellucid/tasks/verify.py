@@ -1,4 +1,4 @@
-"""May this checkpoint be trusted here? Question by question: the files, the model against itself, the reference."""
+"""Verification of a checkpoint: its files, the model against itself, and against the reference."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +36,7 @@ TEXTS = (
     "Time flies like an arrow; fruit flies like a banana.",
     "Zürich, 東京 and 3.14159!",
 )
-"""Of unequal length, and not all of it in one alphabet."""
+"""Of unequal lengths, and in several scripts."""
 
 ACCOUNTED = "every tensor accounted for"
 
@@ -49,15 +49,14 @@ def verify(
     dtype: str | torch.dtype | None = None,
     begin: Callable[[str], object] = lambda what: None,
 ) -> Iterator[Check]:
-    """Asks a checkpoint one question after the other.
+    """Checks a checkpoint, one check after the other.
 
-    name: as for `pellucid.load`.  texts: what is read; where the checkpoint has no tokenizer, ids are drawn in place of
-        the usual ones.
-    tokens: how many a language model is made to write.  begin: told what begins, before it begins.
-    dtype: computed in, and so measured by: see `tolerance.TOLERANCES`; float64 also shows mistakes as small as a wrong
-        epsilon, and takes twice the memory.
+    name: as for `pellucid.load`.  texts: what is read; without a tokenizer, random ids replace the default texts.
+    tokens: how many a language model generates.  begin: called with the name of each step before it.
+    dtype: computed in, and compared with its tolerance: see `tolerance.TOLERANCES`; float64 also detects errors as
+        small as a wrong epsilon, at twice the memory.
 
-    Raises InputError, NotFoundError, UnsafeFileError and ResourceError where the question itself fails.
+    Raises InputError, NotFoundError, UnsafeFileError and ResourceError where the verification itself fails.
     """
     use_threads()
     kind = choose_dtype(dtype, torch.float32, torch.device("cpu"))
@@ -89,7 +88,7 @@ def _checks(loaded: Loaded, rows: list[Row], texts: list[str], tolerance: float)
 
 
 def _run_check(title: str, check: Callable[[], Check]) -> Check:
-    """A check that cannot be done for want of room is no fault of the checkpoint; any other error of ours is."""
+    """Runs a check. Lack of memory is no failure of the checkpoint; any other error of ours is."""
     try:
         return check()
     except PellucidError as error:
@@ -113,7 +112,7 @@ def _account_check(name: str | os.PathLike[str]) -> Check:
 
 
 def input_rows(loaded: Loaded, texts: Sequence[str]) -> list[Row]:
-    """The texts as the module takes them, one by one; where it tells texts apart, the second half is a second text."""
+    """The module's inputs, one row per text; for models with token types, its second half is a second text."""
     config = loaded.config
     rows = []
     for ids in (
@@ -141,7 +140,7 @@ def _encode_texts(loaded: Loaded, texts: Sequence[str]) -> Iterator[torch.Tensor
 
 
 def _random_ids(config: Config) -> Iterator[torch.Tensor]:
-    """Ids by chance, always the same, for a model that came without a tokenizer; an end token where it knows one."""
+    """Random ids, always the same, for a model without a tokenizer; with an end token where it has one."""
     generator = torch.Generator().manual_seed(0)
     own_table = None if config.decoder is None else config.decoder.source_vocab_size
     size = own_table or config.vocab_size
@@ -149,6 +148,6 @@ def _random_ids(config: Config) -> Iterator[torch.Tensor]:
         ids = torch.randint(
             min(3, size - 1), size, (1, min(length, config.longest or length)), generator=generator, device="cpu"
         )
-        for end in (token for token in config.end_tokens[:1] if token < size):  # some files name one that they lack
+        for end in (token for token in config.end_tokens[:1] if token < size):  # some files name a missing one
             ids[:, -1] = end
         yield ids

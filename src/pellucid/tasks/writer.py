@@ -1,6 +1,6 @@
-"""Tasks that write: what to read of each item, and what becomes of the texts that the model writes for it.
+"""Tasks that generate text: what to read of each item, and the answer from the generated texts.
 
-items --prompts()--> ids --side by side, those of one length together--> texts --answer()--> answers, in their order
+items --prompts()--> ids --in batches, equal lengths together--> texts --answer()--> answers, in their order
 """
 
 import itertools
@@ -28,14 +28,14 @@ from pellucid.text.cut import clean_text
 from pellucid.text.portions import TextChunk
 
 TOGETHER = 64
-"""So many items are sorted by length at a time; their answers are there before the next ones are read."""
+"""Items that are sorted by length at a time; they are answered before the next ones are read."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """What the model reads for an item, or for a stretch of it.
+    """The model's input for an item, or for a window of it.
 
-    portion: its tokens, and where they stand.  end_tokens: tokens that end an answer to it, beside the model's own.
+    portion: its tokens, and its place in the text.  end_tokens: tokens that end its answer, besides the model's own.
     """
 
     portion: TextChunk
@@ -44,7 +44,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class GeneratedText:
-    """A text that was written.  sequence: its tokens, and why they end."""
+    """A generated text.  sequence: its tokens, and why they end."""
 
     text: str
     sequence: GeneratedSequence
@@ -53,18 +53,18 @@ class GeneratedText:
 
 @dataclass(frozen=True, kw_only=True)
 class Writer(Task):
-    """A task that writes. Every option of writing is an option of it by its name: max_new_tokens, num_beams, do_sample,
-    temperature, seed, stop, num_return_sequences and all others.
+    """A task that generates text. Every generation option is an option of the task: max_new_tokens, num_beams,
+    do_sample, temperature, seed, stop, num_return_sequences and all others.
 
-    settings: how to write, from these options; what is not asked for is as the checkpoint says, first for this task
-        (`task_specific_params`), then for all writing, and else the task's own default.
-    prefix: a text before each item, and before each stretch of it; by default what the checkpoint says for this task.
-    parse_special_tokens: whether `<extra_id_0>`, typed in an item, is that token; else it is plain characters. In the
-        prefix it is that token.
-    eos_token_id: the tokens that end a text in place of the model's own; `stop_token_ids` come beside them.
-    clean_up_tokenization_spaces: takes the space away before `.`, `,`, `n't` and their like, as the reference may; not
-        from the texts of BPE, whose tokens spell their spaces.
-    keep_stop: whether a text that a `stop` ends keeps it, and the rest of its last token, as in the reference.
+    settings: the generation settings from these options; defaults are the checkpoint's for this task
+        (`task_specific_params`), then its settings for all generation, then the task's own.
+    prefix: a text before each item, and before each window of it; by default the checkpoint's for this task.
+    parse_special_tokens: whether `<extra_id_0>` in an item is that token; otherwise it is plain text. In the prefix it
+        is always that token.
+    eos_token_id: tokens that end a text, in place of the model's own; `stop_token_ids` are added to them.
+    clean_up_tokenization_spaces: removes the space before `.`, `,`, `n't` and the like, as the reference may; not for
+        BPE, whose tokens include their spaces.
+    keep_stop: whether a text ended by a `stop` keeps it, and the rest of its last token, as in the reference.
     """
 
     settings: Settings = field(default_factory=Settings)
@@ -76,7 +76,7 @@ class Writer(Task):
 
     inputs: ClassVar[tuple[str, ...]] = ("text",)
     defaults: ClassVar[Mapping[str, Any]]
-    """Options of writing, where neither the person nor the checkpoint says anything."""
+    """Generation options where neither the caller nor the checkpoint sets any."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,20 +105,20 @@ class Writer(Task):
 
     @classmethod
     def task_names(cls, loaded: Loaded, options: Mapping[str, Any]) -> list[str]:
-        """What a checkpoint may call this task, the best first."""
+        """The names that a checkpoint may have for this task, the preferred first."""
         return [cls.name]
 
     @abstractmethod
     def prompts(self, work: Work, item: Any, index: int) -> list[Prompt]:
-        """What is read for an item: one prompt, or one for each stretch of it."""
+        """The prompt of an item, or one for each window of it."""
 
     @abstractmethod
     def generated_text(self, tokenizer: Tokenizer, prompt: Prompt, sequence: GeneratedSequence) -> GeneratedText:
-        """The text of what was written behind a prompt."""
+        """The text of a sequence generated after a prompt."""
 
     @abstractmethod
     def answer(self, work: Work, item: Any, prompts: list[Prompt], texts: list[list[GeneratedText]]) -> Answer:
-        """The answer to an item.  texts: for each of its prompts, as many as were asked for, the best first."""
+        """The answer to an item.  texts: for each of its prompts, as many as were requested, the best first."""
 
     def check_item(self, item: Any, index: int) -> Any:
         return clean_text(single_text(item, index), index, "item")
@@ -132,7 +132,7 @@ class Writer(Task):
                 yield self.answer(work, item, prompts, list(itertools.islice(texts, len(prompts))))
 
     def _generate(self, work: Work, prompts: list[Prompt]) -> list[list[GeneratedText]]:
-        """The texts behind each prompt."""
+        """The texts for each prompt."""
         found: dict[int, list[GeneratedText]] = {}
         tokenizer, loaded = work.loaded.required_target_tokenizer, work.loaded
         if work.dtype is not None:
@@ -156,13 +156,13 @@ class Writer(Task):
         return replace(loaded, config=loaded.config.replace(eos_token_id=stated))
 
     def decode(self, tokenizer: Tokenizer, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """Ids as a text, cleaned where that was asked for.  skip_special_tokens: leaves special tokens out."""
+        """Ids as a text, cleaned if requested.  skip_special_tokens: leaves special tokens out."""
         return tokenizer.cleaned(
             tokenizer.decode(ids, skip_special_tokens=skip_special_tokens), self.clean_up_tokenization_spaces
         )
 
     def finish_text(self, whole: str, sequence: GeneratedSequence) -> GeneratedText:
-        """What was written, up to a stop."""
+        """The generated text, up to a stop."""
         text, stopped = cut_at_stop(whole, self.settings.stop)
         return GeneratedText(whole if self.keep_stop else text, sequence, "stop" if stopped else sequence.finish_reason)
 

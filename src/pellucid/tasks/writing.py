@@ -1,4 +1,4 @@
-"""A text in fewer words, in another language, or whatever else an encoder-decoder writes for it."""
+"""Summarization, translation, and other text that an encoder-decoder generates from a text."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,16 +18,16 @@ from pellucid.text.cut import check_has_tokens
 from pellucid.text.portions import PrefixedEncoder, sentence_chunks
 
 _OF_LANGUAGES = re.compile(r"<2\w+> |translate [\w ]+ to [\w ]+: ")
-"""What a model is told of two languages, see `Translation.resolve_options`."""
+"""Prefixes that name languages, see `Translation.resolve_options`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Writing(Writer):
-    """What an encoder-decoder writes for a text, under one key; what else it found is in `.all`.
+    """The text that an encoder-decoder generates from a text, under one key; alternatives are in `.all`.
 
-    A text read in stretches is cut where a sentence ends, else where a word does, with nothing shared; each stretch is
-    written for alone, and what was written is joined by spaces.
-    max_length: by default what the model can read; where it has no such limit (T5), what its tokenizer states.
+    A text read in windows is cut at the end of a sentence, else of a word, without overlap; a text is generated for
+    each window separately, and these are joined by spaces.
+    max_length: by default the model's limit; where it has none (T5), the tokenizer's.
     """
 
     heads: ClassVar[tuple[str | None, ...]] = ("sequence-to-sequence-lm",)
@@ -68,7 +68,7 @@ class Writing(Writer):
 
 @dataclass(frozen=True, kw_only=True)
 class Summarization(Writing):
-    """A text in fewer words, `{"summary_text"}`."""
+    """A summary of a text, `{"summary_text"}`."""
 
     name: ClassVar[str] = "summarization"
     key: ClassVar[str] = "summary_text"
@@ -76,7 +76,7 @@ class Summarization(Writing):
 
 @dataclass(frozen=True, kw_only=True)
 class TextToText(Writing):
-    """What an encoder-decoder writes for a text, `{"generated_text"}`. Tokens like `<extra_id_0>` may be typed."""
+    """What an encoder-decoder generates from a text, `{"generated_text"}`. Tokens such as `<extra_id_0>` are parsed."""
 
     parse_special_tokens: bool = True
 
@@ -86,12 +86,12 @@ class TextToText(Writing):
 
 @dataclass(frozen=True, kw_only=True)
 class Translation(Writing):
-    """A text in another language, `{"translation_text"}`.
+    """A translation of a text, `{"translation_text"}`.
 
-    src_lang, tgt_lang: the languages, by code ("de") or by name ("German"); translation_en_to_de says both. They choose
-        what the checkpoint tells of these two, and what T5 is told where it tells nothing; of a model that knows but
-        one pair they say nothing. Where neither is named, it is the pair that the checkpoint tells of: English to
-        German where that is one of them, as in the reference.
+    src_lang, tgt_lang: the languages, by code ("de") or by name ("German"); translation_en_to_de sets both. They select
+        the checkpoint's settings for this pair, and T5's prefix where it has none; a model for a single pair ignores
+        them. Where neither is given, the pair is one that the checkpoint has settings for: English to German if it is
+        among them, as in the reference.
     """
 
     src_lang: str | None = None
@@ -143,8 +143,8 @@ class Translation(Writing):
 
 
 def _language_token(loaded: Loaded, target: str) -> str | None:
-    """The token that names the language to write, as MADLAD has them; None for a model that has none for any.
-    Raises InputError for a language that such a model lacks."""
+    """The token that names the target language, as MADLAD has them; None for a model without such tokens. Raises
+    InputError for a language that such a model lacks."""
     tokenizer = loaded.tokenizer
     if tokenizer is None or not loaded.family.prompts_with_languages:
         return None
@@ -159,8 +159,8 @@ def _language_token(loaded: Loaded, target: str) -> str | None:
 
 
 def _has_other_languages_prefix(loaded: Loaded, names: Sequence[str]) -> bool:
-    """Whether the text that the checkpoint tells of any task is that of the languages that it has learned, and none of
-    these names is told one of its own."""
+    """Whether the checkpoint's general prefix names the languages that it was trained for, and none of these tasks has
+    a prefix of its own."""
     own = any("prefix" in params_of(loaded).get(name, {}) for name in names)
     prefix = None if own or not loaded.family.prompts_with_languages else prefix_of(loaded, [])
     return prefix is not None and _OF_LANGUAGES.fullmatch(prefix) is not None

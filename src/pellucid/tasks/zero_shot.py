@@ -1,4 +1,4 @@
-"""Which of a person's own labels fits a text: does the text entail that it is about them?"""
+"""Zero-shot classification: which of the caller's labels fits a text, by whether the text entails it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,18 +23,18 @@ _LABELS = Argument("candidate_labels")
 
 @dataclass(frozen=True, kw_only=True)
 class ZeroShotClassification(Reader):
-    """A person's own labels, the best first, `{"sequence", "labels", "scores"}` (Yin et al., 2019, arXiv:1909.00161).
+    """The caller's labels, the best first, `{"sequence", "labels", "scores"}` (Yin et al., 2019, arXiv:1909.00161).
 
-    The model, trained to tell what follows from a text, reads the text beside each label's hypothesis.
+    The model, trained on natural language inference, reads the text with each label's hypothesis.
     candidate_labels: the labels, as a list or as one text with commas.
-    hypothesis_template: what is asked of each, with {} in the place of the label.
-    multi_label: several labels may fit, and each is scored alone, by how much it is entailed rather than contradicted;
-        otherwise they share a score of 1 by how much they are entailed. A label alone is always scored alone.
-    roles: "named": which of the model's labels mean entailment and contradiction is read from their names. "fixed": the
-        reference's way; entailment is the last where no name begins with "entail", and contradiction is the first,
-        or the last where entailment is first.
-    A text read in stretches gets, for each label, the mean of their logits, each weighed by its tokens; the hypothesis
-    stands beside each of them, and is never cut.
+    hypothesis_template: the hypothesis for each label, with {} in the place of the label.
+    multi_label: several labels may fit, and each is scored alone, by its entailment against its contradiction;
+        otherwise they share a score of 1, by their entailment. A single label is always scored alone.
+    roles: "named": the model's labels for entailment and contradiction are found by their names. "fixed": the
+        reference's way; entailment is the last where no name begins with "entail", and contradiction is the first, or
+        the last where entailment is first.
+    A text read in windows gets, for each label, the mean of their logits, each weighted by its tokens; the hypothesis
+    is read with each of them, and never cut.
     """
 
     candidate_labels: str | Sequence[str] | None = None
@@ -108,14 +108,14 @@ class ZeroShotClassification(Reader):
         return labels_of(self.candidate_labels or ())
 
     def _entailment_indices(self, work: Work) -> tuple[int, int | None]:
-        """Which logits mean entailment and contradiction; None for the latter where the labels share a score."""
+        """The logits for entailment and contradiction; None for the latter where the labels share a score."""
         labels, alone = work.loaded.config.labels, self.multi_label or len(self._labels) == 1
         if self.roles == "fixed":
             last = len(labels) - 1
             entails = next((i for i, name in enumerate(labels) if name.lower().startswith("entail")), last)
             return entails, (0 if entails else last) if alone else None
         entails, contradicts = entailment(labels), contradiction(labels)
-        assert entails is not None  # `resolve_options` has looked
+        assert entails is not None  # checked by `resolve_options`
         if alone and contradicts is None:
             raise InputError(
                 f"none of the model's labels ({join_names(labels)}) means contradiction, against which a label is "
@@ -127,7 +127,7 @@ class ZeroShotClassification(Reader):
 
 
 def labels_of(candidate_labels: str | Sequence[str]) -> list[str]:
-    """The labels of a list, or of a text with commas; raises InputError for none, an empty one or one given twice."""
+    """The labels of a list, or of a text with commas; raises InputError for none, an empty one or a duplicate."""
     if isinstance(candidate_labels, str):
         labels = [label.strip() for label in candidate_labels.split(",") if label.strip()]
     elif isinstance(candidate_labels, Sequence) and not isinstance(candidate_labels, bytes):
