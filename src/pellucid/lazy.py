@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 
 class cached_property(functools.cached_property[Value]):  # noqa: N801 - as the library's own, whose place it takes
     """`functools.cached_property` without Python 3.11's lock for all objects of a class: if a fork copies it while
-    another thread holds it, nothing in the child releases it. Two threads may compute the same value, as in later
+    another thread holds it, the child never releases it. Two threads may compute the same value, as in later
     versions."""
 
     def __init__(self, func: Any) -> None:

@@ -45,8 +45,8 @@ def pipeline(
 
     model: a name or folder as for `pellucid.load`, or a model; None for the task's own default.
     device: as for `pellucid.load`; by default the CPU.
-    dtype: as for `pellucid.load`; "bfloat16", or "auto" for the fastest that is safe, is for speed. These two are the
-        only loading options that a model that is already loaded allows.
+    dtype: as for `pellucid.load`; "bfloat16", or "auto" for the fastest that is safe, is for speed. Of the loading
+        options these two alone are allowed with a loaded model.
     options: of the task, for every call. With `top_k` text-classification and question-answering still give one dict,
         the best answer, whose `.all` holds as many as requested.
 
@@ -123,7 +123,7 @@ class Pipeline:
         """The answers one after the other, as they are computed; the items may be endless.
 
         At most 1,024 items and their answers are held at a time. From a generator the first 32 items are read before
-        the first answer; if each item depends on the answer before it, call the pipeline once per item.
+        the first answer; where each item depends on the last answer, call the pipeline for each.
         """
         check_progress(progress)
         question, work = self._make_task(options), Work(self.model.loaded, self._dtype, progress)

@@ -36,8 +36,7 @@ if hasattr(os, "register_at_fork"):
 @functools.cache
 def use_threads() -> int:
     """Sets PyTorch's thread count once per process, from `PELLUCID_THREADS` or its own, to at most what the processors
-    and OpenMP allow. A fork uses one thread from then on: OpenMP's do not survive it, and asking for more would
-    hang."""
+    and OpenMP allow. A fork uses one thread: OpenMP's do not survive it, and asking for more would hang."""
     requested, max_threads = os.environ.get("PELLUCID_THREADS"), _guaranteed_threads()
     if requested is not None:
         if not (requested.isascii() and requested.isdecimal()) or not 1 <= int(requested) <= 1024:

@@ -1,13 +1,13 @@
-"""The names that other libraries' users know, so that code moves with one import.
+"""The names of other libraries, so that code can be ported by changing one import.
 
     from pellucid.compat import head_view, model_view, neuron_view
 
-take BertViz's arguments, under its names and with its defaults, and answer with a `View`.
+take BertViz's arguments, with its names and defaults, and return a `View`.
 
     from pellucid.compat import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM
 
-answer as the reference's classes do: `AutoConfig`, `AutoModel`, `AutoModelFor...`, `pipeline`, and by its own name
-every class of an architecture whose heads are known here.
+behave like the reference's classes: `AutoConfig`, `AutoModel`, `AutoModelFor...`, `pipeline`, and every class of an
+architecture whose heads are supported, by its own name.
 """
 
 from typing import Any

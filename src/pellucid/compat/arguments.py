@@ -1,4 +1,4 @@
-"""What is said in the reference's words: what is understood, what changes nothing here, and what is refused."""
+"""The reference's arguments: which are supported, which have no effect here, and which are refused."""
 
 import logging
 import os
@@ -20,10 +20,10 @@ from pellucid.files import cannot_write, path_of
 log = logging.getLogger("pellucid")
 
 HUB_ARGUMENTS = tuple(field.name for field in fields(HubOptions))
-"""Arguments that say where a checkpoint lies."""
+"""Arguments that locate a checkpoint."""
 
 UnsupportedArguments = Mapping[str, str | None]
-"""Arguments that are not followed: what to do where one asks for something; None where no value changes an answer."""
+"""Unsupported arguments: what to do instead of each; None where no value changes the result."""
 
 _LOAD_ARGUMENTS: UnsupportedArguments = {
     **dict.fromkeys(
@@ -48,13 +48,13 @@ _SAVE_ARGUMENTS: UnsupportedArguments = {
 }
 
 _MULTI_DEVICE_MAPS = ("balanced", "balanced_low_0", "sequential")
-"""Ways of laying a model over several devices; here it stands on the fastest."""
+"""Device maps that spread a model over several devices; here it is placed on the fastest one."""
 
 
 def accepted_arguments(arguments: dict[str, Any], known: Collection[str] | None, what: str) -> dict[str, Any]:
-    """The arguments that mean something when `what` is opened; InputError for one that is not known.
+    """The arguments that have an effect when `what` is opened; InputError for an unknown one.
 
-    known: their names; None where the caller checks them himself.
+    known: their names; None where the caller checks them itself.
     """
     for name in arguments:
         if known is not None and name not in known and name not in _LOAD_ARGUMENTS:
@@ -64,12 +64,12 @@ def accepted_arguments(arguments: dict[str, Any], known: Collection[str] | None,
 
 
 def pop_hub_options(arguments: dict[str, Any]) -> HubOptions:
-    """Where a checkpoint lies, taken out of the arguments."""
+    """The options that locate a checkpoint, removed from the arguments."""
     return HubOptions(**{key: arguments.pop(key) for key in HUB_ARGUMENTS if key in arguments})
 
 
 def check_save_arguments(arguments: Mapping[str, Any]) -> None:
-    """Checks what is said beside the folder that is written to; InputError for what is not followed here."""
+    """Checks the arguments of saving besides the folder; InputError for an unsupported one."""
     for name in arguments:
         if name not in _SAVE_ARGUMENTS:
             raise InputError(f"there is no argument {name!r} to save by{did_you_mean(name, _SAVE_ARGUMENTS)}")
@@ -78,7 +78,7 @@ def check_save_arguments(arguments: Mapping[str, Any]) -> None:
 
 @contextmanager
 def output_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """A folder to write into, made where it is missing; the system's errors are ours."""
+    """A folder to write into, created where it is missing; raises our errors in place of the system's."""
     path = path_of(folder)
     check_folder_link(path)
     try:
@@ -89,7 +89,7 @@ def output_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def without_unsupported(arguments: Mapping[str, Any], unsupported: UnsupportedArguments) -> dict[str, Any]:
-    """What was said without what is not followed; InputError for the first of these that asks for something."""
+    """The arguments without unsupported ones; InputError for the first of these whose value has an effect."""
     for name, value in arguments.items():
         nothing = value is None or value is False or (isinstance(value, str | list) and not value)
         if unsupported.get(name) is not None and not nothing:
@@ -99,16 +99,16 @@ def without_unsupported(arguments: Mapping[str, Any], unsupported: UnsupportedAr
 
 
 def warn_of_remote_code(arguments: Mapping[str, Any]) -> None:
-    """Says that `trust_remote_code` is not followed."""
+    """Warns that `trust_remote_code` is ignored."""
     if arguments.get("trust_remote_code"):
         log.warning("trust_remote_code=True: pellucid runs no code of a checkpoint, and opens what it knows itself")
 
 
 def resolve_device(name: str, value: Any, default: str) -> str | torch.device:
-    """The device that a `device` or `device_map` of the reference's means.
+    """The device for the reference's `device` or `device_map`.
 
-    value: a device, a number (that of a GPU, or a negative one for the processor), a map of parts to one of these; None
-        is `default`.
+    value: a device, a number (that of a GPU, or a negative one for the CPU), a map of parts to one of these; None is
+        `default`.
     Raises InputError for a map that names several, or none.
     """
     if isinstance(value, Mapping):
@@ -122,14 +122,14 @@ def resolve_device(name: str, value: Any, default: str) -> str | torch.device:
 
 
 def missing_attribute_error(what: str, name: str, known: Iterable[str], elsewhere: str) -> AttributeError:
-    """Says that `what` has no attribute `name`.  elsewhere: the end of the sentence, where others may be found."""
+    """The error that `what` has no attribute `name`.  elsewhere: the end of the message, with where else to look."""
     if name == "push_to_hub":
         elsewhere = ": save_pretrained(folder) writes it, and the hub's own command `hf upload NAME FOLDER` sends it"
     return AttributeError(f"{what} has no {name!r}{did_you_mean(name, known)}{elsewhere}")
 
 
 def no_architecture_error(kind: type) -> InputError:
-    """Says that a class of models, such as the one of all of them, is that of no architecture."""
+    """The error for a model class without an architecture, such as the base class."""
     return InputError(
         f"{kind.__name__} is of no architecture: derive from the class of one, such as BertModel, or hold what "
         "AutoModel.from_pretrained opens in an nn.Module"

@@ -1,4 +1,4 @@
-"""BertViz's two views of weights of attention: `head_view` and `model_view`."""
+"""BertViz's two views of attention weights: `head_view` and `model_view`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from pellucid.view.given_weights import GivenWeights
 
 @dataclass(frozen=True)
 class Page:
-    """What `html_action="return"` answers. data: a whole HTML page, to be written into a file."""
+    """The result of `html_action="return"`. data: a complete HTML page, to be written to a file."""
 
     data: str
 
@@ -39,16 +39,16 @@ def head_view(
     """The attention of a model as lines between tokens.
 
     attention: for each layer Float[Tensor, "1 heads seq seq"], as a model of the reference returns them.
-    tokens: what they are of, token by token.  sentence_b_start: the first token of a second text.
-    prettify_tokens: write the signs for a space and for bytes as what they stand for.
+    tokens: the tokens of the sequence.  sentence_b_start: the first token of a second text.
+    prettify_tokens: show markers of spaces and bytes as the text that they stand for.
     layer, heads: what is shown first; the first layer and all heads where None.
     encoder_attention, decoder_attention, cross_attention, encoder_tokens, decoder_tokens: the same of an
-        encoder-decoder; the three may be of different depth.
+        encoder-decoder; the three may have different numbers of layers.
     include_layers: only these layers, under their own numbers.
-    html_action: "view" answers a `View`, which a notebook shows where it is the last value of a cell; "return" a
-        `Page`, whose `data` is the HTML.
+    html_action: "view" returns a `View`, which a notebook displays as the last value of a cell; "return" a `Page`,
+        whose `data` is the HTML.
 
-    Raises InputError for what does not fit together, in one sentence.
+    Raises InputError for inputs that do not fit together.
     """
     arguments = {name: value for name, value in locals().items() if name in GivenWeights.__dataclass_fields__}
     shown = {"layer": layer, "heads": heads, "include_layers": include_layers, "show": "heads"}
@@ -70,10 +70,10 @@ def model_view(
     include_heads: Iterable[int] | None = None,
     html_action: str = "view",
 ) -> View | Page:
-    """The attention of every layer and head at once, as a grid of small pictures.
+    """The attention of every layer and head at once, as a grid of thumbnails.
 
     display_mode: "dark" or "light".  include_heads: the heads that are on at first; all are on the page, under their
-    own numbers.  All else as in `head_view`.
+        own numbers.  All else as in `head_view`.
     """
     arguments = {name: value for name, value in locals().items() if name in GivenWeights.__dataclass_fields__}
     shown = {"heads": include_heads, "include_layers": include_layers, "show": "grid", "theme": theme(display_mode)}
@@ -81,19 +81,19 @@ def model_view(
 
 
 def answer(page: View, html_action: str) -> View | Page:
-    """A view, or its HTML."""
+    """The view, or its HTML as a `Page`."""
     check_one_of("html_action", html_action, ("view", "return"))
     return page if html_action == "view" else Page(page.html())
 
 
 def theme(display_mode: str) -> str:
-    """The colours of a page."""
+    """The colour theme of a page."""
     check_one_of("display_mode", display_mode, ("dark", "light"))
     return display_mode
 
 
 def _page(arguments: dict[str, Any], pretty: bool, shown: dict[str, Any]) -> View:
-    """The view of what was given; tokens as they are written, or letter by letter as the vocabulary has them."""
+    """The view of the given weights; tokens decoded for reading, or spelled exactly as in the vocabulary."""
     found = {name: value for name, value in arguments.items() if value is not None}
     names = [name for name in found if name.endswith("tokens") and isinstance(found[name], Sequence)]
     raw = {name: list(found[name]) for name in names}

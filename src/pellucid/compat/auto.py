@@ -1,10 +1,10 @@
-"""The reference's models: `AutoModel.from_pretrained(name)` and its kin, and what is called on what they answer.
+"""The reference's model classes: `AutoModel.from_pretrained(name)` and the like.
 
     from pellucid.compat import AutoModel, AutoTokenizer
 
-stands in place of `from transformers import ...`. Every class that the reference names by an architecture that is known
-here (`BertForMaskedLM`, `GPT2LMHeadModel`, `BertConfig`, `BertTokenizer`) can be imported in the same way, but those of
-two heads for pretraining, of which one is read.
+replaces `from transformers import ...`. Every class that the reference names after a supported architecture
+(`BertForMaskedLM`, `GPT2LMHeadModel`, `BertConfig`, `BertTokenizer`) can be imported in the same way, except those with
+two heads for pretraining, of which only one is read.
 """
 
 import copy
@@ -45,10 +45,10 @@ def open_model(
     kind: type[PreTrainedModel] | None = None,
     init_arguments: tuple[Any, ...] = (),
 ) -> PreTrainedModel:
-    """A checkpoint as the model of the reference that has this head; one that the file lacks gets random numbers.
+    """Opens a checkpoint as the reference's model with this head; one that the file lacks gets random weights.
 
     kind: its class; None for the one of its architecture.
-    init_arguments: what the `__init__` of a derived class is told.
+    init_arguments: positional arguments for the `__init__` of a derived class.
     """
     pooling = {key: arguments[key] for key in ("add_pooling_layer",) if key in arguments}
     arguments = accepted_arguments(arguments, None, "a model")
@@ -59,16 +59,16 @@ def open_model(
         config = PretrainedConfig.of(read_config(name, hub_options), path_text(name))
     elif not isinstance(config, PretrainedConfig):
         raise InputError(f"config is {type(config).__name__}, expected what AutoConfig.from_pretrained gives")
-    config = copy.deepcopy(config)  # what is said here, and what the model learns of its labels, is the model's own
+    config = copy.deepcopy(config)  # so that changes of the model's config stay its own
     if kind is not None and config.family is not kind.family:
         raise InputError(f"{name} is a {config.model_type}, not a {kind.family.model_type}: open it with an Auto class")
     init_kwargs = init_keywords(kind, config, arguments | pooling, has_config) if kind is not None else {}
-    shared = set() if has_config else {*config.to_dict(), *COMMON_KEYS}  # what both hear of
+    shared = set() if has_config else {*config.to_dict(), *COMMON_KEYS}  # which go to the config, too
     for key, value in arguments.items():
         if key not in init_kwargs or key in shared:
             config.set_fact(key, value)
     kernel = model_arguments.get("attn_implementation")
-    if not is_one_of(kernel, "flash_attention_2"):  # which is taken, and not offered
+    if not is_one_of(kernel, "flash_attention_2"):  # which is accepted, but not listed
         check_one_of("attn_implementation", kernel, (None, "sdpa", "eager"))
     dtype = model_arguments.get("dtype", model_arguments.get("torch_dtype"))
     loaded = open_checkpoint(
@@ -90,7 +90,7 @@ def open_model(
 
 
 class AutoModel:
-    """The body of whatever a checkpoint holds, without a head."""
+    """The body of any checkpoint, without a head."""
 
     head: ClassVar[str | None] = None
 
@@ -100,15 +100,15 @@ class AutoModel:
 
         name: a folder, a name on the hub, or an installed package.
         arguments: `revision`, `token`, `cache_dir`, `local_files_only`; `dtype` ("auto" is the file's, by default
-            float32), `device_map`, `attn_implementation`; `config`, or facts of it by name: `num_labels=3`, `id2label`,
+            float32), `device_map`, `attn_implementation`; `config`, or its values by name: `num_labels=3`, `id2label`,
             `output_attentions=True`, `hidden_dropout_prob=0.0`.
-        Raises InputError for any other argument, and what `pellucid.load` raises.
+        Raises InputError for any other argument, and whatever `pellucid.load` raises.
         """
         return open_model(name, cls.head, arguments)
 
     @classmethod
     def from_config(cls, config: PretrainedConfig) -> PreTrainedModel:
-        """A model with random numbers."""
+        """A model with random weights."""
         page = config.family.page(config.family.head_named(cls.head) if cls.head else None)
         return architecture_class(page.architecture)(config)
 
@@ -126,31 +126,31 @@ class AutoModelForTokenClassification(AutoModel):
 
 
 class AutoModelForQuestionAnswering(AutoModel):
-    """Where the answer to a question starts and ends in a text."""
+    """Logits for where the answer to a question starts and ends in a text."""
 
     head = "question-answering"
 
 
 class AutoModelForMaskedLM(AutoModel):
-    """Logits for the tokens behind masks."""
+    """Logits for the tokens at masks."""
 
     head = "masked-lm"
 
 
 class AutoModelForCausalLM(AutoModel):
-    """Logits for the token that comes next."""
+    """Logits for the next token."""
 
     head = "causal-lm"
 
 
 class AutoModelForSeq2SeqLM(AutoModel):
-    """Logits for the next token of what is written for a text."""
+    """Logits for the next token of the output text."""
 
     head = "sequence-to-sequence-lm"
 
 
 class QuestionAnsweringModel(PreTrainedModel):
-    """One whose labels are where answers start and end: by these names the reference's Trainer knows labels."""
+    """A model whose labels are the starts and ends of answers; the reference's Trainer finds labels by these names."""
 
     def forward(
         self,
@@ -164,7 +164,7 @@ class QuestionAnsweringModel(PreTrainedModel):
     ) -> Any:
         """One pass; see `PreTrainedModel.forward`.
 
-        start_positions, end_positions: Int[Tensor, "batch"]; a place behind the text does not count.
+        start_positions, end_positions: Int[Tensor, "batch"]; positions beyond the text are ignored by the loss.
         """
         if arguments.get("labels") is not None:
             raise InputError("labels were given, and answers are given by start_positions and end_positions: give both")
@@ -182,7 +182,7 @@ PretrainedConfig head_view model_view neuron_view pipeline set_seed""".split()
 
 @functools.cache
 def architecture_class(name: str) -> type[PreTrainedModel]:
-    """The class of the models that the reference calls so, such as "BertForMaskedLM"."""
+    """The model class of this name in the reference, such as "BertForMaskedLM"."""
     pages = {page.architecture: (family, page) for family in families().values() for page in family.heads}
     if name not in pages:
         raise AttributeError(
@@ -199,10 +199,10 @@ def architecture_class(name: str) -> type[PreTrainedModel]:
     ) -> PreTrainedModel:
         """Opens a checkpoint of this architecture. See `AutoModel.from_pretrained`.
 
-        A class that is derived from this one is made as `cls(config, *given, **said)`, where it has an `__init__` of
-        its own, of what is said that it asks for by name, or that is no fact of the config; it then gets the numbers of
-        the files, and what these do not hold keeps those that it was made with. With `config` handed over, `**` of that
-        `__init__` takes the facts, too.
+        A derived class with its own `__init__` is constructed as `cls(config, *args, **kwargs)`, with those keywords
+        that its `__init__` names, or, for `**`, that are not values of the config; it then gets the weights of the
+        files, and what these lack keeps its initial weights. If `config` is passed, `**` of that `__init__` receives
+        config values, too.
         """
         return open_model(checkpoint, head, kwargs, cls, args)
 
@@ -213,17 +213,17 @@ def architecture_class(name: str) -> type[PreTrainedModel]:
 
 
 def set_seed(seed: int) -> None:
-    """Sets the global sources of random numbers: Python's, NumPy's and torch's."""
-    check_count("seed", seed := plain_number(seed), most=2**32 - 1, least=0)  # NumPy's takes no other
+    """Seeds the global random number generators of Python, NumPy and torch."""
+    check_count("seed", seed := plain_number(seed), most=2**32 - 1, least=0)  # NumPy's range
     random.seed(seed)
     numpy.random.seed(seed)
     torch.manual_seed(seed)
 
 
 def find_class(name: str) -> Any:
-    """What the reference calls so by an architecture: a class of models or of configs, or the tokenizer.
+    """The class of a name that the reference derives from an architecture: a model or config class, or the tokenizer.
 
-    Raises AttributeError, with what to do, for a name that none has.
+    Raises AttributeError, with what to do, for an unknown name.
     """
     if name.endswith("Config") and name in map(config_class_name, families().values()):
         return config_class(name)
@@ -234,7 +234,7 @@ def find_class(name: str) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    """The classes above by name, which is how pickle finds them."""
+    """The classes above by name, for pickle."""
     if name.startswith("_"):
         raise AttributeError(name)
     return find_class(name)

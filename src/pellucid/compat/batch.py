@@ -1,4 +1,4 @@
-"""What the reference's tokenizers answer: columns of ids and masks, as lists or as tensors."""
+"""The results of the reference's tokenizers: columns of ids and masks, as lists or as tensors."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,26 +23,26 @@ _COLUMNS: dict[str, tuple[str, Any, Any]] = {
     "offset_mapping": ("return_offsets_mapping", lambda row: row.offsets, None),
     "length": ("return_length", lambda row: len(row.ids), None),
 }
-"""Every column: the option that asks for it, how it is read off a row, and what `pad_columns` fills it up with."""
+"""Every column: the option that requests it, how a row gives it, and the value that `pad_columns` pads it with."""
 
 _PADDING_VALUES = {
     name: nothing for name, (_, _, nothing) in _COLUMNS.items() if nothing is not None or name == "input_ids"
 }
 
 COLUMN_OPTIONS = {option: name for name, (option, _, _) in _COLUMNS.items() if option}
-"""The columns by the options that ask for them."""
+"""The columns by the options that request them."""
 
 
 class BatchEncoding(Batch):
-    """What a tokenizer answers: lists or tensors by name, each also an attribute; `model(**batch)` takes it.
+    """A tokenizer's result: lists or tensors by name, each also an attribute; `model(**batch)` takes it.
 
-    rows: where each token comes from, text by text.
+    rows: the encoding of each text, with the origin of each token.
     """
 
     rows: Sequence[Any] = ()
 
     def __getitem__(self, item: Any) -> Any:
-        """A column by its name; by a number, or a slice, what the tokenizer found in these texts."""
+        """A column by its name; by an index or a slice, the encodings of these texts."""
         if isinstance(item, slice):
             return list(self.rows[item])
         return self._row(item) if isinstance(item, int) else super().__getitem__(item)
@@ -52,7 +52,7 @@ class BatchEncoding(Batch):
         return self._row(batch_index).tokens
 
     def word_ids(self, batch_index: int = 0) -> list[int | None]:
-        """The number of the word that each token is part of; None for special tokens and padding."""
+        """The index of the word that each token is part of; None for special tokens and padding."""
         return self._row(batch_index).word_ids
 
     def sequence_ids(self, batch_index: int = 0) -> list[int | None]:
@@ -61,7 +61,7 @@ class BatchEncoding(Batch):
 
     @property
     def encodings(self) -> Sequence[Any]:
-        """What the tokenizer found, text by text: `ids`, `tokens`, `offsets`, `word_ids`, `sequence_ids`."""
+        """The encoding of each text: `ids`, `tokens`, `offsets`, `word_ids`, `sequence_ids`."""
         return self.rows
 
     @property
@@ -70,31 +70,31 @@ class BatchEncoding(Batch):
         return self._row(0).n_sequences
 
     def token_to_chars(self, batch_or_token_index: int, token_index: int | None = None) -> "Span | None":
-        """The characters of a token; of the first text where one number is given."""
+        """The characters of a token; with one argument, of the first text."""
         row, token = self._row_and_index(batch_or_token_index, token_index)
         return _span(row.token_to_chars(token))
 
     def token_to_word(self, batch_or_token_index: int, token_index: int | None = None) -> int | None:
-        """The number of the word that a token is part of; of the first text where one number is given."""
+        """The index of the word that a token is part of; with one argument, of the first text."""
         row, token = self._row_and_index(batch_or_token_index, token_index)
         return row.token_to_word(token)
 
     def word_to_tokens(
         self, batch_or_word_index: int, word_index: int | None = None, sequence_index: int = 0
     ) -> "Span | None":
-        """The tokens of a word; of the first text where one number is given."""
+        """The tokens of a word; with one argument, of the first text."""
         row, word = self._row_and_index(batch_or_word_index, word_index)
         return _span(row.word_to_tokens(word, sequence_index))
 
     def char_to_token(
         self, batch_or_char_index: int, char_index: int | None = None, sequence_index: int = 0
     ) -> int | None:
-        """The number of the token that holds a character; of the first text where one number is given."""
+        """The index of the token that holds a character; with one argument, of the first text."""
         row, char = self._row_and_index(batch_or_char_index, char_index)
         return row.char_to_token(char, sequence_index)
 
     def _row_and_index(self, first: int, second: int | None) -> tuple[Any, int]:
-        """The row, and the number in it, that one or two numbers mean."""
+        """The row and the index in it, for one or two numbers."""
         return (self._row(0), first) if second is None else (self._row(first), second)
 
     def _row(self, number: int) -> Any:
@@ -103,26 +103,26 @@ class BatchEncoding(Batch):
         return self.rows[number]
 
     def to(self, device: Any) -> "BatchEncoding":
-        """The same with its tensors on `device`."""
+        """The same batch with its tensors on `device`."""
         return self.with_rows(super().to(device), self.rows)
 
     @staticmethod
     def with_rows(columns: Mapping[str, Any], rows: Sequence[Any]) -> "BatchEncoding":
-        """A batch that knows where its tokens come from."""
+        """A batch with the encodings that it was made from."""
         found = BatchEncoding(columns)
         found.__dict__["rows"] = rows
         return found
 
 
 class Span(NamedTuple):
-    """From the first to behind the last."""
+    """The half-open range from `start` to `end`."""
 
     start: int
     end: int
 
 
 def _span(found: Any) -> Span | None:
-    """What the library gives for the place of a token: with the number of the text before it, or two numbers."""
+    """The library's result for characters or tokens: the text's index and a pair of numbers, or two numbers."""
     if found is None:
         return None
     return Span(*(found[1] if isinstance(found[1], tuple) else found))
@@ -131,9 +131,9 @@ def _span(found: Any) -> Span | None:
 def build_columns(
     rows: Sequence[Any], requested: Mapping[str, Any], token_types: bool, others: Sequence[str] = ()
 ) -> Features:
-    """The columns of rows, as far as they were asked for, or are usual.
+    """The columns of rows that are requested or included by default.
 
-    others: options of the call that ask for no column, one of which may have been meant by a misspelt one.
+    others: other options of the call, to suggest for a misspelt one.
     """
     for option in requested:
         if option not in COLUMN_OPTIONS:
@@ -145,7 +145,7 @@ def build_columns(
 
 
 def pad_columns(features: Features, width: int, left: bool, pad: int | None) -> None:
-    """Makes the rows of ids and masks equally long, in place; labels and all else stay, as in the reference."""
+    """Pads the rows of ids and masks to one length, in place; labels and others stay, as in the reference."""
     for name in _PADDING_VALUES.keys() & features.keys():
         column, nothing = features[name], pad if name == "input_ids" else _PADDING_VALUES[name]
         for i, row in enumerate(column):
@@ -155,7 +155,7 @@ def pad_columns(features: Features, width: int, left: bool, pad: int | None) -> 
 
 
 def build_batch(features: Features, kind: str | None, single: bool, rows: Sequence[Any] = ()) -> BatchEncoding:
-    """Columns as a batch.  kind: "pt", "np", or None for lists.  single: one text, whose lists stand by themselves."""
+    """Columns as a batch.  kind: "pt", "np", or None for lists.  single: one text, whose lists are not nested."""
     check_one_of("return_tensors", kind, RETURN_TENSORS)
     if kind is None:
         if single:
@@ -173,7 +173,7 @@ def build_batch(features: Features, kind: str | None, single: bool, rows: Sequen
 
 
 def _to_tensor(column: Any, kind: str) -> Any:
-    """A column as one tensor or array; an empty one holds whole numbers, as any other of ids would."""
+    """A column as one tensor or array; an empty one is of integers, as other columns of ids are."""
     if kind == "pt":
         tensor = torch.tensor(column, device="cpu")
         return tensor if tensor.numel() else tensor.long()
@@ -187,19 +187,19 @@ def to_lists(ids: Any) -> Any:
 
 
 def without_empty_pair(item: Any) -> Any:
-    """A text, or a pair of which the second is not empty: one alone that is empty is none to the reference."""
+    """A text, or a pair, without an empty second text: the reference ignores one."""
     if isinstance(item, Mapping):
         return {key: value for key, value in item.items() if key != "text_pair" or value != ""}
     return item[0] if isinstance(item, tuple) and item[1:] == ("",) else item
 
 
 def is_word_list(text: Any) -> bool:
-    """Whether this is the words of one text."""
+    """Whether this is one text as a list of words."""
     return isinstance(text, list | tuple) and all(isinstance(word, str) for word in text)
 
 
 def list_conversations(inputs: Any) -> tuple[bool, list[Any]]:
-    """Whether several conversations were given, and all of them; InputError, with its number, for what is none."""
+    """Whether several conversations were given, and a list of all; InputError, with its number, for an invalid one."""
     many = isinstance(inputs, list | tuple) and bool(inputs) and isinstance(inputs[0], list | tuple)
     conversations = list(inputs) if many else [inputs]
     for i, conversation in enumerate(conversations):
@@ -211,7 +211,7 @@ def list_conversations(inputs: Any) -> tuple[bool, list[Any]]:
 
 
 def texts_and_pairs(text: Any, pair: Any) -> tuple[list[str], list[str] | None]:
-    """First and second texts; a list of pairs is understood as well."""
+    """First and second texts; a list of pairs is accepted as well."""
     firsts = [text] if isinstance(text, str) else text
     if not isinstance(firsts, list | tuple):
         raise InputError(f"the tokenizer was given {type(text).__name__}, expected a text or a list of texts")
@@ -223,7 +223,7 @@ def texts_and_pairs(text: Any, pair: Any) -> tuple[list[str], list[str] | None]:
 def overflow_windows(
     first: Any, second: Any, room: int, strategy: str, stride: int, direction: str
 ) -> list[tuple[Any, Any]]:
-    """A text, or a pair, in stretches of which each fits into `room` tokens and shares `stride` with the one before.
+    """A text, or a pair, in windows that each fit into `room` tokens and share `stride` with the one before.
 
     direction: "right" begins with a text's first tokens, "left" with its last.
     """

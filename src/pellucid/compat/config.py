@@ -1,4 +1,4 @@
-"""The reference's configs: facts under the names of `config.json`, to be read and changed."""
+"""The reference's configs: values by the keys of `config.json`, to be read and changed."""
 
 import copy
 import functools
@@ -19,7 +19,7 @@ from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputErro
 from pellucid.files import path_text, write_atomically
 
 COMMON_KEYS = ("output_attentions", "output_hidden_states", "return_dict", "problem_type", "num_labels")
-"""What a config says of calls, of losses and of labels beside the keys of its family."""
+"""Keys of every config about calls, losses and labels, besides those of its family."""
 
 
 _ALTERNATIVES = {
@@ -28,14 +28,14 @@ _ALTERNATIVES = {
     "update_from_string": "update({name: value}) sets facts",
     "push_to_hub": "save_pretrained(folder) writes it, and the hub's own command `hf upload NAME FOLDER` sends it",
 }
-"""Names of the reference's that are none here, each with what does that."""
+"""The reference's names that do not exist here, each with its alternative."""
 
 
 class PretrainedConfig:
-    """What a model is, by the reference's keys, each an attribute that may be set before a model is made of it.
+    """A model's configuration by the reference's keys, each an attribute that may be set before a model is built.
 
-    Our names are understood beside a family's own: `hidden_size` is DistilBERT's `dim`. `BertConfig` and its kin are
-    subclasses; each takes facts by name over the family's defaults.
+    Our names are accepted, too: `hidden_size` is DistilBERT's `dim`. `BertConfig` and the like are subclasses; each
+    takes values by keyword over the family's defaults.
     """
 
     family: ClassVar[Family]
@@ -50,7 +50,7 @@ class PretrainedConfig:
 
     @staticmethod
     def of(config: Config, name: str = "", **changes: Any) -> "PretrainedConfig":
-        """A config of ours as the reference writes it, with some facts changed."""
+        """One of our configs as the reference writes it, with some values changed."""
         config_type = config_class(config_class_name(family_of(config.family, "config")))
         made = config_type.__new__(config_type)
         made._set_facts(config, changes | {"name_or_path": name})
@@ -58,18 +58,18 @@ class PretrainedConfig:
 
     @classmethod
     def from_pretrained(cls, name: str | os.PathLike[str], **arguments: Any) -> "PretrainedConfig":
-        """The config of a checkpoint, with some facts changed: `from_pretrained("bert-base-uncased", num_labels=3)`."""
+        """The config of a checkpoint, with changes: `from_pretrained("bert-base-uncased", num_labels=3)`."""
         return PretrainedConfig.of(read_config(name, pop_hub_options(arguments)), path_text(name), **arguments)
 
     def to_config(self, head: Head | None = None) -> Config:
-        """The same as ours, with this head."""
+        """The same as a `Config` of ours, with this head."""
         facts = self.to_dict()
         try:
             config = self._parse_facts(facts)
-        except CorruptFileError as error:  # no file says it: a person has set it
+        except CorruptFileError as error:  # no file is at fault: the caller set it
             raise InputError(error) from error
         known = self._known_keys
-        others = {key: value for key, value in facts.items() if key not in known}  # told of when they were read
+        others = {key: value for key, value in facts.items() if key not in known}  # reported when they were read
         return config.replace(head=head, inert=config.inert | others)
 
     @property
@@ -99,21 +99,21 @@ class PretrainedConfig:
             self.id2label = {i: f"LABEL_{i}" for i in range(number)}
 
     def to_dict(self) -> dict[str, Any]:
-        """The keys of `config.json`, as copies: what is done to them reaches nothing here."""
+        """The keys of `config.json`, as copies: changing them has no effect here."""
         own = {name: copy.deepcopy(value) for name, value in vars(self).items() if name != "name_or_path"}
         return own | {"id2label": {str(i): label for i, label in self.id2label.items()}}
 
     def to_json_string(self, use_diff: bool = True) -> str:
-        """The text of a `config.json`: every key, whatever `use_diff` says, so that it is read as what it is."""
+        """The text of a `config.json`: every key, whatever `use_diff` is, so that it does not depend on defaults."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
     def update(self, config_dict: Mapping[str, Any]) -> None:
-        """Sets facts by their names; InputError for one that this family does not know."""
+        """Sets values by name; InputError for a name that is not of this family."""
         for key, value in config_dict.items():
             self.set_fact(key, value)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Writes `config.json` into a folder, which is made where it is missing; InputError where it cannot be."""
+        """Writes `config.json` into a folder, created where it is missing; InputError where it cannot be written."""
         content = json.dumps(self.to_dict(), indent=2) + "\n"
         with output_folder(folder) as path:
             write_atomically(path / "config.json", lambda file: file.write(content.encode()))
@@ -125,22 +125,22 @@ class PretrainedConfig:
             self.set_fact(key, value)
 
     def _set_derived_facts(self, facts: Mapping[str, Any]) -> None:
-        """Facts that follow from what was said, as from a file that says nothing else: of T5 the decoder's layers."""
+        """Sets values that follow from the given ones, as in a file with no others: in T5 the decoder's layers."""
         try:
             found = self.family.write(self._parse_facts(facts))
-        except (CorruptFileError, CheckpointMismatchError):  # which are told of where a model is made of it
+        except (CorruptFileError, CheckpointMismatchError):  # raised when a model is built from it
             return
         derived = {key for part in self.family.keys.computed for key in part.keys if key not in facts}
-        for key in derived & found.keys():  # some are read and never written
+        for key in derived & found.keys():  # some are only read
             setattr(self, key, found[key])
 
     @property
     def settable_names(self) -> set[str]:
-        """The names of its facts, the reference's and ours."""
+        """The names of its values, the reference's and ours."""
         return {*self.to_dict(), *self.family.keys.our_names.values(), *COMMON_KEYS, *INERT, "name_or_path"}
 
     def set_fact(self, key: str, value: Any) -> None:
-        """Sets a fact; InputError for one that this family does not know."""
+        """Sets a value; InputError for a name that is not of this family."""
         if key not in (known := self.settable_names):
             raise InputError(
                 f"there is no argument and no fact {key!r} of a {type(self).__name__}{did_you_mean(key, known)}"
@@ -159,14 +159,14 @@ class PretrainedConfig:
         object.__setattr__(self, theirs.get(name, name), value)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "id2label":  # asked by copy and pickle before anything stands here
+        if name.startswith("_") or name == "id2label":  # copy and pickle read these before they exist
             raise AttributeError(f"this {type(self).__name__} has no {name!r}")
         if name in _ALTERNATIVES:
             raise AttributeError(f"this {type(self).__name__} has no {name!r}: {_ALTERNATIVES[name]}")
         return getattr(self.to_config(), name)
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> Self:
-        """This one: a model of texts alone has no other; decoder, encoder: as in the reference, which one is meant."""
+        """This config: a text model has no other; decoder, encoder: as in the reference, which one is meant."""
         return self
 
     def __repr__(self) -> str:
@@ -174,24 +174,24 @@ class PretrainedConfig:
 
 
 class AutoConfig:
-    """Configs by the name of a checkpoint, or of a family."""
+    """Configs by the name of a checkpoint or a family."""
 
     from_pretrained = PretrainedConfig.from_pretrained
 
     @classmethod
     def for_model(cls, model_type: str, **facts: Any) -> PretrainedConfig:
-        """The defaults of a family, with some facts changed: `for_model("gpt2", n_layer=2)`."""
+        """The defaults of a family, with some values changed: `for_model("gpt2", n_layer=2)`."""
         return config_class(config_class_name(family_of(model_type, "for_model")))(**facts)
 
 
 def config_class_name(family: Family) -> str:
-    """The reference's name for the configs of a family."""
+    """The reference's name for a family's config class."""
     return f"{family.heads[0].architecture.removesuffix('Model')}Config"
 
 
 @functools.cache
 def config_class(name: str) -> type[PretrainedConfig]:
-    """The class of a family's configs by the reference's name for it, such as "BertConfig"."""
+    """A family's config class by the reference's name for it, such as "BertConfig"."""
     by_name = {config_class_name(family): family for family in families().values()}
     if name not in by_name:
         raise AttributeError(f"pellucid.compat has no {name!r}{did_you_mean(name, by_name)}")
@@ -206,5 +206,5 @@ def config_class(name: str) -> type[PretrainedConfig]:
 
 
 def __getattr__(name: str) -> type[PretrainedConfig]:
-    """The classes above by name, which is how pickle finds them."""
+    """The classes above by name, for pickle."""
     return config_class(name)

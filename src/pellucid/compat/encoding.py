@@ -1,4 +1,4 @@
-"""How the reference's tokenizers read texts: one record of what was asked for, and the batch that follows from it."""
+"""How the reference's tokenizers encode texts: the arguments of a call, and the batch made from them."""
 
 import itertools
 from collections.abc import Iterable, Mapping
@@ -30,9 +30,9 @@ _TRUNCATIONS = (True, False, None, "longest_first", "only_first", "only_second",
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What one call asks for, of texts and of targets alike; the arguments of `AutoTokenizer.__call__` by their names.
+    """The arguments of one call of `AutoTokenizer.__call__`, for texts and targets alike.
 
-    padding_side: "left" or "right".  columns: the further columns that are asked for, or not wanted.
+    padding_side: "left" or "right".  columns: further columns, and whether each is wanted.
     """
 
     add_special_tokens: bool
@@ -60,16 +60,16 @@ class Request:
 
 
 def encode_batch(tokenizer: Tokenizer, text: Any, pair: Any, request: Request) -> BatchEncoding:
-    """Texts, or pairs of texts, as the batch that was asked for."""
+    """Texts, or pairs of texts, as the requested batch."""
     single = isinstance(text, str) or (request.is_split_into_words and is_word_list(text))
-    if single and isinstance(pair, str | list | tuple) and not pair:  # to the reference it is none; in a list it is one
+    if single and isinstance(pair, str | list | tuple) and not pair:  # ignored by the reference, but not in a list
         pair = None
     rows, owners = _truncated_rows(tokenizer, _raw_encodings(tokenizer, text, pair, single, request), request)
     width = _padded_width(
         tokenizer, [len(row.ids) for row in rows], request.padding, request.max_length, request.pad_to_multiple_of
     )
     side = check_side("padding_side", request.padding_side)
-    for row in rows if width else ():  # what a batch says of its tokens counts padding too
+    for row in rows if width else ():  # the batch's encodings include padding, too
         row.pad(width, direction=side, pad_id=tokenizer.pad_token_id or 0, pad_token=tokenizer.pad_token or "")
     others = [one.name for one in fields(request) if one.name != "columns"]
     features = build_columns(rows, without_unsupported(request.columns, _UNSUPPORTED), tokenizer.token_types, others)
@@ -81,7 +81,7 @@ def encode_batch(tokenizer: Tokenizer, text: Any, pair: Any, request: Request) -
 def pad(
     tokenizer: Tokenizer, features: Features, padding: bool | str, length: int | None, multiple: int | None, side: str
 ) -> None:
-    """Makes the rows of every column equally long, in place.  length: with "max_length", else the tokenizer's own."""
+    """Pads the rows of every column to one length, in place.  length: with "max_length", else the tokenizer's own."""
     width = _padded_width(tokenizer, [len(row) for row in features["input_ids"]], padding, length, multiple)
     pad_columns(features, width, check_side("padding_side", side) == "left", tokenizer.pad_token_id)
 
@@ -89,11 +89,11 @@ def pad(
 def _padded_width(
     tokenizer: Tokenizer, lengths: list[int], padding: bool | str, length: int | None, multiple: int | None
 ) -> int:
-    """How long rows of these lengths become; 0 where nothing is padded.
+    """The length to which rows of these lengths are padded; 0 for no padding.
 
     length: with "max_length", else the tokenizer's own; without any nothing is padded, as in the reference, and no row
         is shortened.
-    multiple: lengths are multiples of it.
+    multiple: the result is a multiple of it.
     """
     if length is not None:
         check_count("max_length", plain_number(length), least=0)
@@ -111,7 +111,7 @@ def _padded_width(
 
 
 def check_side(name: str, value: Any) -> str:
-    """A side of a text; InputError for anything else."""
+    """Checks a side; InputError for anything but "left" and "right"."""
     check_one_of(name, value, ("left", "right"))
     return value
 
@@ -119,7 +119,7 @@ def check_side(name: str, value: Any) -> str:
 def _raw_encodings(
     tokenizer: Tokenizer, text: Any, pair: Any, single: bool, request: Request
 ) -> Iterable[tuple[Any, Any]]:
-    """Each text, or pair, without special tokens around it."""
+    """Each text, or pair, encoded without special tokens."""
     if request.is_split_into_words:
         firsts = tokenizer.encode_raw_words([text] if single else text or [])
         seconds = (
@@ -142,7 +142,7 @@ def _raw_encodings(
 def _truncated_rows(
     tokenizer: Tokenizer, raw: Iterable[tuple[Any, Any]], request: Request
 ) -> tuple[list[Any], list[int]]:
-    """Rows that fit, with their special tokens, and the number of the text that each is of."""
+    """Truncated rows with their special tokens, and the index of each row's text."""
     truncation, max_length, special = request.truncation, request.max_length, request.add_special_tokens
     effective = max_length is not None and request.padding is False if truncation is None else truncation
     limit = None if effective in (False, "do_not_truncate") else max_length or tokenizer.model_max_length
@@ -161,8 +161,8 @@ def _truncated_rows(
 
 
 def _with_sequence_id(row: Any, single: bool) -> Any:
-    """A row that knows which of its tokens are of a text: where nothing stands around a text its processor does not
-    say, and the padding that follows would count as text."""
+    """A row with its sequence id set: for a text without special tokens the processor does not set it, and padding
+    added later would count as text."""
     if single and not any(row.special_tokens_mask):
         row.set_sequence_id(0)
     return row

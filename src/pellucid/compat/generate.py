@@ -1,4 +1,4 @@
-"""The reference's `generate`: ids in, ids out, the prompt before what was written."""
+"""The reference's `generate`: ids in, ids out, with the prompt before the generated tokens."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,25 +24,24 @@ from pellucid.models import check_ids
 log = logging.getLogger("pellucid")
 
 DEFAULT_LENGTH, REFERENCE_TOP_K = 20, 50
-"""New tokens where nobody says how many, and among how many the reference draws the next one."""
+"""The default number of new tokens, and the reference's default `top_k` for sampling."""
 
 TORCH_GENERATOR = torch.default_generator
-"""Where seeds come from that a call does not give: `torch.manual_seed` decides, as it does in the reference."""
+"""The source of seeds that a call does not set: `torch.manual_seed` determines them, as in the reference."""
 
 
 def generate_ids(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | None, options: dict[str, Any]) -> Tensor:
-    """Prompts with what the model writes behind them; of an encoder-decoder what its decoder wrote, the start token
-    first.
+    """Prompts with the tokens generated after them; of an encoder-decoder the decoder's tokens, the start token first.
 
     input_ids: Int[Tensor, "batch seq"], padded on either side.  attention_mask: the same shape, or one row for all.
-    options: those of `Model.generate`; `max_length`, which counts the prompt; `pad_token_id` and `eos_token_id`; a
-        `streamer` of the reference's, which is told one text, token by token. None takes back what a checkpoint says.
-        A rule that counts or compares tokens sees a row's own, where the reference's sees its padding too.
+    options: those of `Model.generate`; `max_length`, which includes the prompt; `pad_token_id` and `eos_token_id`; a
+        `streamer` of the reference's, which receives one text, token by token. None removes a checkpoint's setting. A
+        rule that counts or compares tokens ignores padding, which the reference's rules include.
     ->  Int[Tensor, "batch*num_return_sequences seq"], padded on the right
     """
     streamer, requested = options.pop("streamer", None), without_unsupported(options, UNSUPPORTED)
     _check_streamer(streamer)
-    check_types(requested)  # some of them decide what else is heard
+    check_types(requested)  # some of them determine which others apply
     loaded = replace(loaded, generation=_checkpoint_settings(loaded.generation, options))
     pad = _as_list(requested.pop("pad_token_id", None))
     end = _as_list(requested.pop("eos_token_id", loaded.generation.get("eos_token_id")))
@@ -57,7 +56,7 @@ def generate_ids(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | Non
     if settings.num_beams > 1:
         if streamer is not None:
             raise InputError("a streamer was given with num_beams, and beams are certain only at the end: leave it out")
-        pad = pad or next(iter(ends), 0)  # a search of the reference's takes a padding token of 0 for none
+        pad = pad or next(iter(ends), 0)  # the reference's beam search takes a padding token of 0 for none
         texts = _beam_search(loaded, prompts, settings)
     else:
         texts = _generate_tokens(loaded, prompts, settings, input_ids, streamer)
@@ -69,14 +68,14 @@ def generate_ids(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | Non
 
 
 def _checkpoint_settings(generation: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the checkpoint says, without what a call takes back; and whence is drawn where nobody says so."""
+    """The checkpoint's settings, without those that a call sets to None, and with the default `top_k` for sampling."""
     is_drawn = options.get("do_sample", generation.get("do_sample")) and "top_k" not in options
     remaining = {name: value for name, value in generation.items() if options.get(name, value) is not None}
     return {"top_k": REFERENCE_TOP_K, **remaining} if is_drawn else remaining
 
 
 def _prompt_ids(loaded: Loaded, ids: Tensor, mask: Tensor) -> list[list[int]]:
-    """The tokens that count, row by row."""
+    """The tokens that are not padding, row by row."""
     kept_positions = [keep.nonzero().flatten().tolist() for keep in mask]
     padding_counts = loaded.config.kind == "encoder-decoder" and isinstance(
         loaded.config.position, Learned | Sinusoidal
@@ -92,7 +91,8 @@ def _prompt_ids(loaded: Loaded, ids: Tensor, mask: Tensor) -> list[list[int]]:
 
 
 def check_mask(config: Config, mask: Any) -> None:
-    """Refuses, of a pass that does not write, what takes no place in a decoder here and takes one in the reference."""
+    """Refuses, for a pass that does not generate, a mask with gaps, which take up positions in the reference's decoders
+    only."""
     if config.kind != "decoder" or mask is None:
         return
     tensor = torch.as_tensor(mask, device="cpu")
@@ -101,14 +101,14 @@ def check_mask(config: Config, mask: Any) -> None:
 
 
 def _row_with_gap(mask: Tensor) -> int | None:
-    """The first row of a mask that leaves out a token between others; None where none does."""
+    """The first row of a mask that leaves out a token between others; None for none."""
     attended = mask.bool()
     first, last = attended.cummax(dim=-1).values, attended.flip(-1).cummax(dim=-1).values.flip(-1)
     return next(iter((~attended & first & last).any(dim=-1).nonzero().flatten().tolist()), None)
 
 
 def _settings(loaded: Loaded, requested: dict[str, Any], width: int, prompts: Sequence[Sequence[int]]) -> Settings:
-    """How to write.  width: how many tokens stand there, padding among them."""
+    """The generation settings.  width: the length of the prompts, including padding."""
     from_checkpoint = loaded.generation
     lengths = requested.pop("max_new_tokens", None), requested.pop("max_length", None)
     is_length_given = any(
@@ -118,7 +118,7 @@ def _settings(loaded: Loaded, requested: dict[str, Any], width: int, prompts: Se
     requested["max_new_tokens"] = new = _max_new_tokens(*lengths, loaded, before)
     least = requested.get("min_length", from_checkpoint.get("min_length"))
     if isinstance(least, int) and all(one.get("min_new_tokens") is None for one in (requested, from_checkpoint)):
-        requested["min_new_tokens"] = max(least - before, 0)  # it counts padding, too
+        requested["min_new_tokens"] = max(least - before, 0)  # which includes padding
         requested.pop("min_length", None)
     settings = settings_of(loaded, compatible_lengths(without_idle_options(requested, from_checkpoint)))
     if settings.stop:
@@ -130,22 +130,22 @@ def _settings(loaded: Loaded, requested: dict[str, Any], width: int, prompts: Se
 
 
 def _with_start_token(loaded: Loaded, requested: dict[str, Any]) -> Loaded:
-    """The same, with the token that a decoder beside an encoder begins with where settings name one for texts alone."""
+    """The same, with the decoder's start token from the settings, for an encoder-decoder."""
     from_checkpoint = loaded.generation
     start = _as_list(requested.pop("decoder_start_token_id", from_checkpoint.get("decoder_start_token_id")))
-    if loaded.config.decoder is None or start is None:  # begins with its prompt, and files name what it does not have
+    if loaded.config.decoder is None or start is None:  # a decoder needs none, though files may set one
         return loaded
     check_token_id("decoder_start_token_id", start, loaded.config.vocab_size)
     return replace(loaded, generation=from_checkpoint | {"decoder_start_token_id": start})
 
 
 def _initial_ids(loaded: Loaded, ids: Tensor) -> list[list[int]]:
-    """What stands before that which is written: a decoder's prompts, or the start token of each text."""
+    """The ids before the generated ones: a decoder's prompts, or the start token of each text."""
     return ids.tolist() if loaded.config.kind == "decoder" else [[required_start_token(loaded)]] * len(ids)
 
 
 def _beam_search(loaded: Loaded, prompts: Sequence[Sequence[int]], settings: Settings) -> list[Sequence[int]]:
-    """The texts of all prompts, as many for each as are asked for."""
+    """The generated ids for all prompts, by beam search: `num_return_sequences` for each."""
     found = beam_search(loaded, prompts, settings)
     for i, texts in enumerate(found):
         if len(texts) < settings.num_return_sequences:
@@ -159,7 +159,7 @@ def _beam_search(loaded: Loaded, prompts: Sequence[Sequence[int]], settings: Set
 def _generate_tokens(
     loaded: Loaded, prompts: Sequence[Sequence[int]], settings: Settings, ids: Tensor, streamer: Any
 ) -> list[Sequence[int]]:
-    """The same without a search."""
+    """The same without beam search."""
     drafts: list[list[int]] = [[] for _ in range(len(prompts) * settings.num_return_sequences)]
     if settings.do_sample and settings.seed is None:
         settings = replace(settings, seed=TORCH_GENERATOR)
@@ -178,7 +178,7 @@ def _check_streamer(streamer: Any) -> None:
 
 
 def _with_streamer(steps: Iterable[Step], streamer: Any, initial_ids: list[Any], text_count: int) -> Iterator[Step]:
-    """The steps, of which a streamer hears, if there is one: what the text begins with, then each token."""
+    """The steps, which a streamer, if there is one, receives too: the initial ids, then each token."""
     if streamer is None:
         yield from steps
         return
@@ -192,7 +192,7 @@ def _with_streamer(steps: Iterable[Step], streamer: Any, initial_ids: list[Any],
 
 
 def without_idle_options(requested: dict[str, Any], from_checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """The options without those that mean nothing beside the others; as in the reference, a note is all they are."""
+    """The options without those that have no effect beside the others, with a warning, as in the reference."""
     idle = set() if requested.get("do_sample", from_checkpoint.get("do_sample")) else {"seed", *SAMPLING}
     idle |= (
         {"length_penalty", "early_stopping"}
@@ -205,7 +205,7 @@ def without_idle_options(requested: dict[str, Any], from_checkpoint: Mapping[str
 
 
 def compatible_lengths(requested: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with one least length, which is not above the greatest; here, too, a note is all that they are."""
+    """The options with one minimum length, at most the maximum; here, too, with a warning."""
     min_new_tokens, max_new_tokens = requested.get("min_new_tokens"), requested.get("max_new_tokens")
     found = dict(requested)
     if min_new_tokens is not None and found.pop("min_length", None):
@@ -219,7 +219,7 @@ def compatible_lengths(requested: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _max_new_tokens(max_new_tokens: int | None, max_length: int | None, loaded: Loaded, prompt_length: int) -> int:
-    """How many tokens to write at most."""
+    """The maximum number of new tokens."""
     from_checkpoint = loaded.generation
     if (
         max_new_tokens is None
@@ -243,7 +243,7 @@ def _max_new_tokens(max_new_tokens: int | None, max_length: int | None, loaded: 
 
 
 def _default_new_tokens(max_positions: int | None, prompt_length: int) -> int:
-    """How many where nobody says anything: the reference then counts all tokens, and stops at the last place."""
+    """The default number of new tokens: in the reference it includes the prompt, and ends at the last position."""
     if max_positions is None:
         return DEFAULT_LENGTH
     if prompt_length >= max_positions:
@@ -259,17 +259,17 @@ def _num_tokens_message(tokens: int) -> str:
 
 
 def _as_list(ids: Any) -> Any:
-    """Ids as a file would say them."""
+    """Ids as a list or number, as in a file."""
     return ids.tolist() if isinstance(ids, Tensor) else ids
 
 
 def _expand_mask(mask: Any, ids: Tensor) -> Tensor:
-    """A mask of one row is that of every text."""
+    """A mask of one row, repeated for every text."""
     if not isinstance(mask, Tensor):
         raise InputError(f"attention_mask is {type(mask).__name__}, expected a tensor of the shape of input_ids")
     return mask.expand(len(ids), -1) if mask.dim() == 2 and len(mask) == 1 else mask
 
 
 def _default_mask(ids: Tensor, pad: int | None, ends: tuple[int, ...]) -> Tensor:
-    """Which tokens count, where nobody says so: all but padding, if padding is not an end token too."""
+    """The default mask: all tokens but padding, unless padding is an end token too."""
     return torch.ones_like(ids) if pad is None or pad in ends else (ids != pad).long()

@@ -1,4 +1,4 @@
-"""What is said of how a model writes: by its files, by its settings, and by the settings of a call."""
+"""Generation settings: from a model's files, its `generation_config`, and the settings of a call."""
 
 import copy
 import json
@@ -22,7 +22,7 @@ from pellucid.generation.checkpoint_settings import decoder_start_token, has_eff
 TOKEN_IDS = ("eos_token_id", "bos_token_id", "pad_token_id")
 
 NOT_IN_REFERENCE = ("logit_bias", "frequency_penalty", "presence_penalty")
-"""Options of ours that the reference does not know, and passes over where a file says them."""
+"""Options of ours that the reference does not have, and ignores in a file."""
 
 UNSUPPORTED: UnsupportedArguments = {
     **dict.fromkeys(
@@ -46,22 +46,22 @@ UNSUPPORTED: UnsupportedArguments = {
         "a prompt is read whole, and by this model alone: leave it out",
     ),
 }
-"""Options that are not taken with ids, and what stands in their place."""
+"""Options that are not supported with ids, each with its alternative."""
 
 
 _METHODS = "save_pretrained update validate to_json_string to_json_file push_to_hub".split()
-"""What the reference's settings can do and these cannot, so that no such name is a setting that is not said."""
+"""Methods of the reference's settings that do not exist here, so that such a name does not read as an unset setting."""
 
 
 class GenerationConfig:
-    """How a model writes where a call does not say: any option of `generate` as an attribute; None is not said."""
+    """The default generation settings of a model: any option of `generate` as an attribute; None is not set."""
 
     def __init__(self, **settings: Any) -> None:
         vars(self).update(settings)
 
     @classmethod
     def of(cls, loaded: Loaded) -> Self:
-        """What a checkpoint says: `generation_config.json`, or where there is none its `config.json`."""
+        """A checkpoint's settings: from `generation_config.json`, or where there is none from its `config.json`."""
         own = {name: value for name, value in loaded.generation.items() if name not in NOT_IN_REFERENCE}
         if loaded.generation and generation_file_name(loaded.generation, loaded.config.inert) == FILE:
             return cls(**own)
@@ -72,11 +72,11 @@ class GenerationConfig:
 
     @classmethod
     def from_pretrained(cls, name: str | os.PathLike[str], **settings: Any) -> Self:
-        """What the `generation_config.json` of a checkpoint says, with some settings changed."""
+        """The settings of a checkpoint's `generation_config.json`, with some changed."""
         return cls(**read_generation(name, pop_hub_options(settings)) | settings)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # asked by copy and pickle
+        if name.startswith("__"):  # read by copy and pickle
             raise AttributeError(name)
         if name.startswith("_"):
             advice = "generation_config=transformers.GenerationConfig.from_pretrained(folder)"
@@ -86,7 +86,7 @@ class GenerationConfig:
             raise missing_attribute_error("a GenerationConfig", name, (), elsewhere)
 
     def to_dict(self) -> dict[str, Any]:
-        """What it says."""
+        """The settings that are not None."""
         return {name: copy.deepcopy(value) for name, value in vars(self).items() if value is not None}
 
     to_diff_dict = to_dict
@@ -96,11 +96,11 @@ class GenerationConfig:
 
 
 def merged_settings(loaded: Loaded, own: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """What the settings of a model and of a call say, the latter's first. Takes them out of the options, as those that
-    are not followed and ask for nothing.
+    """The settings of a model, overridden by those of a call. Removes the latter from `options`, with the options that
+    have no effect here.
 
     own: the model's `generation_config`.
-    Raises InputError for what is not followed and was asked for; where a file asks for it, a note is all it is.
+    Raises InputError for an unsupported setting that the caller requested; one in a file only causes a warning.
     """
     call_settings, own_settings = _settings_dict(options.pop("generation_config", None)), _settings_dict(own)
     without_unsupported(call_settings, UNSUPPORTED)
@@ -118,7 +118,7 @@ def merged_settings(loaded: Loaded, own: Any, options: dict[str, Any]) -> dict[s
 def options_from_settings(
     loaded: Loaded, settings: Any, known: Collection[str], unsupported: UnsupportedArguments
 ) -> dict[str, Any]:
-    """The options that the settings of a call say, as far as they are `known`; InputError for what is not followed."""
+    """The options in the settings of a call that are `known`; InputError for an unsupported one."""
     requested, start = _settings_dict(settings), decoder_start_token(loaded)
     without_unsupported({name: value for name, value in requested.items() if name not in known}, unsupported)
     _check_not_requested(requested)
@@ -134,7 +134,7 @@ def _check_not_requested(requested: dict[str, Any]) -> None:
 
 
 def settings_to_save(loaded: Loaded, own: Any) -> dict[str, Any]:
-    """What a checkpoint is to say of how it writes: its own words, unless the settings of the model are others now."""
+    """The settings for a checkpoint: the loaded ones, unless the model's `generation_config` has been changed."""
     requested = _settings_dict(own)
     return loaded.generation if requested == GenerationConfig.of(loaded).to_dict() else requested
 

@@ -1,4 +1,4 @@
-"""The reference's names that are none here, each with where what they do is found."""
+"""Names of the reference that do not exist here, each with its alternative."""
 
 import re
 import sys
@@ -31,17 +31,17 @@ _ADVICE = {
     r"PreTrainedConfig": "it is spelt PretrainedConfig",
     r"Model": "it is pellucid.Model",
 }
-"""What to do, by expressions for names."""
+"""Advice, by regular expressions for names."""
 
 
 def missing_name_message(name: str, known: Iterable[str]) -> str:
-    """What to do where `pellucid.compat` is asked for a name that it has not.  known: those that it has."""
+    """The message for a name that `pellucid.compat` does not have.  known: those that it has."""
     advice = next((advice for pattern, advice in _ADVICE.items() if re.fullmatch(pattern, name)), None)
     return f"pellucid.compat has no {name!r}" + (f": {advice}" if advice else did_you_mean(name, known))
 
 
 def is_from_import() -> bool:
-    """Whether whoever asks for an attribute of a package of whoever calls this is `from PACKAGE import NAME`: there an
-    AttributeError loses its sentence, and an ImportError keeps it."""
+    """Whether the attribute access that led to this call comes from `from PACKAGE import NAME`: there an AttributeError
+    loses its message, and an ImportError keeps it."""
     asking = sys._getframe(2).f_code
     return asking.co_name == "_handle_fromlist" and "importlib" in asking.co_filename

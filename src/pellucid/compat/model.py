@@ -1,4 +1,4 @@
-"""What the reference's models do: passes with their attentions, losses, writing, saving."""
+"""The reference's models: forward passes with attentions and losses, generation, saving."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ from pellucid.trace import Recorder, resolve
 
 
 class _GraphRecorder(Recorder):
-    """Keeps what it is told together with the graph, so that gradients flow through it."""
+    """Keeps the tensors that it observes together with the autograd graph."""
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         if self.wants(name):
@@ -42,19 +42,19 @@ def _refuse_preparation(*inputs: Any, **arguments: Any) -> Any:
 
 
 class PreTrainedModel(Parts):
-    """A network under one of the reference's names; made of a config it has random numbers.
+    """A network under one of the reference's names; built from a config, it has random weights.
 
-    pellucid: the `Model` that it is, which can everything else (`trace`, `edit`, `explain`, `embed`, ...).
-    network: its module, by whose names parameters go.  config: its facts by the reference's keys.
-    It evaluates until `.train()` is called, however it was made. The random numbers follow `torch.manual_seed`.
-    The reference's Trainer keeps its state dict, as of every module that is none of its own; `save_pretrained` writes a
-    folder that opens here and there.
+    pellucid: the same model as a `Model`, with everything else (`trace`, `edit`, `explain`, `embed`, ...).
+    network: its module, which names the parameters.  config: its configuration by the reference's keys.
+    It is in evaluation mode until `.train()` is called, however it was made. Random weights follow `torch.manual_seed`.
+    The reference's Trainer saves its state dict, as of any module that is not its own; `save_pretrained` writes a
+    folder that both libraries can open.
     """
 
     family: ClassVar[Family]
     head: ClassVar[Head | None]
     accepts_loss_kwargs: ClassVar[bool] = True  # the reference's Trainer passes `num_items_in_batch`
-    loss_type: ClassVar[str | None] = None  # by which it counts them
+    loss_type: ClassVar[str | None] = None  # by which the Trainer counts them
 
     def __init__(self, config: PretrainedConfig, add_pooling_layer: bool = True) -> None:
         """add_pooling_layer: False leaves out the pooler, of a body that has one."""
@@ -73,12 +73,12 @@ class PreTrainedModel(Parts):
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """Raises InputError: the class of each architecture has its own, which opens a checkpoint."""
+        """Raises InputError: only the classes of architectures can open a checkpoint."""
         raise no_architecture_error(cls)
 
     @classmethod
     def from_model(cls, model: Model, config: PretrainedConfig) -> Self:
-        """A model that is there already, under this name."""
+        """An existing model, under this name."""
         made = cls.__new__(cls)
         nn.Module.__init__(made)
         made._set_model(model, config)
@@ -107,14 +107,14 @@ class PreTrainedModel(Parts):
         use_cache: bool | None = None,
         **unread: Any,
     ) -> Any:
-        """One pass, as the reference answers it.
+        """One pass, with the reference's outputs.
 
-        A decoder's places are counted from the first token of `attention_mask`, and one between others is not left
-        out. Where places are learned (GPT-2), the reference counts padding on the left among them, unless
-        `position_ids` say otherwise; these are not read here.
+        A decoder's positions are counted from the first token of `attention_mask`, and a mask with gaps is refused.
+        Where positions are learned (GPT-2), the reference counts padding on the left among them, unless `position_ids`
+        are given; these are not supported here.
 
-        labels: what it should have answered; `loss` says how far off it is.
-        num_items_in_batch: how many labels the loss is the mean over, where these are a part of them.
+        labels: the expected output, for `loss`.
+        num_items_in_batch: the number of labels to average the loss over, where these are a part of them.
         ->  a `ModelOutput`; with `return_dict=False` a tuple. No `past_key_values` or `cache`: `generate` has its own.
         """
         for name, value in unread.items():
@@ -134,7 +134,7 @@ class PreTrainedModel(Parts):
         points = self._point_names(requested)
         recorder: Any = _GraphRecorder(name for names in points.values() for name in names) if points else None
         if self._head_is(SequenceClassification):
-            cast(Any, self.network).head.pick.pad_token_id = self.config.pad_token_id  # which may have been set since
+            cast(Any, self.network).head.pick.pad_token_id = self.config.pad_token_id  # which may have been changed
         read = input_ids, attention_mask, token_type_ids, decoder_input_ids
         outputs = forward(self.pellucid.loaded, *read, decoder_attention_mask=decoder_attention_mask, watch=recorder)
         recorded = {name: tuple(recorder.recorded[one] for one in names) for name, names in points.items()}
@@ -145,15 +145,15 @@ class PreTrainedModel(Parts):
 
     @property
     def prepare_decoder_input_ids_from_labels(self) -> Callable[[Tensor], Tensor]:
-        """What makes of labels, Int[Tensor, "batch seq"], the ids that the decoder reads before it writes them; only of
-        an encoder-decoder that writes. The reference's collators ask for it."""
+        """The function from labels, Int[Tensor, "batch seq"], to the decoder's input ids; only of an encoder-decoder
+        with a language model head. The reference's collators call it."""
         if not self._head_is(SequenceToSequenceLM):
             raise AttributeError("prepare_decoder_input_ids_from_labels")
         return self._decoder_ids_from_labels
 
     @property
     def prepare_inputs_for_generation(self) -> Callable[..., Any]:
-        """What PEFT asks for of every model that writes; adapters of low rank never call it."""
+        """PEFT requires it of every model that generates; low-rank adapters never call it."""
         if self.pellucid.config.head is None or not self.pellucid.config.head.writes:
             raise AttributeError("prepare_inputs_for_generation")
         return _refuse_preparation
@@ -168,7 +168,7 @@ class PreTrainedModel(Parts):
         return bool(getattr(self.config, name)) if flag is None else flag
 
     def _point_names(self, requested: dict[str, bool]) -> dict[str, list[str]]:
-        """The points of a pass that are asked for, by the reference's names for them."""
+        """The requested points of a pass, by the reference's names for them."""
         if not (names := [name for name, is_requested in requested.items() if is_requested]):
             return {}
         config = self._current_config()
@@ -178,7 +178,7 @@ class PreTrainedModel(Parts):
         return {name: resolve(f"{name}[*]", config) for name in names}
 
     def _current_config(self) -> Config:
-        """Its config with as many layers as its network has by now, of which somebody may have cut some off."""
+        """Its config with the network's current number of layers, some of which the caller may have removed."""
         config, network = self.pellucid.config, cast(Any, self.network)
         if config.decoder is None:
             return config.replace(num_hidden_layers=network.depth)
@@ -186,7 +186,7 @@ class PreTrainedModel(Parts):
         return config.replace(num_hidden_layers=network.encoder.depth, decoder=decoder)
 
     def _loss(self, logits: Tensor | None, labels: Tensor, num_items: Tensor | int | None) -> Tensor:
-        """See `loss_of`. What a text's labels are is kept in `config`, and saved: it says how to answer later."""
+        """See `loss_of`. The problem type of a text's labels is saved in `config`, since later answers depend on it."""
         if logits is None:
             raise InputError("labels were given, and this model has no head that they could be compared with")
         if self._head_is(SequenceClassification):
@@ -194,9 +194,9 @@ class PreTrainedModel(Parts):
         return loss_of(self.pellucid.config, logits, labels, self.config.problem_type, num_items)
 
     def check_forward(self, what: str) -> None:
-        """Refuses a `forward` of a subclass, or one that was set on this model, which nothing but a call asks.
+        """Refuses a `forward` of a subclass, or one set on this model, which only calls of the model would run.
 
-        what: what would pass over it.
+        what: the operation that would bypass it.
         """
         self._check_head_linears()
         if not self._uses_our_forward:
@@ -206,16 +206,16 @@ class PreTrainedModel(Parts):
             )
 
     def _check_head_linears(self) -> None:
-        """Raises AttributeError, with what to do, where a map of the head was taken away."""
-        if getattr(self.network, "head", self) is not None:  # without one a pass gives the body's answer
+        """Raises AttributeError, with what to do, where a linear layer of the head was removed."""
+        if getattr(self.network, "head", self) is not None:  # without a head a pass gives the body's output
             for name in self.maps:
                 self._head_linear(name)
 
     @no_grad()
     def generate(self, inputs: Any = None, attention_mask: Tensor | None = None, **options: Any) -> Any:
-        """Ids of texts that are written behind prompts. See `pellucid.compat.generate.generate_ids`.
+        """Ids of texts generated after prompts. See `pellucid.compat.generate.generate_ids`.
 
-        return_dict_in_generate: gives them as `sequences` of a `ModelOutput`.
+        return_dict_in_generate: returns them as `sequences` of a `ModelOutput`.
         """
         self.check_forward("generate")
         ids = options.pop("input_ids", None) if inputs is None else inputs
@@ -223,7 +223,7 @@ class PreTrainedModel(Parts):
             ids, attention_mask = ids["input_ids"], ids.get("attention_mask")
         if not isinstance(ids, Tensor):
             raise InputError("generate needs input_ids, a tensor of [batch, seq]: tokenizer(..., return_tensors='pt')")
-        for name in ("token_type_ids", "labels"):  # a batch for a pass, which writing does not read
+        for name in ("token_type_ids", "labels"):  # of a batch for a pass, unused here
             options.pop(name, None)
         settings = merged_settings(self.pellucid.loaded, self.generation_config, options)
         as_dict = options.pop("return_dict_in_generate", settings.get("return_dict_in_generate"))
@@ -240,14 +240,14 @@ class PreTrainedModel(Parts):
         safe_serialization: bool = True,
         **arguments: Any,
     ) -> None:
-        """Writes the model, and its tokenizer where the folder holds none yet, for the reference and for `load`.
+        """Saves the model, and its tokenizer where the folder holds none yet, for the reference and for `load`.
 
-        What was set since in `config` (labels, ids of tokens, what changes no number) and in `generation_config` is
-        written too.
+        Changes to `config` (labels, ids of tokens, values that affect no computation) and to `generation_config` are
+        saved too.
 
         is_main_process: where it is False, nothing is written.
         safe_serialization: only True, since no pickle is written.
-        arguments: `max_shard_size`, `save_function`: not heeded, one file is written; no others are taken.
+        arguments: `max_shard_size`, `save_function`: ignored, one file is written; no others are accepted.
         """
         check_save_arguments(arguments)
         if not safe_serialization:
@@ -267,13 +267,14 @@ class PreTrainedModel(Parts):
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> nn.Module:
-        """Gives the tables of tokens so many rows, as `len(tokenizer)` after tokens were added; gives the table.
+        """Resizes the token embeddings, such as to `len(tokenizer)` after tokens were added; returns the input
+        embeddings.
 
-        The network changes in place: take `model.pellucid` anew, and make pipelines anew that hold the one of before.
-        The model is then no longer that of its files, so an adapter of it needs it saved and opened first.
+        The network changes in place: read `model.pellucid` again, and rebuild pipelines that hold the old one. The
+        model no longer matches its files, so save and reopen it before adding an adapter.
 
         pad_to_multiple_of: the number is rounded up to a multiple of it.
-        mean_resizing: new rows are the mean of the old ones, near which the reference draws them.
+        mean_resizing: new rows are the mean of the old ones, near which the reference samples them.
         """
         loaded, rows = self.pellucid.loaded, self.pellucid.config.vocab_size
         if loaded.module.observer is not None:
@@ -289,7 +290,7 @@ class PreTrainedModel(Parts):
             raise InputError("this model has a vocabulary for each of its halves: neither can be resized")
         module = loaded.module.require_float("resizing")
         if rows != loaded.config.vocab_size:
-            config = loaded.config.replace(vocab_size=rows)  # asked first: it may refuse
+            config = loaded.config.replace(vocab_size=rows)  # first, since it may raise
             resize_vocabulary(module, loaded.config.vocab_size, rows)
             self.pellucid = Model(replace(loaded, config=config, source=None))
         self.config.vocab_size = rows

@@ -1,4 +1,4 @@
-"""What the reference's models answer: numbers by name, by place and as attributes, the loss among them."""
+"""The reference's model outputs: tensors by name, by index and as attributes, and the loss."""
 
 import math
 from collections.abc import Mapping
@@ -14,9 +14,10 @@ from pellucid.errors import InputError
 
 
 class ModelOutput(dict[str, Any]):
-    """An answer by name (`output["logits"]`), as an attribute (`output.logits`) and by place (`output[0]`).
+    """An output by name (`output["logits"]`), as an attribute (`output.logits`) and by index (`output[0]`).
 
-    What was not computed is no key, and None as an attribute. Places count what is there, in the reference's order.
+    What was not computed has no key, and is None as an attribute. Indices count what is there, in the reference's
+    order.
     """
 
     def __init__(self, found: dict[str, Any]) -> None:
@@ -34,7 +35,7 @@ class ModelOutput(dict[str, Any]):
         return super().__getitem__(place) if isinstance(place, str) else self.to_tuple()[place]
 
     def to_tuple(self) -> tuple[Any, ...]:
-        """Everything that is there, in order."""
+        """All values present, in order."""
         return tuple(self.values())
 
     def __repr__(self) -> str:
@@ -47,7 +48,7 @@ class ModelOutput(dict[str, Any]):
 def ordered_outputs(
     config: Config, outputs: Mapping[str, Tensor], recorded: Mapping[str, tuple[Tensor, ...]], loss: Tensor | None
 ) -> dict[str, Any]:
-    """Everything that a pass gave, in the reference's order.  recorded: what was asked to be seen, layer by layer."""
+    """All outputs of a pass, in the reference's order.  recorded: requested intermediate tensors, layer by layer."""
     logits = outputs.get("logits")
     if logits is None:
         first = {"last_hidden_state": outputs["last_hidden_state"], "pooler_output": outputs.get("pooler_output")}
@@ -66,13 +67,13 @@ def ordered_outputs(
 def loss_of(
     config: Config, logits: Tensor, labels: Tensor, problem: str | None = None, num_items: Tensor | int | None = None
 ) -> Tensor:
-    """How far the logits are from the labels, as the reference measures it for this head; one number.
+    """The reference's loss for this head; a scalar.
 
-    labels: Int[Tensor, "batch"] for a text, Int[Tensor, "batch seq"] for tokens, of which -100 does not count;
-        real numbers for regression and for several labels at once; Int[Tensor, "batch 2"] for where answers start and
-        end, of which a place behind the text does not count.
-    problem: what a text's labels are, see `problem_type`.
-    num_items: of how many labels these are a part, over all of which the mean is; None for these alone.
+    labels: Int[Tensor, "batch"] for a text, Int[Tensor, "batch seq"] for tokens, where -100 is ignored; floats for
+        regression and for several labels at once; Int[Tensor, "batch 2"] for the starts and ends of answers, where
+        positions beyond the text are ignored.
+    problem: the problem type of a text's labels, see `problem_type`.
+    num_items: the number of labels, of which these are a part, to average over; None for these alone.
     """
     over = "mean" if num_items is None else "sum"
     per_text = config.head is not None and config.head.per == "text"
@@ -81,7 +82,7 @@ def loss_of(
 
 
 def check_labels(config: Config, labels: object, input_ids: object) -> None:
-    """Refuses what no loss is made of.  input_ids: the ids of the pass."""
+    """Refuses labels for which no loss can be computed.  input_ids: the ids of the pass."""
     if not isinstance(labels, Tensor):
         raise InputError(f"labels are {type(labels).__name__}, expected a tensor")
     if isinstance(config.head, CausalLM | SequenceToSequenceLM) and labels.dim() != 2:
@@ -96,7 +97,7 @@ def check_labels(config: Config, labels: object, input_ids: object) -> None:
 
 
 def problem_type(logits: Tensor, labels: Tensor, requested: str | None = None) -> str:
-    """What a text's labels are: "regression" or one of two kinds of classes, as is said, or as fits."""
+    """The problem type of a text's labels: "regression" or one of two classifications, as requested or inferred."""
     kinds = ("regression", "single_label_classification", "multi_label_classification")
     problem = requested or kinds[0 if logits.shape[-1] == 1 else 2 if labels.is_floating_point() else 1]
     check_choice("problem_type", problem, kinds)
@@ -113,7 +114,7 @@ def _text_loss(logits: Tensor, labels: Tensor, requested: str | None, reduction:
 
 
 def _float_labels(labels: Tensor, logits: Tensor) -> Tensor:
-    """Labels as they are compared with logits: real ones are not narrowed, and the loss is as wide as they are."""
+    """Labels in a dtype that can be compared with logits: floats are not narrowed, and the loss has their dtype."""
     return labels if labels.is_floating_point() else labels.to(logits.dtype)
 
 
@@ -126,7 +127,7 @@ def _token_loss(config: Config, logits: Tensor, labels: Tensor, reduction: str) 
             for i in range(2)
         ]
         return (each[0] + each[1]) / 2
-    if config.kind == "decoder":  # whose losses the reference sums up in float32
+    if config.kind == "decoder":  # whose losses the reference computes in float32
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if isinstance(config.head, CausalLM):
         logits, labels = logits[:, :-1], labels[:, 1:]

@@ -1,4 +1,4 @@
-"""The parts of a model: which may be asked for and set by the reference's names, and how many numbers they hold."""
+"""The parts of a model: which can be read and set by the reference's names, and how many parameters they hold."""
 
 import warnings
 from dataclasses import replace
@@ -25,11 +25,11 @@ _ALTERNATIVES = {
     "get_decoder": ": AutoModel.from_pretrained opens the body, and its parts stand in .network",
     "prune_heads": ": .pellucid.edit({'layers.3.attention.weights': zero(head=5)}), of pellucid.edits, leaves one out",
 }
-"""Names of the reference's that are none here, each with what does that."""
+"""The reference's names that do not exist here, each with its alternative."""
 
 
 _WIDTH_PRESERVING = (nn.Dropout, nn.Identity, nn.Tanh, nn.ReLU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Softmax, nn.LayerNorm)
-"""What gives as many numbers as it reads."""
+"""Modules whose output is as wide as their input."""
 
 
 class _Body(nn.ModuleDict):
@@ -41,14 +41,14 @@ class _Body(nn.ModuleDict):
 
 
 def tensor_names(model: Model) -> TensorNames:
-    """How the files of a model's family and head call its tensors."""
+    """The names of tensors in the files of a model's family and head."""
     config, family = model.config, model.loaded.family
     return family.names_with(family.page(config.head), lambda: config)
 
 
 def head_linears(model: Model) -> dict[str, str]:
-    """The linear maps of a head by the reference's names for them, each with its path in the network, such as
-    `{"classifier": "head.classifier"}`; only those that stand in no part of the head in the reference."""
+    """The linear layers of a head by the reference's names, each with its path in the network, such as `{"classifier":
+    "head.classifier"}`; only those that are not within a submodule of the head in the reference."""
     names = tensor_names(model)
     found: dict[str, str] = {}
     for path, part in model.module.named_modules():
@@ -59,9 +59,9 @@ def head_linears(model: Model) -> dict[str, str]:
 
 
 def feature_count(part: Any, side: str = "out_features") -> int | None:
-    """How many numbers a part gives, a map or a plain chain that ends in one; None where that is not to be seen.
+    """The output width of a linear layer, or of an `nn.Sequential` that ends in one; None if undetermined.
 
-    side: "in_features" for how many it reads, of a map alone.
+    side: "in_features" for the input width, of a linear layer only.
     """
     if isinstance(part, nn.Sequential) and side == "out_features":
         for one in reversed(part):
@@ -72,11 +72,11 @@ def feature_count(part: Any, side: str = "out_features") -> int | None:
 
 
 class Parts(nn.Module):
-    """What a model of the reference says of its parts.
+    """The part of the reference's model interface that concerns submodules.
 
-    `model.classifier`, `lm_head`, `score` and `qa_outputs`, where the reference calls a map of the head so, are that of
-    the network, to be read and set. No other part can be set but in `network`. Take `model.pellucid` anew after the
-    number of labels has changed: one that was held before goes on with the labels of before.
+    `model.classifier`, `lm_head`, `score` and `qa_outputs`, where the reference has a linear layer of the head of this
+    name, are the network's, to be read and set. Other parts can be set only in `network`. Read `model.pellucid` again
+    after the number of labels has changed: an older reference to it keeps the old labels.
     """
 
     pellucid: Model
@@ -84,16 +84,16 @@ class Parts(nn.Module):
     maps: dict[str, str]
 
     _keys_to_ignore_on_save: ClassVar[list[str] | None] = None
-    """What the reference's Trainer asks of a model whose state dict lacks names."""
+    """The reference's Trainer reads this when names are missing from a state dict."""
 
     @property
     def base_model(self) -> nn.Module:
-        """Everything but the head, to be frozen: `model.base_model.parameters()`."""
+        """Everything but the head, for freezing: `model.base_model.parameters()`."""
         return _Body({name: part for name, part in self.network.named_children() if name != "head"})
 
     @property
     def config(self) -> PretrainedConfig:
-        """Its facts by the reference's keys; its labels follow a head that was set to another part."""
+        """Its configuration by the reference's keys; its labels follow a replaced head."""
         if "config" not in vars(self):
             raise AttributeError("config")
         self.sync_labels()
@@ -105,7 +105,7 @@ class Parts(nn.Module):
 
     @property
     def num_labels(self) -> int:
-        """How many labels the config names."""
+        """The number of labels in the config."""
         return self.config.num_labels
 
     @num_labels.setter
@@ -113,18 +113,19 @@ class Parts(nn.Module):
         self.config.num_labels = number
 
     def can_generate(self) -> bool:
-        """Whether its head writes."""
+        """Whether it has a language model head that generates."""
         head = self.pellucid.config.head
         return head is not None and head.writes
 
     def tie_weights(self, **arguments: Any) -> None:
-        """Does nothing: tables that are one by the config are one from the start.  arguments: not heeded."""
+        """Does nothing: weights that the config ties are tied from the start.  arguments: ignored."""
 
     def post_init(self) -> None:
-        """Does nothing, for a derived class whose `__init__` ends with it: numbers are drawn where parts are made."""
+        """Does nothing, for derived classes whose `__init__` ends with it: weights are initialized as parts are
+        built."""
 
     def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
-        """How many numbers it holds; exclude_embeddings: without its tables of tokens, places and types."""
+        """The number of parameters; exclude_embeddings: without token, position and type embeddings."""
         every = self.modules() if exclude_embeddings else ()
         tables = nn.ModuleList(part for part in every if hasattr(part, "num_embeddings"))
         if not only_trainable:
@@ -133,11 +134,11 @@ class Parts(nn.Module):
         return sum(p.numel() for p in self.parameters() if p.requires_grad and id(p) not in left_out)
 
     def get_input_embeddings(self) -> nn.Module:
-        """The table of tokens."""
+        """The token embeddings."""
         return self.network.embeddings.token
 
     def get_output_embeddings(self) -> nn.Module | None:
-        """The map that gives each token its logit; None where no head has one."""
+        """The linear layer that gives the logits of tokens; None for a head without one."""
         return getattr(getattr(self.network, "head", None), "decoder", None)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -152,13 +153,13 @@ class Parts(nn.Module):
             super().__setattr__(name, cast(Any, value))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """What was pickled before there were `maps` gets them."""
+        """Adds `maps` to objects that were pickled before it existed."""
         super().__setstate__(state)
         if "pellucid" in vars(self) and "maps" not in vars(self):
             self._register_parts()
 
     def _register_parts(self) -> None:
-        self.name_or_path = self.config.name_or_path  # where PEFT looks for it
+        self.name_or_path = self.config.name_or_path  # read by PEFT
         self.maps = head_linears(self.pellucid)
         self.register_load_state_dict_pre_hook(read_by_family)
 
@@ -166,22 +167,22 @@ class Parts(nn.Module):
         if name not in vars(self).get("maps", ()):
             super().__delattr__(name)
         else:
-            getattr(self, name)  # says where there is none
+            getattr(self, name)  # raises where there is none
             delattr(*self._parent_and_name(name))
 
     @property
     def _uses_our_forward(self) -> bool:
-        """Whether a pass is ours, which hears of no further part; a subclass, or this one, may have another. What
-        accelerate and PyTorch hang about ours, such as autocast, is none."""
+        """Whether `forward` is ours, which runs no further parts; a subclass or this object may have another. Wrappers
+        of ours by accelerate and PyTorch, such as autocast, do not count."""
         return is_written_in(vars(self).get("forward", type(self).forward), "pellucid", "accelerate", "torch")
 
     def _parent_and_name(self, name: str) -> tuple[nn.Module, str]:
-        """The part of the network in which a map of the head stands, and by which name."""
+        """The module that holds a linear layer of the head, and its name there."""
         path, _, last = self.maps[name].rpartition(".")
         return self.network.get_submodule(path), last
 
     def _head_linear(self, name: str) -> nn.Module:
-        """A map of the head. Raises AttributeError where somebody took it away."""
+        """A linear layer of the head. Raises AttributeError where it was removed."""
         part: Any = self.network
         for step in self.maps[name].split("."):
             part = getattr(part, step, None)
@@ -190,7 +191,7 @@ class Parts(nn.Module):
         return part
 
     def _set_head_linear(self, name: str, value: Any) -> None:
-        """Puts a module in place of a map of the head, and tells at once where no file of the family can hold it."""
+        """Replaces a linear layer of the head, and warns at once where no file of the family can hold the new one."""
         if not isinstance(value, nn.Module):
             kind = "None" if value is None else type(value).__name__
             raise InputError(f"{name} is {kind}, expected a module, such as nn.Linear: AutoModel opens the body alone")
@@ -216,8 +217,8 @@ class Parts(nn.Module):
         return getattr(self.network, "head", None) if head is not None and head.answers == "labels" else None
 
     def sync_labels(self) -> None:
-        """Makes the labels as many as the head gives, which may have been set to another part; where that is not to be
-        seen, as many as the config says."""
+        """Sets the number of labels to the output width of the head, which may have been replaced, or to the config's
+        where that cannot be determined."""
         if (head := self._label_head()) is None:
             return
         config: PretrainedConfig = vars(self)["config"]
@@ -229,8 +230,8 @@ class Parts(nn.Module):
             self.pellucid = Model(replace(loaded, config=loaded.config.replace(labels=labels), source=None))
 
     def current_model(self) -> Model:
-        """`pellucid` with what was set since in `config` (labels, ids of tokens, what changes no number of a pass) and
-        in `generation_config`, and with as many labels as its head gives by now."""
+        """`pellucid` with all changes to `config` (labels, ids of tokens, values that affect no computation) and to
+        `generation_config`, and with the head's current number of labels."""
         self.sync_labels()
         loaded = self.pellucid.loaded
         current = self.config.to_config(loaded.config.head)
@@ -243,7 +244,7 @@ class Parts(nn.Module):
         return self.pellucid.saying(config, settings_to_save(loaded, self.generation_config))
 
     def _part_names(self) -> set[str]:
-        """The parts of the network, and the first words of what the reference calls them."""
+        """The parts of the network, and the first components of their names in the reference."""
         names = tensor_names(self.pellucid)
         known = {name for name, _ in self.network.named_children()}
         for row in (*names.body, *names.head):
@@ -251,7 +252,7 @@ class Parts(nn.Module):
         return known | {names.prefix.partition(".")[0]}
 
     def _unused_part_message(self, name: str) -> str:
-        """What to do where a part is set that no pass would ask."""
+        """The message for setting a part that no pass would use."""
         spellings = [f"{one!r}, which is .network.{path}" for one, path in self.maps.items()]
         if getattr(self.network, "head", None) is not None and not spellings:
             last = "decoder" if hasattr(self.network.head, "decoder") else "classifier"
@@ -280,7 +281,7 @@ class Parts(nn.Module):
 
 
 def read_by_family(model: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """A hook: what `load_state_dict` is given under the names of the family's files goes under the network's."""
+    """A `load_state_dict` hook: tensors under the names of the family's files are renamed to the network's."""
     assert isinstance(model, Parts)
     own = [name for name in state if name.startswith(prefix)]
     if any(name.startswith(f"{prefix}network.") for name in own):

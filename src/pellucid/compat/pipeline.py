@@ -1,7 +1,7 @@
-"""`pipeline` of the reference: its arguments, its defaults, and the nesting of its answers to the letter.
+"""The reference's `pipeline`: its arguments, its defaults, and the exact nesting of its answers.
 
-What to compute is said by the options of our tasks that give the reference's numbers; here stands how its arguments
-are called, and what is wrapped into what. The reference is `transformers` 4.57.6.
+The computation is our tasks', with options that give the reference's numbers; this module handles the names of
+arguments and the shapes of answers. The reference is `transformers` 4.57.6.
 """
 
 import itertools
@@ -69,24 +69,24 @@ def pipeline(
     torch_dtype: str | torch.dtype | None = None,
     **options: Any,
 ) -> "Pipeline":
-    """A task by its name with a model, called as the reference's pipelines are and answering in their shapes.
+    """A task by its name with a model, called like the reference's pipelines and with answers in their shapes.
 
-    task: None for what the head of the model is made for.
+    task: None for the one that the model's head is for.
     model: a name or folder, a pellucid `Model`, or a model of `pellucid.compat`, whose `config` and `generation_config`
-        count as they are at each call, and whose `forward` is ours; None for the task's own default.
-    tokenizer: another one than the model's own.
-    device: a number counts CUDA devices, -1 is the CPU; None is the fastest that is there.
-    dtype, torch_dtype: None is float32, "auto" what the checkpoint holds.
+        are read at each call, and whose `forward` is ours; None for the task's own default.
+    tokenizer: one in place of the model's own.
+    device: a number is a CUDA device, -1 is the CPU; None is the fastest one available.
+    dtype, torch_dtype: None is float32, "auto" the checkpoint's.
     options: of the task, under the reference's names; a call may change them. `revision`, `token`, `local_files_only`.
-        Of `model_kwargs` these and the dtypes are read; of `config`, `framework` and their like, which change no
-        answer, nothing.
+        Of `model_kwargs` these and the dtypes are read; `config`, `framework` and others that change no answer are
+        ignored.
 
-    It is version 4.57 that is followed where 5 differs, in pipelines that write: their own defaults (256 new tokens;
-    drawn at temperature 0.7, or four beams) stand over the model's `generation_config`, and over `max_length` of a
-    call; each token of `stop_sequence` ends a text, of an encoder-decoder its first; no chat brings `tools` or
-    `documents`. A stop is looked for in what was written, and not where it begins in the prompt, as the reference does.
+    Where versions 4.57 and 5 differ, 4.57 is followed. In pipelines that generate, their own defaults (256 new tokens;
+    sampling at temperature 0.7, or four beams) override the model's `generation_config`, and a call's `max_length`;
+    each token of `stop_sequence` ends a text, of an encoder-decoder its first; no chat has `tools` or `documents`. A
+    stop is searched for only in generated text; the reference also finds one that begins in the prompt.
 
-    Raises InputError for an unknown task or option; what `pellucid.load` raises.
+    Raises InputError for an unknown task or option, and whatever `pellucid.load` raises.
     """
     warn_of_remote_code(options)
     hub_options = _pop_load_options(options)
@@ -104,7 +104,7 @@ def pipeline(
     own = _DEFAULT_MODELS.get(find_task(task)[0].name) if own is None else own
     same = tokenizer is None or tokenizer is model or (isinstance(tokenizer, str | os.PathLike) and tokenizer == model)
     chosen_tokenizer = None if same else _as_tokenizer(tokenizer)
-    if chosen_tokenizer is not None and isinstance(own, Model):  # which may have come without one
+    if chosen_tokenizer is not None and isinstance(own, Model):  # which may have none
         own = own.reading(chosen_tokenizer.pellucid)
     opened_task = task_of(task, own, **({} if isinstance(own, Model) else load_options | hub_options), **fixed)
     followed = {name: value for name, value in options.items() if name not in COMMON}
@@ -117,13 +117,13 @@ def pipeline(
 
 
 _DEFAULT_MODELS = {"text-classification": "distilbert/distilbert-base-uncased-finetuned-sst-2-english"}
-"""Whom the reference asks by default, where pellucid asks somebody else: code that moves here gets the same numbers."""
+"""The reference's default models where pellucid's differ, so that ported code gives the same numbers."""
 
 
 def _pop_load_options(options: dict[str, Any]) -> dict[str, Any]:
-    """What says where a model lies, and of `model_kwargs` its dtype as well; taken out of the options.
+    """The options that locate a model, and the dtype in `model_kwargs`; removed from the options.
 
-    Raises InputError for others of `model_kwargs`, which would be heeded nowhere.
+    Raises InputError for others in `model_kwargs`, which would be ignored.
     """
     more = dict(options.pop("model_kwargs", None) or {})
     known = [name for name in HUB_ARGUMENTS if name != "cache_dir"]
@@ -136,7 +136,7 @@ def _pop_load_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _current_model(network: PreTrainedModel) -> Model:
-    """A model as it is set by now. Raises InputError for a `forward` of its own."""
+    """The model with its current settings. Raises InputError for a `forward` of its own."""
     network.check_forward("a pipeline")
     return network.current_model()
 
@@ -148,7 +148,7 @@ def _require_model(model: Any, load_options: Mapping[str, Any]) -> Model:
 
 
 def task_by_head(model: Model) -> str:
-    """The task that the head of a model is made for."""
+    """The task that a model's head is for."""
     head = model.config.head.name if model.config.head else None
     if head not in _BY_HEAD:
         raise InputError(f"no task is made for the head {head!r} of this model: name one")
@@ -156,10 +156,10 @@ def task_by_head(model: Model) -> str:
 
 
 class Pipeline:
-    """A task with its model, as the reference answers.
+    """A task with its model, whose answers have the reference's shapes.
 
-    model: the `Model`, ready for everything else.  tokenizer: an `AutoTokenizer`; what is set there holds here, and so
-    does what is set on the `network` of `pellucid.compat` that it was made of.
+    model: the `Model`, which can be used on its own.  tokenizer: an `AutoTokenizer`; changes to it, and to the
+        `network` of `pellucid.compat` that the pipeline was made from, take effect here.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class Pipeline:
 
     @property
     def _current_task(self) -> Task:
-        """The task with the model and the tokenizer as they are set by now."""
+        """The task with the current settings of the model and the tokenizer."""
         model, tokenizer = self._task.model, self.tokenizer.pellucid
         if self._network is not None:
             model = _current_model(self._network)
@@ -200,7 +200,7 @@ class Pipeline:
         return self.model.device
 
     def __call__(self, *inputs: Any, **call: Any) -> Any:
-        """The answer to one item, a list of those to a list; an iterator for a generator or a dataset."""
+        """The answer to one item, a list of answers to a list; an iterator for a generator or a dataset."""
         call = {name: value for name, value in call.items() if name not in COMMON}
         items, call = self._call_class.split_inputs(inputs, call)
         this_call = self._call_class(self.task, self.model, self._options, self._check_options(call))
@@ -221,7 +221,7 @@ class Pipeline:
             raise pipeline_call.rephrase_error(error) from error.__cause__
 
     def _check_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options that are followed; InputError for what is no option, or is said in another way here."""
+        """The supported options; InputError for one that does not exist, or has another form here."""
         known, elsewhere = self._call_class.argument_names(), self._call_class.unsupported
         elsewhere = {name: one for name, one in elsewhere.items() if name not in known}
         for name in options:
@@ -234,7 +234,7 @@ class Pipeline:
 
 
 _LIST_ARGUMENTS = "candidate_labels targets ignore_labels eos_token_id function_to_apply".split()
-"""Arguments that may hold several values, in an array too, or whose own check says more."""
+"""Arguments that may hold several values, also in an array, or that have a more specific check of their own."""
 
 
 def _find_call_class(task: str) -> type[PipelineCall]:
@@ -244,7 +244,7 @@ def _find_call_class(task: str) -> type[PipelineCall]:
 
 
 def _full_task_name(task: str, our_task: Task) -> str:
-    """The name under which a checkpoint tells of this task; of "translation", the first pair that it tells of."""
+    """The name of this task in a checkpoint's settings; for "translation", the first pair that it has settings for."""
     if task != "translation":
         return task if task.startswith("translation_") else our_task.task
     return next((name for name in params_of(our_task.model.loaded) if name.startswith("translation")), task)

@@ -1,4 +1,4 @@
-"""One call of a pipeline of the reference: what all of them share."""
+"""One call of a pipeline of the reference: what all tasks share."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,10 +16,10 @@ COMMON = frozenset(
 """Arguments that change no answer."""
 
 UNBOUNDED = 1_000_000
-"""Tokens of a text, where nobody but the model says how many it reads."""
+"""The limit of a text's tokens where only the model limits it."""
 
 SHORTER = "tokenizer=AutoTokenizer.from_pretrained(NAME, model_max_length=...)"
-"""What asks for long texts to be cut, where this reference has no other argument for it."""
+"""How to request truncation where the reference's pipeline has no other argument for it."""
 
 ItemGroup = tuple[Iterable[Any], dict[str, Any]]
 
@@ -28,22 +28,22 @@ class PipelineCall:
     """One call of a pipeline.
 
     task: its full name.  takes: the names of its arguments.
-    arguments: `pipeline_arguments`, and over them `call_arguments`.
+    arguments: `pipeline_arguments`, overridden by `call_arguments`.
     """
 
     takes: ClassVar[str] = ""
     input_argument: ClassVar[str] = "inputs"
-    """What the things that are asked about are called, where they are given by name."""
+    """The name of the items, where they are given by keyword."""
     clearable_arguments: ClassVar[str] = ""
-    """Arguments that None in a call clears; of all others it leaves what the pipeline was made with."""
+    """Arguments that None in a call clears; for all others None keeps the pipeline's value."""
     truncation_advice: ClassVar[str] = "truncation=True"
-    """What asks for long texts to be cut."""
+    """How to request truncation."""
     fixed_options: ClassVar[Mapping[str, Any]] = {"parse_special_tokens": True}
-    """Options of our task that stand from the beginning."""
+    """Options of our task that are always set."""
     unsupported: ClassVar[UnsupportedArguments] = {
         "truncation_side": "pass tokenizer=AutoTokenizer.from_pretrained(NAME, truncation_side=...)"
     }
-    """Arguments that are said in another way here."""
+    """Arguments that have another form here."""
 
     def __init__(self, task: str, model: Model, options: Mapping[str, Any], call: Mapping[str, Any]) -> None:
         self.task, self.model, self.pipeline_arguments, self.call_arguments = task, model, options, call
@@ -58,12 +58,12 @@ class PipelineCall:
 
     @classmethod
     def argument_names(cls) -> list[str]:
-        """Every argument that means something."""
+        """All arguments that have an effect."""
         return cls.takes.split()
 
     @classmethod
     def split_inputs(cls, inputs: tuple[Any, ...], call: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """What was given, told apart from the arguments."""
+        """Separates the items from the arguments."""
         if cls.input_argument in call:
             inputs, call = (
                 (*inputs, call[cls.input_argument]),
@@ -90,34 +90,35 @@ class PipelineCall:
         return answer
 
     def rephrase_error(self, error: InputError) -> InputError:
-        """An error in the arguments of these pipelines, none of which is called `long`."""
+        """The error in terms of these pipelines' arguments, which have no `long`."""
         parts = list(itertools.takewhile(lambda part: getattr(part, "name", "") != "long", error.parts))
         return InputError(*parts, self.truncation_advice, " to cut it") if len(parts) < len(error.parts) else error
 
     def format_single(self, answer: Any, item: Any) -> Any:
-        """What answers one item."""
+        """The result for one item."""
         return answer
 
     def format_list(self, answers: list[Any], items: list[Any]) -> Any:
-        """What answers a list."""
+        """The result for a list."""
         return answers
 
     def truncation_options(self, truncation: Any, max_length: int | None) -> dict[str, Any]:
-        """The rule for long texts. A greatest length alone asks for cutting, as in the reference's tokenizers.
+        """The options for long texts. `max_length` alone requests truncation, as in the reference's tokenizers.
 
-        Where nothing is cut, this reference asks the model alone how much it reads, and no tokenizer.
+        Without truncation, the reference's limit is the model's alone, not the tokenizer's.
         """
         truncates = max_length is not None if truncation is None else truncation not in (False, "do_not_truncate")
         return {"long": "truncate", "max_length": max_length} if truncates else {"max_length": UNBOUNDED}
 
     def forced_truncation(self) -> dict[str, Any]:
-        """The rule of what this reference cuts unasked, as the tokenizer says: in silence, so to no fewer tokens."""
+        """The options where the reference truncates unasked, to the tokenizer's limit: silently, so not below the
+        model's."""
         own, max_positions = self.tokenizer.model_max_length, self.model.config.longest
         fits = own is not None and (max_positions is None or own <= max_positions)
         return {"long": "truncate"} if fits else {"max_length": UNBOUNDED}
 
     def tokenizer_arguments(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """An argument that is a dict of a tokenizer's arguments; InputError for those that are heeded nowhere."""
+        """An argument that is a dict of tokenizer arguments; InputError for those that would be ignored."""
         values, known = arguments.get(name), ("truncation", "max_length", "padding")
         if values is not None and not isinstance(values, Mapping):
             raise InputError(f"{name} is {type(values).__name__}, expected a dict with truncation or max_length")

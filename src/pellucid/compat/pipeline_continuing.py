@@ -1,4 +1,4 @@
-"""What is asked of the reference's pipeline that goes on with texts and conversations."""
+"""Arguments and answers of the reference's text-generation pipeline, for texts and conversations."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ from pellucid.text.portions import PrefixedEncoder
 
 
 class TextGenerationCall(GenerationCall):
-    """How texts and conversations go on."""
+    """Continuations of texts and conversations."""
 
     input_argument = "text_inputs"
     takes = (
@@ -47,7 +47,7 @@ class TextGenerationCall(GenerationCall):
         return options
 
     def item_groups(self, items: Iterable[Any]) -> Iterator[ItemGroup]:
-        """A greatest length alone cuts texts, and no conversations."""
+        """`max_length` alone truncates texts, but not conversations."""
         uncut = not self._is_truncating() and self.arguments.get("handle_long_generation") is None
         overrides = {"long": "error", "max_length": UNBOUNDED} if uncut else {}
         for texts, some in itertools.groupby(items, lambda one: isinstance(one, str)):
@@ -55,7 +55,7 @@ class TextGenerationCall(GenerationCall):
                 yield few, options if texts else options | overrides
 
     def _is_truncating(self) -> bool:
-        """Whether somebody asks for cutting, and not by a greatest length alone."""
+        """Whether truncation is requested other than by `max_length` alone."""
         return "long" in self.truncation_options(self._encode_arguments()["truncation"], None)
 
     def _encode_arguments(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class TextGenerationCall(GenerationCall):
         return (read if max_tokens is None else min(read, max_tokens)) - self._prefix_length()
 
     def _prefix_length(self) -> int:
-        """The tokens of the prefix, which count towards no length that was asked for."""
+        """The tokens of the prefix, which do not count towards a requested length."""
         special = bool(self.arguments.get("add_special_tokens"))
         return (
             len(PrefixedEncoder(self.tokenizer, "", True, special).whole_chunk(prefix).ids)
@@ -90,7 +90,7 @@ class TextGenerationCall(GenerationCall):
         )
 
     def _prompt_ids(self, item: Any) -> list[int]:
-        """The tokens of a prompt that nothing is cut off."""
+        """The tokens of a prompt without truncation."""
         if isinstance(item, str):
             special = self.arguments.get("add_special_tokens") is not False
             return PrefixedEncoder(self.tokenizer, self._prefix(), True, special).whole_chunk(item).ids

@@ -1,4 +1,4 @@
-"""What is asked of the reference's pipelines that read: arguments as options of our tasks, answers in its shapes."""
+"""Arguments of the reference's pipelines that read, as options of our tasks, and answers in its shapes."""
 
 import itertools
 import string
@@ -15,7 +15,7 @@ from pellucid.tasks.zero_shot import labels_of
 
 
 class TextClassificationCall(PipelineCall):
-    """Labels of texts: one for each, or with `top_k` a list; a text that was given alone gets its one in a list."""
+    """Labels of texts: one for each, or with `top_k` a list; a single text gets its label in a list."""
 
     takes = "top_k return_all_scores function_to_apply truncation max_length"
     clearable_arguments = "top_k truncation max_length"
@@ -34,7 +34,7 @@ class TextClassificationCall(PipelineCall):
         )
 
     def _label_limit(self) -> tuple[Any, bool]:
-        """How many labels, None for all, and whether as a list, the likeliest first; a call has the last word."""
+        """How many labels, None for all, and whether in a list, the likeliest first; a call overrides the pipeline."""
         max_labels, listed, of_file = 1, False, self.model.config.inert.get("return_all_scores")
         for arguments in (self.pipeline_arguments, self.call_arguments):
             returns_all = arguments.get("return_all_scores")
@@ -58,7 +58,7 @@ class TextClassificationCall(PipelineCall):
 
 
 class TokenClassificationCall(PipelineCall):
-    """Tokens or entities, by the reference's guesses of words, and windows of which the longest entity wins."""
+    """Tokens or entities, with the reference's guessed words, and in overlapping windows the longest entity."""
 
     truncation_advice = SHORTER
     takes = "aggregation_strategy ignore_labels stride is_split_into_words delimiter grouped_entities ignore_subwords"
@@ -94,7 +94,7 @@ class TokenClassificationCall(PipelineCall):
 
 
 class QuestionAnsweringCall(PipelineCall):
-    """Answers to questions: one alone, several in a list, by the reference's scores of each window."""
+    """Answers to questions: a single one alone, several in a list, with the reference's scores per window."""
 
     takes = "top_k topk doc_stride max_answer_len max_seq_len handle_impossible_answer align_to_words"
     _our_names: ClassVar[Mapping[str, str]] = {"doc_stride": "stride", "max_seq_len": "max_length", "topk": "top_k"}
@@ -132,7 +132,7 @@ class QuestionAnsweringCall(PipelineCall):
 
 
 class FillMaskCall(PipelineCall):
-    """Fillings of masks: a list for each mask, where there is more than one."""
+    """Fillings of masks: a list for each mask, if there are several."""
 
     takes = "top_k targets tokenizer_kwargs"
     truncation_advice = "tokenizer_kwargs={'truncation': True}"
@@ -158,7 +158,7 @@ class FillMaskCall(PipelineCall):
 
 
 class ZeroShotCall(PipelineCall):
-    """Labels of one's own, with entailment and contradiction where the reference looks for them."""
+    """The caller's labels, with entailment and contradiction at the reference's indices."""
 
     truncation_advice = SHORTER
     input_argument = "sequences"
@@ -183,7 +183,7 @@ class ZeroShotCall(PipelineCall):
         return self.forced_truncation() | arguments
 
     def format_answer(self, answer: Any, item: Any) -> Any:
-        """Of labels with one score, this reference has the last one first."""
+        """Labels with equal scores are in reverse order, as in the reference."""
         candidates, scores = (
             labels_of(self.arguments["candidate_labels"]),
             dict(zip(answer["labels"], answer["scores"])),
@@ -193,7 +193,7 @@ class ZeroShotCall(PipelineCall):
 
 
 def _our_template(template: str) -> str:
-    """A hypothesis that `str.format` fills in, as our task has it: {} is the label, and all else is as it stands."""
+    """A hypothesis for `str.format` in our task's form: {} is the label, and all else is literal."""
     try:
         parts = list(string.Formatter().parse(template))
     except ValueError as error:
@@ -209,7 +209,7 @@ def _our_template(template: str) -> str:
 
 
 class FeatureExtractionCall(PipelineCall):
-    """Hidden states, with the batch of one that the reference leaves around them."""
+    """Hidden states, with the reference's extra batch dimension of one."""
 
     takes = "truncation tokenize_kwargs return_tensors"
 

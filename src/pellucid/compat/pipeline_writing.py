@@ -1,5 +1,5 @@
-"""What is asked of the reference's pipelines that write: how long, by which search, and what is decoded how; of those
-that write anew, all of it."""
+"""Arguments of the reference's pipelines that generate: lengths, search, decoding; complete for those of
+encoder-decoders."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -28,21 +28,21 @@ from pellucid.tasks.task_settings import params_of, prefix_of
 log = logging.getLogger("pellucid")
 
 DEFAULT_NEW_TOKENS = 256
-"""New tokens, where nobody says anything."""
+"""The default number of new tokens."""
 
 _OUR_NAMES = {"stop_strings": "stop"}
 _WITHOUT_EFFECT = ("use_cache", "cache_implementation", "pad_token_id", "return_text", "return_type")
-"""Arguments that change nothing that is written; one says what stands behind it, where several texts are one tensor."""
+"""Arguments that do not change the generated text; `pad_token_id` only pads several texts in one tensor."""
 
 
 class GenerationCall(PipelineCall, ABC):
-    """What both kinds of writers share.
+    """What all pipelines that generate share.
 
-    In this version of the reference the pipeline's own defaults stand over what a checkpoint says, and so `max_length`,
-    of a call or of `task_specific_params`, is not heeded beside the default of 256 new tokens. It is only where
-    `generation_config.json` or the arguments of the pipeline say it, or that default is emptied
-    (`max_new_tokens=None`). A `generation_config` takes the place of these defaults, and what it does not say is as the
-    checkpoint says.
+    In this version of the reference the pipeline's own defaults override the checkpoint's, so `max_length`, of a call
+    or of `task_specific_params`, is ignored beside the default of 256 new tokens. It only has an effect where
+    `generation_config.json` or the arguments of the pipeline set it, or that default is cleared
+    (`max_new_tokens=None`). A `generation_config` replaces these defaults, and the checkpoint's settings apply where it
+    sets nothing.
     """
 
     takes = (
@@ -61,7 +61,7 @@ class GenerationCall(PipelineCall, ABC):
             (one for arguments in (call, options) if (one := arguments.get("generation_config")) is not None), None
         )
         self.has_generation_config, self.typed_arguments = settings is not None, call
-        if self.has_generation_config:  # which stand in place of what the pipeline says of writing
+        if self.has_generation_config:  # which replace the pipeline's generation arguments
             call = options_from_settings(
                 model.loaded, settings, self.argument_names(), self.unsupported
             ) | _our_arguments(call)
@@ -88,7 +88,7 @@ class GenerationCall(PipelineCall, ABC):
             options.setdefault("seed", TORCH_GENERATOR)
         if "max_new_tokens" in limit:
             yield items, compatible_lengths(options | limit)
-        else:  # so many tokens with the prompt, which is another number for each
+        else:  # including the prompt, so the number differs for each
             for item in items:
                 yield (
                     [item],
@@ -96,7 +96,7 @@ class GenerationCall(PipelineCall, ABC):
                 )
 
     def _effective_arguments(self) -> dict[str, Any]:
-        """The options of a call over those of the pipeline, over what the checkpoint says of this task."""
+        """The options of a call over those of the pipeline, over the checkpoint's for this task."""
         task_params, general = self._task_params(), self.model.loaded.generation
         top_k = general.get("top_k", REFERENCE_TOP_K)
         if self.has_generation_config:
@@ -116,7 +116,7 @@ class GenerationCall(PipelineCall, ABC):
         if "num_beams" not in self.arguments and arguments.get("do_sample"):
             arguments["num_beams"] = 1
         chosen = {name: arguments[name] for name in names_of_writing() if arguments.get(name) is not None}
-        chosen["keep_stop"] = self.arguments.get("stop") is None  # which is pellucid's own name
+        chosen["keep_stop"] = self.arguments.get("stop") is None  # pellucid's own name for it
         if not arguments.get("do_sample"):
             chosen = {name: value for name, value in chosen.items() if name not in SAMPLING}
         if (stop := self.arguments.get("stop_sequence")) is not None:  # in place of the model's own end tokens
@@ -128,7 +128,7 @@ class GenerationCall(PipelineCall, ABC):
         return chosen | self.truncation_options(self.arguments.get("truncation"), None)
 
     def texts_with_endings(self, answer: Any) -> list[tuple[Any, str]]:
-        """Every text, and the end tokens and padding that the reference leaves behind it."""
+        """Every text, and the end tokens and padding that the reference leaves after it."""
         every, skip = answer.all or [answer], self.arguments.get("skip_special_tokens") is not False
         ids_of_texts = [one.ids[:-1] if skip and one.finish_reason == "end" else one.ids for one in every]
         texts = [self.tokenizer.decode(ids, skip_special_tokens=skip) for ids in ids_of_texts]
@@ -136,7 +136,8 @@ class GenerationCall(PipelineCall, ABC):
         return [(one, whole[len(text) :]) for one, text, whole in zip(every, texts, padded)]
 
     def padded_rows(self, start: list[int], answer: Any) -> list[list[int]]:
-        """The tokens of every text, padded to one length; the reference's beams take a padding token of 0 for none."""
+        """The tokens of every text, padded to one length; a padding token of 0 is none to the reference's beam
+        search."""
         options, pad, own = self.options(), self._latest_value("pad_token_id"), self.tokenizer.pad_token_id
         pad = own if pad is None else pad
         if pad is None or (pad == 0 and options.get("num_beams", 1) > 1):
@@ -147,7 +148,7 @@ class GenerationCall(PipelineCall, ABC):
         return [row + [pad] * (max_length - len(row)) for row in rows]
 
     def _latest_value(self, name: str) -> Any:
-        """What a call or the pipeline says, or else the checkpoint's file of writing; None where none does."""
+        """The value of a call or the pipeline, or else of the checkpoint's generation settings; None for none."""
         return next(
             (
                 one
@@ -164,7 +165,7 @@ class GenerationCall(PipelineCall, ABC):
         return ids
 
     def _length_limit(self) -> dict[str, int]:
-        """New tokens, or tokens in all."""
+        """The limit of new tokens, or of all tokens."""
         general = self.model.loaded.generation.get("max_length", REFERENCE_LENGTH)
         pipeline_limits = {"max_new_tokens": DEFAULT_NEW_TOKENS, "max_length": general} | _length_arguments(
             self.pipeline_arguments
@@ -180,7 +181,7 @@ class GenerationCall(PipelineCall, ABC):
             limits = given_lengths or {"max_new_tokens": DEFAULT_LENGTH}
         if {**self.pipeline_arguments, **self.typed_arguments}.get(
             "max_new_tokens", DEFAULT_NEW_TOKENS
-        ) is None:  # which somebody has emptied
+        ) is None:  # cleared by the caller
             own = (
                 _length_arguments(self.model.loaded.generation)
                 | _length_arguments(self.pipeline_arguments)
@@ -194,7 +195,7 @@ class GenerationCall(PipelineCall, ABC):
         return {"max_new_tokens": limits["max_new_tokens"]} if "max_new_tokens" in limits else limits
 
     def _new_token_budget(self, item: Any, max_length: int) -> int:
-        """How many tokens may be new, of so many in all."""
+        """How many new tokens are left of `max_length` in total."""
         new = max_length - self.prompt_length(item)
         if new < 1:
             raise InputError(f"max_length is {max_length}, and the prompt is as long: raise it, or pass max_new_tokens")
@@ -206,7 +207,7 @@ class GenerationCall(PipelineCall, ABC):
 
 
 class Text2TextCall(GenerationCall):
-    """Summaries, translations and whatever else an encoder-decoder writes."""
+    """Summaries, translations and other outputs of an encoder-decoder."""
 
     takes = GenerationCall.takes + " src_lang tgt_lang"
     defaults: ClassVar[Mapping[str, Any]] = {"num_beams": 4}

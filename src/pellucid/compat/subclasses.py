@@ -1,4 +1,4 @@
-"""Models of a class that somebody derived: made by its own `__init__`, as the reference makes them, and then filled."""
+"""Models of derived classes: constructed by their own `__init__`, as in the reference, and then filled with weights."""
 
 import inspect
 import logging
@@ -23,10 +23,10 @@ log = logging.getLogger("pellucid")
 def init_keywords(
     kind: type[PreTrainedModel], config: PretrainedConfig, arguments: dict[str, Any], has_config: bool
 ) -> dict[str, Any]:
-    """The arguments that the `__init__` of a class takes beside the config: what it asks for by name, and, where it
-    asks by `**`, what is no fact of the config.
+    """The keyword arguments that the `__init__` of a class takes besides the config: those that it names, and for `**`
+    those that are not values of the config.
 
-    has_config: the config was handed over, so that `**` takes facts, too.
+    has_config: the config was passed, so that `**` takes its values, too.
     """
     parameters = inspect.signature(kind.__init__).parameters
     takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
@@ -37,10 +37,10 @@ def init_keywords(
 def build_subclass(
     kind: type[PreTrainedModel], config: PretrainedConfig, loaded: Loaded, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> PreTrainedModel:
-    """`kind(config, *args, **kwargs)` with the numbers that were read, in place.
+    """`kind(config, *args, **kwargs)` with the weights that were read, in place.
 
-    What no file holds keeps the numbers that it was made with, and a warning names it, as it names what has no place.
-    Raises InputError for numbers of another shape, and for a model of 8 or 4 bits.
+    Weights that no file holds keep their initial values, with a warning that names them; another names tensors without
+    a place. Raises InputError for weights of another shape, and for a model of 8 or 4 bits.
     """
     loaded.module.require_float(kind.__name__)
     found = kind(config, *args, **kwargs)
@@ -56,7 +56,7 @@ def build_subclass(
         for name, one in loaded.module.state_dict().items()
         if not (name in same or _is_untrained(loaded, name))
     }
-    for name in tied_parameters(own).keys() - same.keys() & tensors.keys():  # the files hold two tables
+    for name in tied_parameters(own).keys() - same.keys() & tensors.keys():  # the files hold two weights
         owner, _, last = name.rpartition(".")
         setattr(module.get_submodule(owner), last, nn.Parameter(tensors[name].clone()))
     left = _load_weights(kind, module, tensors)
@@ -93,7 +93,7 @@ def build_subclass(
 
 
 def _load_weights(kind: type[PreTrainedModel], module: nn.Module, tensors: dict[str, Any]) -> list[str]:
-    """Writes the numbers that have a place. ->  the names of those that have none"""
+    """Loads the tensors that have a place. ->  the names of those that have none"""
     own = module.state_dict()
     for name, numbers in tensors.items():
         if name in own and own[name].shape != numbers.shape:
@@ -106,5 +106,5 @@ def _load_weights(kind: type[PreTrainedModel], module: nn.Module, tensors: dict[
 
 
 def _is_untrained(loaded: Loaded, name: str) -> bool:
-    """Whether a number is of a part, such as the head, that the files lack."""
+    """Whether a weight belongs to a part, such as the head, that the files lack."""
     return name.partition(".")[0] in loaded.untrained

@@ -1,4 +1,4 @@
-"""The reference's tokenizers: its calls, answered by our `Tokenizer`."""
+"""The reference's tokenizers: its methods, implemented by our `Tokenizer`."""
 
 import functools
 import logging
@@ -22,11 +22,11 @@ log = logging.getLogger("pellucid")
 
 
 class AutoTokenizer(Vocabulary):
-    """Words to ids and back, called as the reference's tokenizers are.
+    """Text to ids and back, called like the reference's tokenizers.
 
-    pellucid: our own `Tokenizer`, whose attributes (`cls_token_id`, `vocab`, ...) are answered here as well.
-    Special tokens and their ids (None empties a role), `padding_side`, `truncation_side`, `model_max_length`,
-    `chat_template` and `clean_up_tokenization_spaces` may be set.
+    pellucid: our own `Tokenizer`, whose attributes (`cls_token_id`, `vocab`, ...) can be read here as well.
+    Special tokens and their ids (None clears a role), `padding_side`, `truncation_side`, `model_max_length`,
+    `chat_template` and `clean_up_tokenization_spaces` can be set.
     """
 
     is_fast = True
@@ -36,7 +36,7 @@ class AutoTokenizer(Vocabulary):
 
     @classmethod
     def from_pretrained(cls, name: str | os.PathLike[str], **arguments: Any) -> "AutoTokenizer":
-        """The tokenizer of a checkpoint, or of a folder that holds a tokenizer alone."""
+        """The tokenizer of a checkpoint, or of a folder with only a tokenizer."""
         arguments = accepted_arguments(arguments, {*HUB_ARGUMENTS, *SETTABLE}, "a tokenizer")
         own = read_tokenizer(name, pop_hub_options(arguments))
         if own is None:
@@ -70,11 +70,11 @@ class AutoTokenizer(Vocabulary):
         """Texts, or pairs of texts, to ids and masks.
 
         is_split_into_words: each text is a list of words.
-        text_target: what is to be written, read by the same arguments: as `labels`, or alone with all columns.
-        truncation: True, "only_first" or "only_second"; a tokenizer that states no greatest length cuts nothing.
-        return_overflowing_tokens: what does not fit comes as further rows, which share `stride` tokens.
-        padding_side: in place of the tokenizer's own.  verbose: changes nothing.
-        columns: `return_offsets_mapping=True` and its kin: further columns.
+        text_target: target text, encoded with the same arguments: as `labels`, or alone with all columns.
+        truncation: True, "only_first" or "only_second"; a tokenizer without a maximum length truncates nothing.
+        return_overflowing_tokens: overflow is returned as further rows, which share `stride` tokens.
+        padding_side: in place of the tokenizer's own.  verbose: ignored.
+        columns: further columns, such as `return_offsets_mapping=True`.
         """
         request = Request(
             add_special_tokens=add_special_tokens,
@@ -103,7 +103,7 @@ class AutoTokenizer(Vocabulary):
         return self(text, text_pair, **options)["input_ids"]
 
     def tokenize(self, text: str, pair: str | None = None, add_special_tokens: bool = False) -> list[str]:
-        """The tokens of a text, or of a pair, as the vocabulary writes them."""
+        """The tokens of a text, or of a pair, as spelled in the vocabulary."""
         return self(text, pair, add_special_tokens=add_special_tokens).tokens()
 
     def pad(
@@ -117,7 +117,7 @@ class AutoTokenizer(Vocabulary):
         return_tensors: str | None = None,
         verbose: bool = True,
     ) -> BatchEncoding:
-        """Rows that were encoded one by one, side by side, with a mask that tells tokens from padding."""
+        """Rows that were encoded separately, padded to one batch, with a mask of real tokens."""
         rows = encoded_inputs
         if not isinstance(rows, Mapping):
             if not isinstance(rows, list | tuple) or not all(isinstance(row, Mapping) for row in rows):
@@ -148,9 +148,9 @@ class AutoTokenizer(Vocabulary):
     ) -> Any:
         """Ids back to a text, and rows of ids to a list of texts.
 
-        clean_up_tokenization_spaces: takes away the space before `.`, `,`, `n't` and their like; by default as the
-            files say. It is never taken from BPE's texts, whose tokens spell their spaces.
-        spaces_between_special_tokens: not heeded, as by the reference's own fast tokenizers.
+        clean_up_tokenization_spaces: removes the space before `.`, `,`, `n't` and the like; by default as the files set
+            it. It is ignored for BPE, whose tokens include their spaces.
+        spaces_between_special_tokens: ignored, as by the reference's own fast tokenizers.
         """
         ids = to_lists(token_ids)
         if clean_up_tokenization_spaces is not None:
@@ -175,7 +175,7 @@ class AutoTokenizer(Vocabulary):
         return [self.decode(row, skip_special_tokens, clean_up_tokenization_spaces) for row in to_lists(sequences)]
 
     def convert_ids_to_tokens(self, ids: Any, skip_special_tokens: bool = False) -> Any:
-        """One id as its token, or several as theirs."""
+        """The token of one id, or the tokens of several."""
         ids = to_lists(ids)
         if isinstance(ids, int):
             return self.pellucid.convert_ids_to_tokens([ids])[0]
@@ -186,7 +186,7 @@ class AutoTokenizer(Vocabulary):
     def get_special_tokens_mask(
         self, token_ids_0: Any, token_ids_1: None = None, already_has_special_tokens: bool = False
     ) -> list[int]:
-        """1 for each id that is a special token, else 0, as the reference's collators ask of ids that hold them."""
+        """1 for each id that is a special token, else 0, as the reference's collators require it."""
         check_bool("already_has_special_tokens", already_has_special_tokens)
         if token_ids_1 is not None or not already_has_special_tokens:
             raise InputError(
@@ -197,7 +197,7 @@ class AutoTokenizer(Vocabulary):
         return [int(i in special) for i in checked_ids(to_lists(token_ids_0))]
 
     def get_chat_template(self, chat_template: str | None = None, tools: Sequence[Any] | None = None) -> str:
-        """The template by which a conversation is laid out: the one of this name, or this text itself."""
+        """The chat template: the one of this name, or this text itself."""
         return select_template(self.pellucid.settings, chat_template, tools)
 
     def apply_chat_template(
@@ -218,9 +218,9 @@ class AutoTokenizer(Vocabulary):
     ) -> Any:
         """A conversation as the text, the batch, or (`return_dict=False`) the ids that a chat model was trained on.
 
-        conversation: messages, or a list of conversations, which gives as many of each.
-        tokenizer_kwargs: further arguments for the call that makes tokens.
-        variables: whatever else the template reads.
+        conversation: messages, or a list of conversations, which gives as many results.
+        tokenizer_kwargs: further arguments for the call that tokenizes.
+        variables: any others that the template reads.
         """
         if sanitize_control_tokens:
             raise InputError(
@@ -254,7 +254,7 @@ class AutoTokenizer(Vocabulary):
         return batch if return_dict else batch["input_ids"]
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "pellucid":  # asked by copy and pickle before anything stands here
+        if name.startswith("_") or name == "pellucid":  # copy and pickle read these before they exist
             raise AttributeError(f"this tokenizer has no {name!r}")
         if not hasattr(self.pellucid, name):
             every = [*dir(type(self)), *dir(type(self.pellucid))]
@@ -270,7 +270,7 @@ class AutoTokenizer(Vocabulary):
 
 
 def _rows_to_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Rows of the same names, by name; InputError for one that lacks a name of the first."""
+    """Rows with the same names, as columns; InputError for one that lacks a name of the first."""
     names = list(rows[0]) if rows else []
     for number, row in enumerate(rows):
         for name in names:

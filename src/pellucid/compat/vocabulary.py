@@ -1,4 +1,4 @@
-"""What the reference's tokenizers say of their vocabulary and their settings, and how either is changed."""
+"""The vocabulary and settings of the reference's tokenizers, and how to change them."""
 
 import copy
 import os
@@ -19,17 +19,17 @@ _SIDES = ("padding_side", "truncation_side")
 _TOKENS = tuple(f"{role}_token" for role in ROLES)
 _IDS = tuple(f"{name}_id" for name in _TOKENS)
 SETTABLE = (*_TOKENS, *_SIDES, "model_max_length", "chat_template", "clean_up_tokenization_spaces")
-"""What may be set, beside the ids of special tokens."""
+"""Attributes that can be set, besides the ids of special tokens."""
 
 
 NO_LIMIT = int(1e30)
-"""What the reference says where a tokenizer states no greatest length."""
+"""The reference's value for a tokenizer without a maximum length."""
 
 
 class Vocabulary:
     """The special tokens, added tokens and settings of a tokenizer.
 
-    pellucid: our own, which never changes: after each change another takes its place.
+    pellucid: our own `Tokenizer`, which is immutable: each change replaces it.
     """
 
     pellucid: Tokenizer
@@ -59,7 +59,7 @@ class Vocabulary:
         return input_names(self.pellucid.token_types)
 
     def num_special_tokens_to_add(self, pair: bool = False) -> int:
-        """How many special tokens stand around a text, or around a pair."""
+        """How many special tokens are added to a text, or to a pair."""
         return self.pellucid.added_tokens(pair=pair)
 
     def get_vocab(self) -> dict[str, int]:
@@ -71,24 +71,24 @@ class Vocabulary:
         return self.pellucid.added_vocab
 
     def convert_tokens_to_ids(self, tokens: Any) -> Any:
-        """One token as its id, or several as theirs; what the vocabulary lacks is the unknown token."""
+        """The id of one token, or the ids of several; the unknown token's for those that the vocabulary lacks."""
         found = self.pellucid.convert_tokens_to_ids([tokens] if isinstance(tokens, str) else tokens)
         known = [self.pellucid.unk_token_id if i is None else i for i in found]
         return known[0] if isinstance(tokens, str) else known
 
     @property
     def backend_tokenizer(self) -> Any:
-        """What the library `tokenizers` makes of it; a copy, of which no change is heard here."""
+        """The `tokenizers` library's object, as a copy: changes to it have no effect here."""
         return backend_copy(self.pellucid)
 
     @property
     def added_tokens_decoder(self) -> dict[int, Any]:
-        """The added tokens, and the special ones, by their ids, with how each is looked for in a text."""
+        """The added and special tokens by their ids, with how each is matched in a text."""
         return self.backend_tokenizer.get_added_tokens_decoder()
 
     @property
     def init_kwargs(self) -> dict[str, Any]:
-        """What its files and its settings say, as a copy."""
+        """The settings of its files and those set since, as a copy."""
         return copy.deepcopy(self.pellucid.settings)
 
     @property
@@ -97,16 +97,16 @@ class Vocabulary:
 
     @property
     def max_len_single_sentence(self) -> int:
-        """How many tokens of its own a text may have."""
+        """The maximum number of a text's own tokens."""
         return self.model_max_length - self.num_special_tokens_to_add()
 
     @property
     def max_len_sentences_pair(self) -> int:
-        """How many tokens of their own the two texts of a pair may have."""
+        """The maximum number of a pair's own tokens."""
         return self.model_max_length - self.num_special_tokens_to_add(pair=True)
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **arguments: Any) -> tuple[str, ...]:
-        """Writes the tokenizer into a folder, which is made where it is missing; gives the paths of what was written.
+        """Writes the tokenizer into a folder, created where it is missing; returns the paths of the files.
 
         arguments: as of the model's `save_pretrained`.
         """
@@ -118,7 +118,8 @@ class Vocabulary:
     # -- changes ------------------------------------------------------------------------------------------------------
 
     def add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
-        """Adds a token or several; gives how many were new: `model.resize_token_embeddings(len(tokenizer))` follows."""
+        """Adds one or more tokens; returns how many were new. `model.resize_token_embeddings(len(tokenizer))`
+        follows."""
         one = isinstance(new_tokens, str) or not isinstance(new_tokens, Sequence)
         tokens = [new_tokens] if one else list(new_tokens)
         for token in tokens:
@@ -130,10 +131,10 @@ class Vocabulary:
     def add_special_tokens(
         self, special_tokens_dict: Mapping[str, Any], replace_extra_special_tokens: bool = True
     ) -> int:
-        """Gives roles to tokens, `{"pad_token": "[PAD]"}`, which are added where they are missing; gives how many were.
+        """Assigns roles to tokens, `{"pad_token": "[PAD]"}`, adding missing ones; returns how many were added.
 
         special_tokens_dict: roles, and under `additional_special_tokens` a list of tokens without one.
-        replace_extra_special_tokens: whether these stand in place of those that there were, or behind them.
+        replace_extra_special_tokens: whether these replace the existing ones or are appended to them.
         """
         known = [*_TOKENS, *EXTRA_TOKEN_KEYS]
         if not isinstance(special_tokens_dict, Mapping):
@@ -181,7 +182,7 @@ class Vocabulary:
         return self.pellucid.convert_ids_to_tokens([number])[0]
 
     def _set_special_token(self, name: str, token: Any) -> None:
-        """name: such as "pad_token".  token: one of the vocabulary, or None, which empties the role."""
+        """name: such as "pad_token".  token: one of the vocabulary, or None, which clears the role."""
         if token is not None and (not isinstance(token, str) or token not in self.pellucid.vocab):
             adds = f": tokenizer.add_special_tokens({{{name!r}: ...}}) adds it" if isinstance(token, str) else ""
             raise InputError(f"{name} is {shorten(repr(token))}, and this vocabulary has no such token{adds}")
@@ -192,7 +193,7 @@ class Vocabulary:
 
 
 def with_settings(tokenizer: Tokenizer, settings: Mapping[str, Any]) -> Tokenizer:
-    """The same tokenizer under other settings. It cuts where they say: the reference asks no model what it reads."""
+    """The same tokenizer with other settings. Its limit is theirs: the reference's ignores the model's."""
     own = copy.copy(tokenizer)
     own.settings = own.settings | dict(settings)
     own.model_max_length = stated_length(own.settings)

@@ -51,19 +51,19 @@ class Frozen:
 
 
 class FrozenDict(Frozen, dict[str, Any]):
-    """A dict that refuses assignment; serialises to JSON as it is."""
+    """A dict that refuses assignment; JSON-serializable."""
 
     pop = popitem = clear = update = setdefault = Frozen._refuse  # type: ignore[assignment]
 
 
 class FrozenList(Frozen, list[Any]):
-    """A list that refuses assignment; serialises to JSON as it is."""
+    """A list that refuses assignment; JSON-serializable."""
 
     append = extend = insert = remove = pop = clear = sort = reverse = Frozen._refuse  # type: ignore[assignment]
 
 
 class Answer(FrozenDict):
-    """One answer, with the reference's keys; serialises to JSON as it is.
+    """One answer, with the reference's keys; JSON-serializable.
 
     all: this answer and the alternatives, the best first; () where the task finds only one.
     read: what was read for it.  window: the index of the window that it came from; None where it comes from all.
@@ -128,7 +128,7 @@ class Answer(FrozenDict):
 
 
 class Answers(FrozenList):
-    """Several answers to one item, such as the entities of a text. It refuses assignment; serialises to JSON as it is.
+    """Several answers to one item, such as the entities of a text. It refuses assignment, and is JSON-serializable.
 
     read, why: as for an `Answer`.
     """
