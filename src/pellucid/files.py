@@ -89,7 +89,7 @@ def target_of(name: str | os.PathLike[str]) -> Path:
 
 
 def _is_descriptor(path: Path) -> bool:
-    """Whether this names a process's open file, such as /dev/fd/3, into which others write."""
+    """Whether this names a process's open file, such as /dev/fd/3, into which it may be writing."""
     for _ in range(MAX_LINKS):
         if not path.is_symlink():
             break

@@ -4,7 +4,7 @@ import contextlib
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
-"""Where the groups are mounted: a container's own, or all of the machine's."""
+"""Where the groups are mounted: a container's own, or the machine's."""
 
 OWN = Path("/proc/self/cgroup")
 """Lists the groups of this process."""

@@ -14,9 +14,8 @@ Value = TypeVar("Value")
 
 
 class cached_property(functools.cached_property[Value]):  # noqa: N801 - as the library's own, whose place it takes
-    """`functools.cached_property` without Python 3.11's lock for all objects of a class: if a fork copies it while
-    another thread holds it, the child never releases it. Two threads may compute the same value, as in later
-    versions."""
+    """Without Python 3.11's lock for all objects of a class: if a fork copies it while another thread holds it, the
+    child never releases it. Two threads may compute the same value, as in later versions."""
 
     def __init__(self, func: Any) -> None:
         super().__init__(func)
@@ -26,8 +25,7 @@ class cached_property(functools.cached_property[Value]):  # noqa: N801 - as the 
 def lazy_attributes(
     package: str, modules: Mapping[str, str]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package whose names are imported on first use; its modules are attributes as
-    well.
+    """The `__getattr__` and `__dir__` of a package whose names are imported on first use, and its modules, too.
 
     modules: the module of each name, within the package.
     """

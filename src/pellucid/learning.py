@@ -41,7 +41,7 @@ CARD, DRAWING = "README.md", "curves.svg"
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Outcome):
-    """The report of a training. task: the task's name.  rows, held_out: their numbers."""
+    """The report of a training. task: the task's name.  rows, held_out: how many rows were trained on and held out."""
 
     task: str
     rows: int

@@ -23,7 +23,7 @@ def exclusive_lock(path: Path, locked_message: Callable[[], str], timeout: float
     try:
         lock.acquire(timeout=timeout)
     except Timeout:
-        _check_writable(path)  # the library reports a folder where no file can be made as a lock that is held
+        _check_writable(path)  # the library reports a path that cannot be created as a held lock
         raise InputError(locked_message()) from None
     except OSError as error:
         raise cannot_write(path, error) from error

@@ -252,8 +252,7 @@ def release_memory() -> None:
 
 
 def retain_freed_memory() -> None:
-    """Keeps freed memory in the process, where the C library (glibc) would return it to the system and request it
-    again.
+    """Keeps freed memory in the process, where the C library (glibc) would return it to the system.
 
     A training step allocates and frees hundreds of megabytes, and fresh pages cost up to a tenth of the step.
     `release_memory` returns it.

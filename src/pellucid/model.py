@@ -132,7 +132,7 @@ class Model(Editable):
         kwargs: dict[str, Any] = {"pooling": pooling, "normalize": normalize, "dtype": dtype, "max_length": max_length}
         return embed(self.loaded, texts, progress=progress, **kwargs)
 
-    # -- write --------------------------------------------------------------------------------------------------------
+    # -- generate -----------------------------------------------------------------------------------------------------
 
     @overload
     def generate(self, prompt: str, *, progress: bool | None = None, **options: Any) -> str: ...
@@ -161,8 +161,7 @@ class Model(Editable):
         return writing.texts.complete(self.loaded, prompt, alternatives=alternatives, **options)
 
     def stream(self, prompt: str | Messages, *, alternatives: int = 0, **options: Any) -> Iterator[Piece]:
-        """The same in pieces, one as soon as its token is chosen; joined, they are the completion. Not for beam
-        search."""
+        """The completion in pieces, each yielded as soon as its token is chosen. Not for beam search."""
         return writing.stream.stream(self.loaded, prompt, alternatives=alternatives, **options)
 
     @overload
@@ -173,7 +172,7 @@ class Model(Editable):
         """How likely a text is, token by token; several give a list.  target: the decoder's text, if there is one."""
         return writing.score.score(self.loaded, text, target)
 
-    # -- look inside --------------------------------------------------------------------------------------------------
+    # -- inspect ------------------------------------------------------------------------------------------------------
 
     def points(self) -> Points:
         """Every point of this model by name, with the names of its axes; displayed as a table with their sizes."""
@@ -262,7 +261,7 @@ class Model(Editable):
         """The same, each with its name, as `freeze` takes it."""
         return self.module.named_parameters()
 
-    # -- change and keep ----------------------------------------------------------------------------------------------
+    # -- change and save ----------------------------------------------------------------------------------------------
 
     def freeze(self, *patterns: str) -> Self:
         """Stops training of the parameters whose names match ("*" for all, "embeddings.*")."""
@@ -284,8 +283,7 @@ class Model(Editable):
         return self.train(False)
 
     def to(self, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None) -> Self:
-        """Moves the weights to another device or dtype, in place. InputError for a dtype that cannot hold all of
-        them."""
+        """Moves the weights to another device or dtype, in place. InputError for a dtype that cannot represent them."""
         device, kind = self.device if device is None else choose_device(device), self.dtype if dtype is None else dtype
         move_network(self.module.require_float("moving"), device, choose_dtype(kind, self.dtype, device))
         return self

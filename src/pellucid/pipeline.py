@@ -53,8 +53,7 @@ def pipeline(
     >>> pipeline("ner")("My name is Ada.")        # doctest: +SKIP
     [{'entity_group': 'GIVEN_NAME', 'score': 0.99, 'word': 'Ada', 'start': 11, 'end': 14}]
 
-    Raises InputError for an unknown task or option and for a model that cannot answer the task, and all that `load`
-    raises.
+    Raises InputError for an unknown task or option, or a model that cannot answer it; and all that `load` raises.
     """
     info, task_options = find_task(task)
     hub_options = HubOptions(revision, token, local_files_only)

@@ -1,8 +1,7 @@
 """Batches in parallel: each in a thread of its own, with its share of the processors.
 
 Two batches on one processor each finish sooner than one after the other on both: no matrix product is split, and no
-thread waits for another at every step. The gain is largest where the processors are shared with other work, as on a
-virtual machine.
+thread waits for another at every step. The gain is largest where the processors are shared with other work.
 """
 
 import ctypes

@@ -243,7 +243,7 @@ def _max_new_tokens(max_new_tokens: int | None, max_length: int | None, loaded: 
 
 
 def _default_new_tokens(max_positions: int | None, prompt_length: int) -> int:
-    """The default number of new tokens: in the reference it includes the prompt, and ends at the last position."""
+    """The default number of new tokens, limited by the model's positions as in the reference."""
     if max_positions is None:
         return DEFAULT_LENGTH
     if prompt_length >= max_positions:

@@ -113,7 +113,7 @@ class PreTrainedModel(Parts):
         Where positions are learned (GPT-2), the reference counts padding on the left among them, unless `position_ids`
         are given; these are not supported here.
 
-        labels: the expected output, for `loss`.
+        labels: the expected output, from which `loss` is computed.
         num_items_in_batch: the number of labels to average the loss over, where these are a part of them.
         ->  a `ModelOutput`; with `return_dict=False` a tuple. No `past_key_values` or `cache`: `generate` has its own.
         """
@@ -243,7 +243,7 @@ class PreTrainedModel(Parts):
         """Saves the model, and its tokenizer where the folder holds none yet, for the reference and for `load`.
 
         Changes to `config` (labels, ids of tokens, values that affect no computation) and to `generation_config` are
-        saved too.
+        included.
 
         is_main_process: where it is False, nothing is written.
         safe_serialization: only True, since no pickle is written.
@@ -267,8 +267,7 @@ class PreTrainedModel(Parts):
     def resize_token_embeddings(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> nn.Module:
-        """Resizes the token embeddings, such as to `len(tokenizer)` after tokens were added; returns the input
-        embeddings.
+        """Resizes the token embeddings, such as to `len(tokenizer)` after adding tokens; returns the input embeddings.
 
         The network changes in place: read `model.pellucid` again, and rebuild pipelines that hold the old one. The
         model no longer matches its files, so save and reopen it before adding an adapter.

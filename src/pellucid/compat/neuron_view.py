@@ -1,4 +1,4 @@
-"""BertViz's view of one head step by step: query, key, their products, and the weights."""
+"""BertViz's view of one attention head step by step: query, key, their products, and the weights."""
 
 import os
 from typing import Any
@@ -14,7 +14,7 @@ from pellucid.trace.record import kept_names
 from pellucid.view import View, view
 
 TOLERANCE = 1e-3
-"""So far apart may the numbers of the same model be, in the reference and here."""
+"""Largest relative difference between the last hidden states of the reference's model and ours."""
 
 
 def show(
@@ -28,15 +28,15 @@ def show(
     head: int | None = None,
     html_action: str = "view",
 ) -> View | Page:
-    """How the weights of one head come about, for any model that can be opened here.
+    """How the weights of one head are computed, for any model that can be opened here.
 
-    model: a pellucid `Model`, a name or folder, or a model of the reference, which is opened anew from where it came;
-        one whose numbers were changed since then is an error.
-    model_type: the family, such as "bert"; it is compared, and may be None.
-    tokenizer: it is compared where it is an object that splits text; the model's own is used.
-    sentence_a, sentence_b: the text, or the two texts that are read together.
+    model: a pellucid `Model`, a name or folder, or a model of the reference, which is reopened from its source; one
+        whose weights have changed since then is an error.
+    model_type: the family, such as "bert"; checked, and may be None.
+    tokenizer: checked, if it is an object that tokenizes; the model's own is used.
+    sentence_a, sentence_b: the text, or the two texts of a pair.
     display_mode: "dark" or "light".  layer, head: what is shown first; 0 where None.
-    html_action: "view" answers a `View`, "return" a `Page`, whose `data` is the HTML.
+    html_action: "view" returns a `View`, "return" a `Page`, whose `data` is the HTML.
     """
     if not sentence_a:
         raise InputError("sentence_a is empty: there is nothing to show")
@@ -56,7 +56,7 @@ def show(
 
 
 def _open_model(model: Any) -> Model:
-    """The model itself, or opened here by its name."""
+    """The model itself, or the one opened by its name."""
     model = getattr(model, "pellucid", model)
     if isinstance(model, Model):
         return model
@@ -74,7 +74,7 @@ def _open_model(model: Any) -> Model:
 
 @no_grad()
 def _check_numbers(reference_model: torch.nn.Module, trace: Trace, last: str) -> None:
-    """The model in memory is the one that was opened; one that was trained since would be shown with old numbers."""
+    """Raises InputError where the model in memory differs from the one opened, since old weights would be shown."""
     inputs: dict[str, Any] = {"input_ids": torch.tensor([trace.ids], device="cpu")}
     if any(trace.segments):
         inputs["token_type_ids"] = torch.tensor([trace.segments], device="cpu")
@@ -88,7 +88,7 @@ def _check_numbers(reference_model: torch.nn.Module, trace: Trace, last: str) ->
             **{name: ids.to(parameter.device) for name, ids in inputs.items()}, output_hidden_states=True
         )
     finally:
-        for part in training_modules:  # each its own: some parts may be frozen
+        for part in training_modules:  # each by itself: some parts may be frozen
             part.training = True
     states = getattr(output, "decoder_hidden_states", None) or output.hidden_states
     actual, expected = states[-1].float().cpu(), trace[last].float().cpu()
@@ -101,7 +101,7 @@ def _check_numbers(reference_model: torch.nn.Module, trace: Trace, last: str) ->
 
 
 def _check_tokens(tokenizer: Any, trace: Trace, text: str) -> None:
-    """A tokenizer that splits the text otherwise would be a mistake that nobody sees."""
+    """Raises InputError for a tokenizer that splits the text differently."""
     if not hasattr(tokenizer, "tokenize"):
         return
     tokens = list(tokenizer.tokenize(text))

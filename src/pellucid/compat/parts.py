@@ -121,8 +121,7 @@ class Parts(nn.Module):
         """Does nothing: weights that the config ties are tied from the start.  arguments: ignored."""
 
     def post_init(self) -> None:
-        """Does nothing, for derived classes whose `__init__` ends with it: weights are initialized as parts are
-        built."""
+        """Does nothing, for derived classes whose `__init__` ends with it: building parts initializes their weights."""
 
     def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
         """The number of parameters; exclude_embeddings: without token, position and type embeddings."""

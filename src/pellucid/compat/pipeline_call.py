@@ -111,8 +111,7 @@ class PipelineCall:
         return {"long": "truncate", "max_length": max_length} if truncates else {"max_length": UNBOUNDED}
 
     def forced_truncation(self) -> dict[str, Any]:
-        """The options where the reference truncates unasked, to the tokenizer's limit: silently, so not below the
-        model's."""
+        """The options where the reference truncates unasked and silently: to the tokenizer's limit, never to less."""
         own, max_positions = self.tokenizer.model_max_length, self.model.config.longest
         fits = own is not None and (max_positions is None or own <= max_positions)
         return {"long": "truncate"} if fits else {"max_length": UNBOUNDED}

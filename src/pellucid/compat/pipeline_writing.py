@@ -41,8 +41,8 @@ class GenerationCall(PipelineCall, ABC):
     In this version of the reference the pipeline's own defaults override the checkpoint's, so `max_length`, of a call
     or of `task_specific_params`, is ignored beside the default of 256 new tokens. It only has an effect where
     `generation_config.json` or the arguments of the pipeline set it, or that default is cleared
-    (`max_new_tokens=None`). A `generation_config` replaces these defaults, and the checkpoint's settings apply where it
-    sets nothing.
+    (`max_new_tokens=None`). A `generation_config` replaces these defaults; where it sets nothing, the checkpoint's
+    settings apply.
     """
 
     takes = (
@@ -136,8 +136,7 @@ class GenerationCall(PipelineCall, ABC):
         return [(one, whole[len(text) :]) for one, text, whole in zip(every, texts, padded)]
 
     def padded_rows(self, start: list[int], answer: Any) -> list[list[int]]:
-        """The tokens of every text, padded to one length; a padding token of 0 is none to the reference's beam
-        search."""
+        """Every text's tokens, padded to one length; the reference's beam search ignores a padding token of 0."""
         options, pad, own = self.options(), self._latest_value("pad_token_id"), self.tokenizer.pad_token_id
         pad = own if pad is None else pad
         if pad is None or (pad == 0 and options.get("num_beams", 1) > 1):

@@ -46,7 +46,7 @@ class AutoTokenizer(Vocabulary):
             setattr(found, key, value)
         return found
 
-    # -- words to ids -------------------------------------------------------------------------------------------------
+    # -- text to ids --------------------------------------------------------------------------------------------------
 
     def __call__(
         self,
@@ -137,7 +137,7 @@ class AutoTokenizer(Vocabulary):
         batch = build_batch(features, return_tensors, single=False)
         return BatchEncoding({name: column[0] for name, column in batch.items()}) if single else batch
 
-    # -- ids to words -------------------------------------------------------------------------------------------------
+    # -- ids to text --------------------------------------------------------------------------------------------------
 
     def decode(
         self,
@@ -149,7 +149,7 @@ class AutoTokenizer(Vocabulary):
         """Ids back to a text, and rows of ids to a list of texts.
 
         clean_up_tokenization_spaces: removes the space before `.`, `,`, `n't` and the like; by default as the files set
-            it. It is ignored for BPE, whose tokens include their spaces.
+            it; not for BPE, whose tokens include their spaces.
         spaces_between_special_tokens: ignored, as by the reference's own fast tokenizers.
         """
         ids = to_lists(token_ids)

@@ -118,8 +118,7 @@ class Vocabulary:
     # -- changes ------------------------------------------------------------------------------------------------------
 
     def add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
-        """Adds one or more tokens; returns how many were new. `model.resize_token_embeddings(len(tokenizer))`
-        follows."""
+        """Adds tokens; returns how many were new. `model.resize_token_embeddings(len(tokenizer))` should follow."""
         one = isinstance(new_tokens, str) or not isinstance(new_tokens, Sequence)
         tokens = [new_tokens] if one else list(new_tokens)
         for token in tokens:

@@ -102,12 +102,11 @@ class Answer(FrozenDict):
         self._set_facts(ids=tuple(ids), finish_reason=finish_reason, raw=raw)
 
     def replace(self, **facts: Any) -> "Answer":
-        """The same answer, with other attributes."""
+        """The same answer, with some attributes replaced."""
         return Answer(self, **(vars(self) | facts))
 
     def whole(self) -> dict[str, Any]:
-        """The keys as a plain dict, with `all`, `window`, `mask`, `cut`, `empty` and `why` where they are
-        informative."""
+        """A plain dict of the keys and, where informative, `all`, `window`, `mask`, `cut`, `empty` and `why`."""
         found = dict(self)
         if len(self.all) > 1:
             found["all"] = [dict(one) for one in self.all]
@@ -143,7 +142,7 @@ class Answers(FrozenList):
         self._set_facts(read=read or TextCoverage(), why=why)
 
     def replace(self, **facts: Any) -> "Answers":
-        """The same answers, with other attributes."""
+        """The same answers, with some attributes replaced."""
         return Answers(self, **(vars(self) | facts))
 
     def whole(self) -> list[Any]:

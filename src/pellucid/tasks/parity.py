@@ -100,7 +100,7 @@ def _reference_outputs(out: Any, config: Config) -> dict[str, Tensor]:
     return found
 
 
-# -- word by word ------------------------------------------------------------------------------------------------------
+# -- token by token ----------------------------------------------------------------------------------------------------
 
 
 def check_same_tokens(loaded: Loaded, model: Any, row: Row, tokens: int, tolerance: float) -> Check:

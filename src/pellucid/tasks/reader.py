@@ -1,5 +1,4 @@
-"""Tasks that read a text once: windows of all texts, sorted by length, go through the model, whose output is
-interpreted."""
+"""Tasks that read a text once: windows of all texts, sorted by length, run through the model, whose output is kept."""
 
 import math
 from abc import abstractmethod
@@ -67,8 +66,8 @@ class Reader(Task):
         """The answer to an item."""
 
     def attribution_targets(self, work: Work, item: Any, outputs: list[WindowOutput], one: Answer) -> list[Target]:
-        """The numbers of an answer that `explain` distributes over tokens (`tasks/attribution.py`); [] where `explain`
-        is refused."""
+        """The numbers of an answer that `explain` distributes over tokens (`tasks/attribution.py`); [] where it is
+        refused."""
         return []
 
     def text_windows(

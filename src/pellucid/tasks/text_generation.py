@@ -26,8 +26,7 @@ class TextGeneration(Writer):
 
     parse_in_messages: whether `<|im_end|>` in a message is that token, as in the reference; otherwise it is plain text,
         so that no message can end a turn.
-    return_full_text: the text with its continuation, or the conversation with its new turn; otherwise the new part
-        only.
+    return_full_text: the text with its continuation, or the conversation with its new turn; else the new part only.
     continue_final_message: continues the last message instead of replying to it; by default where it is the
         assistant's.
     add_special_tokens: whether a text begins with the tokenizer's usual special tokens.
@@ -37,9 +36,8 @@ class TextGeneration(Writer):
         message stays.
     max_length: by default the lower of the model's and its tokenizer's limits; if given, it replaces the tokenizer's.
     A text is too long where it exceeds the model's positions. Truncated, it leaves room for `max_new_tokens`, or for
-    half of the model's limit where that is less. In windows, each is continued; the answer follows the last one, which
-    is a full one, and continuations of the others are in `.all`, in their order. A conversation cannot be read in
-    windows.
+    half of the model's limit where that is less. In windows, each is continued; the answer continues the last one,
+    which is a full one, and those of the others are in `.all`, in their order. Conversations cannot be read in windows.
     """
 
     parse_special_tokens: bool = True
@@ -120,8 +118,7 @@ class TextGeneration(Writer):
         return last if self.continue_final_message is None else self.continue_final_message
 
     def _token_limit(self, limit: int | None, index: int, tokens: int, *advice: str | Argument) -> int | None:
-        """To how many of `tokens` a prompt is truncated; None for no truncation. InputError where it is too long for
-        that.
+        """To how many of `tokens` a prompt is truncated; None for none. InputError for one that must not be truncated.
 
         advice: the end of that error.
         """

@@ -19,7 +19,7 @@ from pellucid.tasks.task import Work
 from pellucid.text import Window
 
 BODY_HEADS = (None, *OF_TOKENS)
-"""Heads whose body gives vectors of texts: none, and those for tokens that it was pretrained with."""
+"""Heads whose body gives vectors of texts: none, and those over the vocabulary, with which it was pretrained."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +68,7 @@ class VectorTask(Reader):
         )
 
     def similarity_target(self, work: Work, outputs: list[WindowOutput], other: Tensor, text: str) -> Target:
-        """The similarity as a function of the window of a text that is most similar to the other one.  text: its
-        name."""
+        """The similarity as a function of the window of a text that is most similar to the other.  text: its name."""
         best = max(outputs, key=lambda stretch: float(self.text_similarity(work, stretch.output, other)))
         rest = [stretch for stretch in outputs if stretch is not best]
         fixed = other.clone()  # tensors made in inference mode cannot take part in autograd

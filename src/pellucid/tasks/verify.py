@@ -108,7 +108,7 @@ def _account_check(name: str | os.PathLike[str]) -> Check:
     return Check(ACCOUNTED, True, note=", ".join(parts) + (f" ({why})" if why else ""))
 
 
-# -- what is read ------------------------------------------------------------------------------------------------------
+# -- inputs ------------------------------------------------------------------------------------------------------------
 
 
 def input_rows(loaded: Loaded, texts: Sequence[str]) -> list[Row]:

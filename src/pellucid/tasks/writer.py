@@ -169,7 +169,7 @@ class Writer(Task):
     def attribution(
         self, work: Work, prompts: Sequence[Prompt], texts: Sequence[GeneratedText]
     ) -> AnswerAttribution | None:
-        """What mattered for these texts, each behind its prompt; None where nobody asked."""
+        """The attribution of each text to its prompt; None unless `explain` is set."""
         if not self.explain:
             return None
         pairs = zip(prompts, texts)
