@@ -161,7 +161,7 @@ class Model(Editable):
         return writing.texts.complete(self.loaded, prompt, alternatives=alternatives, **options)
 
     def stream(self, prompt: str | Messages, *, alternatives: int = 0, **options: Any) -> Iterator[Piece]:
-        """The completion in pieces, each yielded as soon as its token is chosen. Not for beam search."""
+        """The same in pieces, one as soon as its token is chosen; joined, their texts are the completion. No beams."""
         return writing.stream.stream(self.loaded, prompt, alternatives=alternatives, **options)
 
     @overload

@@ -16,7 +16,7 @@ from pellucid.errors import InputError
 class ModelOutput(dict[str, Any]):
     """An output by name (`output["logits"]`), as an attribute (`output.logits`) and by index (`output[0]`).
 
-    What was not computed has no key, and is None as an attribute. Indices skip it, in the reference's order.
+    What was not computed has no key, and is None as an attribute. Indices skip it and follow the reference's order.
     """
 
     def __init__(self, found: dict[str, Any]) -> None:

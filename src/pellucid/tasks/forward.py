@@ -109,7 +109,7 @@ def _warn_of_padding(ids: Tensor, pad: int | None, begin: int | None) -> None:
     real = ids != pad
     full = real[:, -1]
     if len(ids) > 1:  # a single text is not padded on the left
-        full = full & (real[:, 0] if pad != begin else real[:, :2].any(dim=1))  # a single one may begin a text
+        full = full & (real[:, 0] if pad != begin else real[:, :2].any(dim=1))  # the first may begin the text
     if not bool(full.all()):
         warnings.warn(
             f"input_ids begin or end in {pad}, the id of padding, and no attention_mask says so: every position counts "

@@ -163,7 +163,7 @@ def character_ranges(tokens: TaggedTokens) -> list[range]:
 
 def _continues_word(tokens: TaggedTokens, kinds: list[str], i: int) -> bool:
     shown, is_pretokenized = tokens.sentence.shown, tokens.sentence.word_starts is not None
-    if kinds[i] == "space" and _overlaps_previous(tokens, i):  # one character that is normalised to several words
+    if kinds[i] == "space" and _overlaps_previous(tokens, i):  # one character, normalized to several words
         return True
     if (
         not is_pretokenized

@@ -53,8 +53,7 @@ class Task(ABC):
 
     long: what happens to a text that is longer than the model's limit: "error" refuses it; "truncate" cuts off its end
         (its beginning where the tokenizer's `truncation_side` is "left", and for text generation unless it is "right")
-        and reports how much; "windows" reads all of it in overlapping windows and merges their answers, as each task
-        describes.
+        and reports how much; "windows" reads all of it in windows and merges their answers, as each task describes.
     max_length: tokens that are read at once, at most; by default the model's limit.
     stride: tokens that a window shares with the one before; by default a quarter of its length.
     explain: adds to each answer how much each token contributed, by integrated gradients from padding, or for generated
