@@ -1,4 +1,4 @@
-"""The same questions by hand. Sub-commands are found by name and loaded when they are called, so that help is quick."""
+"""The command line. Sub-commands are found by name and imported when they are called, so that help is fast."""
 
 import atexit
 import gc
@@ -19,17 +19,17 @@ def main() -> None:
     handle_termination()
     try:
         code = _run()
-        atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)  # one more then ends Python without a traceback
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a further Ctrl-C then shows no traceback
         if code == INTERRUPTED:
-            end_after(0.5, os._exit, code)  # all is cleared away: what still runs is a thread that nobody told
-    except KeyboardInterrupt:  # once more, on the way out
+            end_after(0.5, os._exit, code)  # all is cleaned up: only threads that ignore it are left
+    except KeyboardInterrupt:  # a second one, during the exit
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         code = INTERRUPTED
     sys.exit(code)
 
 
 def _run() -> int:
-    """What the command says, and the code that it ends with. Ctrl-C is Python's own again behind it."""
+    """Runs the command, and returns its exit code. Afterwards Ctrl-C has Python's own handler again."""
     before = signal.getsignal(signal.SIGINT)
     try:
         from pellucid.cli.app import app
@@ -38,9 +38,9 @@ def _run() -> int:
 
         if before is signal.default_int_handler:
             signal.signal(signal.SIGINT, handle_sigint)
-        atexit.register(gc.freeze)  # or Python walks all that torch has made once more before it ends: 0.3 s and more
+        atexit.register(gc.freeze)  # spares a garbage collection of all torch objects at exit, 0.3 s or more
         return run(app)
-    except KeyboardInterrupt:  # while Python still reads what could say so, or once more while it was said
+    except KeyboardInterrupt:  # during the imports, or again while the first was reported
         print("pellucid: interrupted", file=sys.stderr)  # noqa: T201
         return INTERRUPTED
     finally:
@@ -49,7 +49,7 @@ def _run() -> int:
 
 
 def _check_working_folder() -> None:
-    """A library of PyTorch's ends the process with words of its own where the folder it is in has been deleted."""
+    """Ends with a clear error where the working folder was deleted, in which a library of PyTorch's would abort."""
     try:
         Path.cwd()
     except OSError as error:
@@ -59,16 +59,16 @@ def _check_working_folder() -> None:
 
 
 def _reopen_closed_streams() -> None:
-    """Python has None for a stream that a shell closed (`>&-`): what is said there is heard by nobody."""
+    """Opens /dev/null for each standard stream that the shell closed (`>&-`), which is None in Python."""
     for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
 
 
 def _buffer_stdout() -> None:
-    """With PYTHONUNBUFFERED, a write that the system takes in part loses the rest, and says nothing: an answer that a
-    full disk cut would be taken for a whole one. So all goes through a buffer, which each line that is said empties."""
-    own = sys.stdout is sys.__stdout__  # and nobody else's
+    """With PYTHONUNBUFFERED, a partial write loses the rest without an error, so that output cut off by a full disk
+    would pass as complete. So all output goes through a buffer, which each write flushes."""
+    own = sys.stdout is sys.__stdout__  # not replaced
     if own and isinstance(sys.stdout, io.TextIOWrapper) and isinstance(sys.stdout.buffer, io.RawIOBase):
         encoding, errors = sys.stdout.encoding, sys.stdout.errors
         whole = io.BufferedWriter(sys.stdout.detach())  # pyrefly: ignore[bad-argument-type]

@@ -29,11 +29,11 @@ COMMANDS = {
     "diff": "Show where two architectures differ.",
     "doctor": "Check this installation.",
 }
-"""Every sub-command, and the first line of its help; each lives in a file of its name."""
+"""Every sub-command, with the first line of its help; each is in the module of its name."""
 
 
 class LazyGroup(SingleUseGroup):
-    """A group that imports a sub-command when it is called, and not before: not for its help either."""
+    """A group that imports a sub-command only when it is called, and not to list it in the help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -71,6 +71,6 @@ def app(quiet: bool, debug: bool) -> None:
     handler.setFormatter(CleanFormatter("%(message)s"))
     logging.basicConfig(level=level if debug else logging.WARNING, handlers=[handler])
     logging.getLogger("pellucid").setLevel(level)
-    logging.getLogger("huggingface_hub").propagate = False  # it writes what it says itself
+    logging.getLogger("huggingface_hub").propagate = False  # it prints its messages itself
     if quiet:
-        os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # which it asks for once, when it is imported
+        os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # read once, on import

@@ -52,8 +52,8 @@ def command(message: str | None, model: str, dtype: str, system: str | None, **t
 
 
 def _talk(model: "pellucid.Model", start: Turns, options: dict[str, Any]) -> None:
-    """One message after the other, each answered with all that was said before it, as far as the model reads. At a
-    terminal, one that cannot be answered is said to be so, and forgotten."""
+    """Answers one message after the other, each with the conversation before it, as far as it fits. At a terminal, a
+    message that cannot be answered is reported and dropped; elsewhere its error is raised."""
     at_terminal, turns, is_noted = sys.stdin.isatty(), start, False
     if at_terminal:
         say("/reset clears the conversation, /exit or Ctrl-D leaves")
@@ -87,8 +87,8 @@ def _talk(model: "pellucid.Model", start: Turns, options: dict[str, Any]) -> Non
 
 
 def _fit_to_context(model: "pellucid.Model", turns: Turns, options: dict[str, Any]) -> Turns:
-    """A conversation without its oldest turns, where the model could not read all of it and then write as many tokens
-    as were asked for, or half of what it reads. Raises InputError where its last message alone is too long."""
+    """A conversation without its oldest turns, so that the model has room to generate the requested tokens, or half its
+    positions if these are fewer. Raises InputError where its last message alone is too long."""
     from pellucid.generation.checkpoint_settings import settings_of
     from pellucid.tasks.text_generation import without_oldest_turn
 
@@ -111,7 +111,7 @@ def _fit_to_context(model: "pellucid.Model", turns: Turns, options: dict[str, An
 
 
 def _answer(model: "pellucid.Model", turns: Turns, options: dict[str, Any], *, interruptible: bool = False) -> str:
-    """Writes an answer on stdout while it arises; with `interruptible`, Ctrl-C ends it where it is."""
+    """Prints an answer on stdout while it is generated; with `interruptible`, Ctrl-C ends it early."""
     parts: list[str] = []
     try:
         for piece in model.stream(turns, **options):
@@ -127,7 +127,7 @@ def _answer(model: "pellucid.Model", turns: Turns, options: dict[str, Any], *, i
 
 
 def _input_lines() -> Iterator[str]:
-    """What somebody types, or what comes from a pipe, line by line."""
+    """The lines typed at a terminal or read from a pipe, stripped."""
     number = 0
     while (line := _next_line(number)) is not None:
         number += 1
@@ -135,7 +135,7 @@ def _input_lines() -> Iterator[str]:
 
 
 def _next_line(number: int) -> str | None:
-    """The next line; at a terminal, one that is no text is said to be so, and asked for again."""
+    """The next line, None at the end; at a terminal an invalid one is reported and read again."""
     while sys.stdin.isatty():
         try:
             return _typed_line(number)
@@ -149,8 +149,8 @@ def _next_line(number: int) -> str | None:
 
 def _typed_line(number: int) -> str | None:
     if sys.stdout.isatty():
-        with contextlib.suppress(ImportError):  # not everywhere
-            importlib.import_module("readline")  # lines can be edited
+        with contextlib.suppress(ImportError):  # not on every system
+            importlib.import_module("readline")  # makes lines editable
         try:
             return input("> ")
         except EOFError:

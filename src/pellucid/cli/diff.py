@@ -38,7 +38,7 @@ def command(left: str, right: str, everything: bool, as_json: bool) -> None:
 
 
 def _cell(value: Any) -> str:
-    """A fact in few words."""
+    """A value of a config, shortened."""
     if value is None:
         return "-"
     if isinstance(value, tuple):

@@ -1,42 +1,42 @@
-"""What an answer looks like to a person at a terminal: a readable line, or a small table."""
+"""Answers of tasks for a terminal: a readable line, or a small table."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pellucid.cli.output import clean, console, on_one_line, plain_table, score_colour
 
-if TYPE_CHECKING:  # a person who asks for help waits for neither
+if TYPE_CHECKING:  # --help imports neither
     from rich.table import Table
     from rich.text import Text
 
     from pellucid.tasks.answer import Answer, AnswerAttribution, Answers, Method
 
 MAX_ATTRIBUTIONS = 8
-"""Tokens whose share in an answer is written out as numbers."""
+"""The most tokens whose attribution is shown as a number."""
 METHOD_LIMITS: "dict[Method, str]" = {
     "integrated gradients": "each token alone, not how they work together",
     "gradient x input": "the slope at this text alone, little where the answer is sure",
 }
-"""What the ways to share out an answer do not show."""
+"""The limits of each attribution method."""
 
 MAX_NUMBERS = 6
-"""Numbers of a vector that are shown."""
+"""The most numbers of a vector that are shown."""
 
 
 def answer_renderables(
     answer: "Answer | Answers", item: str, several: bool, show_all: bool
 ) -> "Iterator[Table | Text]":
-    """What to draw for an answer.
+    """The tables and lines that show an answer.
 
-    item: the text that it answers, on one line.  several: whether it stands among answers to other texts.
-    show_all: show all that was possible, and not the best alone.
+    item: its text, on one line.  several: whether there are answers to other texts as well.
+    show_all: whether to show all alternatives, not only the best.
     """
     title = [_line((item, "bold"))] if several else []
     if isinstance(answer, list):
         rows = _item_rows(answer)
         yield from title
         yield _table(rows) if rows else _line(("nothing found", "dim"))
-    elif "labels" in answer:  # of one's own
+    elif "labels" in answer:  # candidate labels
         yield from title
         yield _table([[(label, ""), _percent_cell(score)] for label, score in zip(answer["labels"], answer["scores"])])
     elif "label" in answer and not show_all:
@@ -45,7 +45,7 @@ def answer_renderables(
     elif "score" in answer:
         yield from title
         yield _table([_answer_row(one) for one in _shown_answers(answer, show_all)])
-    else:  # texts that were written
+    else:  # generated texts
         for one in _shown_answers(answer, show_all):
             for written in one.values():
                 yield _line((written if isinstance(written, str) else _last_message(written), ""))
@@ -56,12 +56,12 @@ def answer_renderables(
 
 
 def _shown_answers(answer: "Answer", show_all: bool) -> "Sequence[Answer]":
-    """All that was possible, or the best alone."""
+    """All alternatives, or only the best."""
     return answer.all or [answer] if show_all else [answer]
 
 
 def _answer_row(answer: "Answer") -> list[tuple[str, str]]:
-    """One line of a task that answers with a score."""
+    """The cells of an answer with a score."""
     if "label" in answer:
         return [(answer["label"], ""), _score_cell(answer)]
     if "answer" in answer:
@@ -70,7 +70,7 @@ def _answer_row(answer: "Answer") -> list[tuple[str, str]]:
 
 
 def _item_rows(answers: Sequence[Any]) -> list[list[tuple[str, str]]]:
-    """Entities, words for a mask, ranked documents, or vectors."""
+    """The rows of entities, tokens for a mask, ranked documents, or vectors."""
     rows = []
     for i, one in enumerate(answers):
         if not isinstance(one, dict):
@@ -87,12 +87,12 @@ def _item_rows(answers: Sequence[Any]) -> list[list[tuple[str, str]]]:
 
 
 def _span_cell(one: Any) -> tuple[str, str]:
-    """Characters from and to."""
+    """Start and end in characters."""
     return ("" if one.get("start") is None else f"{one['start']}-{one['end']}", "dim")
 
 
 def _score_cell(answer: "Answer") -> tuple[str, str]:
-    """A probability as a percent; what is none, as of a regression, as it is."""
+    """A probability in percent; another score, as of a regression, unchanged."""
     return (f"{answer['score']:.4f}", "") if answer.raw else _percent_cell(answer["score"])
 
 
@@ -120,7 +120,7 @@ def _line(*parts: tuple[str, str]) -> "Text":
 
 
 def _attribution_lines(attribution: "AnswerAttribution") -> "Iterator[Text]":
-    """The tokens, shaded where there are colours, and the most telling ones with sign and number."""
+    """The tokens, shaded where there are colours, and those with the largest attributions with their numbers."""
     max_score = max((abs(score) for score in attribution.scores), default=0.0) or 1.0
     tokens = list(map(on_one_line, attribution.tokens))
     yield _line(
@@ -140,7 +140,7 @@ def _attribution_lines(attribution: "AnswerAttribution") -> "Iterator[Text]":
 
 
 def _shaded_token(token: str, share: float) -> list[tuple[str, str]]:
-    """A token on green where it speaks for the answer, on red where against; deeper, the stronger. share: -1 to 1."""
+    """A token on green where it supports the answer, on red where it opposes it, by strength.  share: from -1 to 1."""
     deep = round(40 + 150 * abs(share))
     colour = f"white on rgb(0,{deep},0)" if share > 0 else f"white on rgb({deep},0,0)"
     return [(token, colour if abs(share) > 0.05 else ""), (" ", "")]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 CHUNK_SIZE = 1_024
-"""Texts whose vectors are written together: whoever reads them need not wait for the last."""
+"""Texts whose vectors are printed together, so that a reader need not wait for the last."""
 
 
 @click.command("embed")
@@ -91,7 +91,7 @@ def command(
 
 
 def _write_npy(vectors: "np.ndarray", file: IO[bytes]) -> None:
-    """As `.npy`; the library itself writes past Python, and does not say that the disk is full."""
+    """Writes an array as `.npy`; NumPy's own function bypasses Python's I/O, and hides that the disk is full."""
     from numpy.lib import format as npy
 
     npy.write_array_header_1_0(file, npy.header_data_from_array_1_0(vectors))

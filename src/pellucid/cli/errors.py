@@ -1,4 +1,4 @@
-"""How a command ends: data on stdout, one sentence on stderr, and an exit code that a script can act on."""
+"""Ends a command: an error becomes one sentence on stderr, and an exit code that a script can act on."""
 
 import contextlib
 import io
@@ -20,14 +20,14 @@ NO_MEMORY = "out of memory; try shorter texts or dtype bfloat16"
 
 
 def run(app: click.Command) -> int:
-    """Runs the command line; whatever goes wrong becomes one line and an exit code."""
+    """Runs the command line, and returns its exit code; any error is printed as one line."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")  # as on stderr: no character of a text ends the command
+        sys.stdout.reconfigure(errors="backslashreplace")  # as on stderr: no character raises an error
     if isinstance(sys.stdin, io.TextIOWrapper) and sys.stdin.errors == "surrogateescape":
-        sys.stdin.reconfigure(errors="strict")  # without a locale Python lets bytes pass that are no text
+        sys.stdin.reconfigure(errors="strict")  # without a locale Python accepts invalid bytes
     try:
-        code = app.main(standalone_mode=False)  # what `ctx.exit(code)` said, or what the command returned
-        sys.stdout.flush()  # what cannot be written is told here, and not by Python as it ends
+        code = app.main(standalone_mode=False)  # of `ctx.exit(code)`, or returned by the command
+        sys.stdout.flush()  # raises here what Python would report at exit
     except click.UsageError as error:
         return _usage_error(error, app)
     except Exit as error:
@@ -37,24 +37,23 @@ def run(app: click.Command) -> int:
             _error_message(stop, app) or _error_message(stop.__context__, app) or "interrupted", INTERRUPTED
         )
     except SystemExit as error:
-        if isinstance(error.__context__, BrokenPipeError):  # click has noticed it first, and was to end with 1
+        if isinstance(error.__context__, BrokenPipeError):  # click noticed it first, and exits with 1
             return OK
         raise
-    except BrokenPipeError:  # the reader of our output has gone, as with `| head`
+    except BrokenPipeError:  # the reader of our output has closed it, as `| head` does
         discard_output()
         return OK
     except PellucidError as error:
         _log_traceback()
         return _print_error(_error_message(error, app), error.exit_code)
-    except Exception as error:  # noqa: BLE001 - the last door: nobody should see a traceback they did not ask for
+    except Exception as error:  # noqa: BLE001 - the last resort: a traceback is only shown with --debug
         _log_traceback()
         return _unexpected_error(error)
     return code if isinstance(code, int) else OK
 
 
 def _unexpected_error(error: Exception) -> int:
-    """A full disk behind stdout, memory that PyTorch did not get, and Ctrl-C that became another error, in words of
-    their own; and what nobody has thought of."""
+    """Prints an error of another library: a full disk, lack of memory, a Ctrl-C that became another error, or a bug."""
     if isinstance(error, OSError) and error.errno in FULL and error.filename is None:
         discard_output()
         return _print_error(f"{FULL[error.errno]} where the answer is written", NO_ROOM)
@@ -70,7 +69,7 @@ def _error_message(error: BaseException | None, app: click.Command) -> str:
 
 
 def _usage_error(error: click.UsageError, app: click.Command) -> int:
-    # an option without its value is told without the command that it was typed for
+    # click's error for an option without a value lacks the command
     command = error.ctx.command_path if error.ctx else f"pellucid {running_context(app).command_path}".rstrip()
     names = (
         error.ctx.command.list_commands(error.ctx) if error.ctx and isinstance(error.ctx.command, click.Group) else []
@@ -81,7 +80,7 @@ def _usage_error(error: click.UsageError, app: click.Command) -> int:
 
 
 def _print_error(message: str, code: int) -> int:
-    with contextlib.suppress(OSError):  # the code is told also where nobody can read the sentence
+    with contextlib.suppress(OSError):  # without a readable stderr the exit code is left
         print(f"pellucid: {clean(message, err=True)}", file=sys.stderr)  # noqa: T201
     return code
 

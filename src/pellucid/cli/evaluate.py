@@ -56,7 +56,7 @@ def command(
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Scores, and shows them."""
+    """Scores the model, and prints the scores; its help is set above."""
     name = None if task == AUTO else training_task(task)
     from pellucid.training.arguments import CommandLineText
     from pellucid.training.log import replace_non_finite

@@ -23,12 +23,12 @@ RUNNERS_UP = 3
 
 
 class WhyCommand(click.RichCommand):
-    """A command whose `--why` takes a number, or none: what follows it is the prompt unless it is one."""
+    """A command whose `--why` takes an optional number: what follows it is a prompt unless it is a number."""
 
     def make_parser(self, ctx: click.Context) -> Any:
         parser = super().make_parser(ctx)
         plain = parser.parse_args
-        parser.parse_args = lambda args: plain(_expand_why(args))  # whoever reads the line, reads it so
+        parser.parse_args = lambda args: plain(_expand_why(args))  # for every use of the parser
         return parser
 
 
@@ -94,7 +94,7 @@ def _show_stream(model: "pellucid.Model", prompt: str, why: int | None, as_json:
             print_text(to_json(to_json_fields(piece)) if as_json else piece.text, end=as_json)
     finally:
         if rows and not as_json:
-            print_text("", end=True)  # also where it was broken off: what is said then begins a line
+            print_text("", end=True)  # also after an interruption: a message then starts a new line
     if why is not None and not as_json:
         _show_token_table(model, rows, why)
 
@@ -120,7 +120,7 @@ def _show_token_table(model: "pellucid.Model", rows: list[Any], why: int) -> Non
     tokenizer = model.loaded.required_target_tokenizer
 
     def spell(token: str, i: int) -> str:
-        """A token in quotes, so that spaces are seen; one that is no whole character by its bytes."""
+        """A token in quotes, which show spaces; one that is no complete character as its bytes."""
         text = tokenizer.decode([i])
         return repr(text) if text and "\ufffd" not in text else token_text(token, tokenizer.by_bytes)
 
@@ -129,7 +129,7 @@ def _show_token_table(model: "pellucid.Model", rows: list[Any], why: int) -> Non
 
 
 def _alternative_count(why: int | None) -> int:
-    """The chosen token may be one of the likeliest, and is not shown among the others."""
+    """One more than shown, since the chosen token may be among them and is not shown again."""
     return 0 if why is None else why + 1
 
 
@@ -144,10 +144,10 @@ def _is_number(following: list[str]) -> bool:
 
 
 def _prompts(arguments: tuple[str, ...], column: str | None, encoding: str) -> tuple[list[str], LocationOf | None]:
-    """Standard input is one prompt. Raises InputError for an empty one."""
+    """The prompts and their locations; standard input is one prompt. Raises InputError for an empty one."""
     if arguments != ("-",):
         return read_texts(arguments, column, encoding)
-    file_argument(arguments, column)  # refuses what is said of a file
+    file_argument(arguments, column)  # refuses options of a FILE
     if not (text := read_stdin()).strip():
         raise InputError("standard input is empty: there is nothing to go on from")
     return [text], None

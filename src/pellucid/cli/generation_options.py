@@ -1,4 +1,4 @@
-"""What the commands that write share: their options, and how a token and its runners-up are shown."""
+"""Shared by commands that generate text: options, and the table of tokens with their alternatives."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,12 +12,12 @@ from pellucid.cli.reading import TEXT
 from pellucid.errors import Argument, InputError, Placeholder
 from pellucid.tasks.names import SMALL
 
-if TYPE_CHECKING:  # a person who asks for help does not wait for torch
+if TYPE_CHECKING:  # --help does not import torch
     import pellucid
     from pellucid.generation import Alternative, Completion, Piece
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-30, 1000
-"""Between which a temperature lies, but for 0."""
+"""The range of temperatures other than 0."""
 
 writing_options = combined_options(
     click.option("--model", "-m", default=SMALL, show_default=True, help="A folder, hub id or installed model."),
@@ -39,11 +39,11 @@ writing_options = combined_options(
         "--dtype", default="float32", show_default=True, metavar="NAME", help="float32, bfloat16, int8, int4 or auto."
     ),
 )
-"""The options of a command that writes."""
+"""The options of a command that generates text."""
 
 
 def load_generator(model: str, dtype: str) -> "pellucid.Model":
-    """The model that is to write. Raises InputError for one that cannot."""
+    """Loads a model that generates text. Raises InputError for one that cannot."""
     import pellucid
 
     found = pellucid.load(model, dtype=dtype)
@@ -54,12 +54,12 @@ def load_generator(model: str, dtype: str) -> "pellucid.Model":
 
 
 def requested_options(typed: Mapping[str, Any]) -> dict[str, Any]:
-    """What was asked for, by the library's names: a sampling option means to sample, and temperature 0 not to."""
+    """The given options by the library's names, with do_sample: set by a sampling option, unset by temperature 0."""
     from pellucid.generation.settings import SAMPLING
 
     found = {name: value for name, value in typed.items() if value not in (None, ())}
     temperature = found.get("temperature", 1.0)
-    if temperature != 0 and not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:  # nan is not between them either
+    if temperature != 0 and not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:  # also refuses NaN
         expected = f"expected a number from {MIN_TEMPERATURE} to {MAX_TEMPERATURE}"
         problem = f"{temperature} is not possible, {expected}; --temperature 0 takes the likeliest token"
         raise click.BadParameter(problem, param_hint="'--temperature' / '-t'")
@@ -74,12 +74,12 @@ def requested_options(typed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def print_text(text: str, *, end: bool = False) -> None:
-    """Characters of an answer on stdout; at a terminal without those that would steer it. end: of the line, too."""
+    """Prints part of an answer on stdout; at a terminal without control characters.  end: also ends the line."""
     click.echo(clean(text), nl=end)
 
 
 def to_json_fields(one: "Completion | Piece") -> dict[str, Any]:
-    """A completion, or a piece of one, as JSON has it."""
+    """The fields of a completion, or of a piece of one, for JSON."""
     return {name: _json_value(value) for name, value in vars(one).items() if name != "sequences"}
 
 
@@ -88,9 +88,9 @@ def show_tokens(
     max_alternatives: int,
     spell: Callable[[str, int], str],
 ) -> None:
-    """A table on stdout: each token, its probability, and `max_alternatives` others that are the likeliest.
+    """Prints a table: each token, its probability, and up to `max_alternatives` likeliest other tokens.
 
-    tokens: name, id, log-probability, the likeliest.  spell: a name and an id as what they stand for.
+    tokens: of each its name, id, log-probability and alternatives.  spell: returns the text of a name and id.
     """
     from rich.text import Text
 

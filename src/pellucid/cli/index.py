@@ -236,12 +236,12 @@ command.add_command(evaluate)
 
 
 def _source(sources: tuple[str, ...]) -> Any:
-    """One path as it was typed; several as paths."""
+    """The source of texts: one argument as typed, several as paths."""
     return sources[0] if len(sources) == 1 else [Path(one) for one in sources]
 
 
 def _text_location(number: int) -> str:
-    """A text by what it is in all that was read, from 1."""
+    """The location of a text: its number among all texts, from 1."""
     return f"text {number + 1}"
 
 

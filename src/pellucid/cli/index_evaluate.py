@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from pellucid.search.evaluate import Evaluation
 
 MAX_MISSES = 10
-"""Queries that went wrong, of which so many are shown."""
+"""The most failed queries that are shown."""
 
 QUERY_OPTIONS = ("grade_column", "by", "mode", "unlisted", "encoding")
-"""Options from which nothing follows without queries that somebody has answered."""
+"""Options that only have an effect with labelled QUERIES."""
 
 _FILE = NonEmptyPath(dir_okay=False)
 
@@ -81,7 +81,7 @@ def command(
             )
     if labelled is None or plot is not None:
         curve = opened_index.curve(None if labelled is None else list(labelled.answers), k=max(depths))
-        if plot is not None:  # before anybody can stop reading
+        if plot is not None:  # before printing, which a closed pipe may end
             plot_path = curve.png(plot, theme) if plot.suffix.lower() == ".png" else curve.svg(plot, theme)
     if as_json:
         click.echo(to_json({name: one.data() for name, one in (("labelled", evaluation), ("curve", curve)) if one}))
@@ -95,7 +95,7 @@ def command(
 
 
 def _check_options(queries: Path | None, plot: Path | None, ks: tuple[int, ...], options: dict[str, Any]) -> None:
-    """What cannot be is told before a model is read."""
+    """Raises UsageError for options that contradict each other, before a model is loaded."""
     from pellucid.text.lines import missing_file_error
 
     for name in ("query_column", "id_column"):
@@ -119,7 +119,7 @@ def _check_options(queries: Path | None, plot: Path | None, ks: tuple[int, ...],
 
 @dataclass(frozen=True)
 class _LabelledQueries:
-    """Each query of a table with its right ids, and how right each is; and the line where it stands first."""
+    """Each query of a table with the grades of its relevant ids, and the line where it first occurs."""
 
     path: Path
     answers: dict[str, dict[Any, float]] = field(default_factory=dict)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 VIEWS = ("heads", "matrix", "grid", "neuron", "lens")
 LARGE_PAGE_BYTES = 25_000_000
-"""Bytes of a page, above which a browser is quicker with a server."""
+"""Bytes of a page above which a browser loads it faster from a server."""
 
 _FILE = NonEmptyPath(dir_okay=False)
 
@@ -107,7 +107,7 @@ def command(
         if size > LARGE_PAGE_BYTES:
             say("--serve opens a page of this size at once, --precision int16 and --max-length make it smaller")
         written.append(page)
-    for path in written:  # all of them, before anybody can stop reading
+    for path in written:  # printed last: a closed pipe may end it
         click.echo(path)
     if page is not None and open_browser:
         click.launch(page.resolve().as_uri())
@@ -123,7 +123,7 @@ def _check_options(
     view: str | None,
     lens: bool,
 ) -> None:
-    """What contradicts itself is told before a model is read."""
+    """Raises UsageError for options that contradict each other, before a model is loaded."""
     from pellucid.view.picture import DRAWABLE_VIEWS
 
     has_drawing = any(drawings.values())
@@ -150,7 +150,7 @@ def _check_options(
 
 
 def _check_layer_and_heads(model: "pellucid.Model", layer: int, heads: tuple[int, ...]) -> None:
-    """Refuses a layer and heads that no attention of the model has, before it reads anything."""
+    """Raises InputError for a layer or head that the model does not have, before it runs."""
     config, side = model.config, model.config.decoder
     layers = max(config.num_hidden_layers, side.num_decoder_layers if side else 0)
     count = max(config.num_attention_heads, side.decoder_attention_heads if side else 0)
@@ -161,7 +161,7 @@ def _check_layer_and_heads(model: "pellucid.Model", layer: int, heads: tuple[int
 
 
 def _check_lens(model: "pellucid.Model") -> None:
-    """Refuses a model that says no words, before it reads any."""
+    """Raises InputError for a model without a head over the vocabulary, before it runs."""
     head = model.config.head
     if head is None or head.answers != "vocabulary":
         other = Argument("model", Placeholder("NAME"))
@@ -169,7 +169,7 @@ def _check_lens(model: "pellucid.Model") -> None:
 
 
 def _record_view(model: "pellucid.Model", text: str, serve: bool, typed: dict[str, Any]) -> tuple["View", int]:
-    """The text, read by the model; and how many of its tokens were cut off."""
+    """The view of a text, which the model is run on; and the number of its tokens that were cut off."""
     import pellucid
     from pellucid.trace.long_text import is_long, record_long
     from pellucid.trace.record import kept_names
@@ -189,7 +189,7 @@ def _record_view(model: "pellucid.Model", text: str, serve: bool, typed: dict[st
 
 
 def _print_links(view: "View") -> None:
-    """The strongest links of the head that is shown first."""
+    """Prints the strongest links of the head that is shown first, and the number of tokens."""
     from pellucid.view.notebook import link_table
 
     for line in link_table(view.data, 5).splitlines():
@@ -210,8 +210,7 @@ def _serve(view: "View", port: int, open_browser: bool) -> None:
 
 
 def _save_as_new(view: "View", text: str) -> Path:
-    """Saves under a name by the first words of a text, by which nothing goes here: no other page is written over, also
-    where two are made at once."""
+    """Saves the page under a new name from the first words of a text; never overwrites a file, not even in a race."""
     page, stem = view.html().encode("utf-8"), _stem(text)
     names = map(Path, itertools.chain([f"{stem}.html"], (f"{stem}-{i}.html" for i in itertools.count(2))))
     while True:

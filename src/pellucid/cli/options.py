@@ -1,4 +1,4 @@
-"""An error of the library in the words of the command line: its arguments as the options that are typed."""
+"""Shared kinds of options, and library errors with arguments spelled as options of the command line."""
 
 import json
 import shlex
@@ -14,12 +14,12 @@ from pellucid.errors import Argument, StructuredError
 
 
 class NameValueOption(click.Option):
-    """The option for whatever has none of its own: NAME=VALUE, once for each.
+    """An option NAME=VALUE, which may be repeated, for settings without an option of their own.
 
-    names: asked for what may stand before the sign of equality, once an error speaks of it; `click`'s
-        current context then is that of the command.
-    typed_elsewhere: arguments of the library that are typed otherwise and have no option of their name, each as it is
-        typed.
+    names: returns the valid names; only called for an error message, with `click`'s current context that of the
+        command.
+    typed_elsewhere: arguments of the library that have neither an option of their name nor a valid NAME here, with
+        their spelling on the command line.
     """
 
     def __init__(
@@ -33,14 +33,14 @@ class NameValueOption(click.Option):
         self.names, self.typed_elsewhere = names, typed_elsewhere
 
     def own_spelling(self, name: str, command: click.Command) -> str | None:
-        """How a name is typed that this option does not take, such as "--overwrite"; None for any other name."""
+        """The spelling of a name that this option does not accept, such as "--overwrite"; None for other names."""
         option = _options_by_name(command).get(name)
         own = self.typed_elsewhere.get(name) if option is None else _option_spelling(option)
         return own if own is not None and name not in self.names() else None
 
 
 def combined_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Several options as one, for the commands that share them."""
+    """Several options as one decorator, for commands that share them."""
 
     def add(command: Any) -> Any:
         for option in reversed(options):
@@ -51,8 +51,7 @@ def combined_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class NonEmptyPath(click.Path):
-    """A path that was typed; an empty one, which Python takes for the folder that it is in, is none. That it may not be
-    read is told by who reads it."""
+    """A path that is not empty, which Python would take for the working folder. Read access is not checked here."""
 
     def __init__(self, *, file_okay: bool = True, dir_okay: bool = True) -> None:
         super().__init__(file_okay=file_okay, dir_okay=dir_okay, readable=False, path_type=Path)
@@ -68,13 +67,13 @@ class NonEmptyPath(click.Path):
 
 
 class SingleUseGroup(click.RichGroup):
-    """A group whose commands refuse an option that is said twice and takes one value."""
+    """A group whose commands refuse an option of one value that is given twice."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
-        if command is not None and not ctx.resilient_parsing:  # as where a shell asks what may follow
+        if command is not None and not ctx.resilient_parsing:  # set for shell completion
             inner = click.Context(command, info_name=name, parent=ctx)
             _, _, order = command.make_parser(inner).parse_args(list(rest))
             for one in order:
@@ -85,9 +84,9 @@ class SingleUseGroup(click.RichGroup):
 
 
 def first_typed(*names: str) -> str | None:
-    """The first of these options that the running command was given, as it is typed; None where it has each by default.
+    """The spelling of the first of these options that was given to the running command; None where none was.
 
-    names: by which the command takes them.
+    names: of the command's parameters.
     """
     context = click.get_current_context(silent=True)
     if context is None:
@@ -97,10 +96,7 @@ def first_typed(*names: str) -> str | None:
 
 
 def message_as_typed(error: StructuredError, context: click.Context) -> str:
-    """The sentence of an error, with each argument that is an option of the running command as it is typed.
-
-    What the command has no option for is left.
-    """
+    """The message of an error, with each argument that is an option of the command spelled as one."""
     with context:
         return "".join(
             _argument_as_typed(part, context.command) if isinstance(part, Argument) else str(part)
@@ -109,7 +105,7 @@ def message_as_typed(error: StructuredError, context: click.Context) -> str:
 
 
 def running_context(app: click.Command) -> click.Context:
-    """The command whose words were typed, however deep it stands among groups, with the values of its parameters."""
+    """The context of the command in `sys.argv`, also in nested groups, with the values of its parameters."""
     context = click.Context(app)
     for i, word in enumerate(sys.argv[1:], 2):
         if isinstance(context.command, click.Group) and (inner := context.command.get_command(context, word)):
@@ -126,7 +122,7 @@ def _argument_as_typed(argument: Argument, command: click.Command) -> str:
     if value is ...:
         return _option_spelling(option)
     if isinstance(option.type, click.Choice) and isinstance(value, str) and value not in option.type.choices:
-        return str(argument)  # Python takes more: here it would be refused
+        return str(argument)  # a value that only the Python argument accepts
     if not option.is_flag:
         return " ".join(
             f"{_option_spelling(option)} {shlex.quote(one)}" for one in _shell_words(value, repeated=option.multiple)
@@ -137,14 +133,14 @@ def _argument_as_typed(argument: Argument, command: click.Command) -> str:
 
 
 def _options_by_name(command: click.Command) -> dict[str, click.Option]:
-    """The options of a command, each by its spellings and by the library's name for it, which goes before."""
+    """The options of a command by their spellings and by their parameter names, which take precedence."""
     options = [one for one in command.params if isinstance(one, click.Option)]
     by_spelling = {opt.lstrip("-").replace("-", "_"): one for one in options for opt in one.opts}
     return by_spelling | {one.name: one for one in options if one.name}
 
 
 def _option_spelling(option: click.Option) -> str:
-    """An option as it was typed, where that is a word; else by its first spelling."""
+    """The spelling of an option as typed, where that is a long one; else its first."""
     typed = {word.partition("=")[0] for word in sys.argv[1:]}
     return next((one for one in _long_spellings(option.opts) if one in typed), option.opts[0])
 
@@ -154,7 +150,7 @@ def _long_spellings(opts: Collection[str]) -> list[str]:
 
 
 def _as_name_value(argument: Argument, options: Collection[click.Option]) -> str:
-    """As the option for others says it, where there is one and it knows the name."""
+    """An argument spelled by a `NameValueOption` that accepts its name; else as in Python."""
     for option in options:
         if isinstance(option, NameValueOption) and argument.name in option.names():
             return f"{option.opts[0]} {shlex.quote(f'{argument.name}={_shell_word(argument.value)}')}"
@@ -162,7 +158,7 @@ def _as_name_value(argument: Argument, options: Collection[click.Option]) -> str
 
 
 def _shell_words(value: Any, *, repeated: bool) -> list[str]:
-    """A value as a shell takes it: a list is `a,b`, or the option is said `repeated` times."""
+    """The words of a value in a shell: a list becomes `a,b`, or one word each where the option is `repeated`."""
     if isinstance(value, Mapping):
         return [f"{key}={_shell_word(one)}" for key, one in value.items()]
     words = [_shell_word(one) for one in value] if isinstance(value, list | tuple) else [_shell_word(value)]

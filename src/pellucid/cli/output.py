@@ -1,4 +1,4 @@
-"""What is not an answer goes to stderr, and nowhere when nobody wants it."""
+"""Output of commands: answers on stdout, messages on stderr, and no messages with `--quiet`."""
 
 import contextlib
 import copy
@@ -22,35 +22,35 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""What moves a terminal's cursor, names its window, or turns the order of its letters around."""
+"""Characters that control a terminal, or reverse the direction of text."""
 
 _LINE_ENDS = re.compile(r"[\x7f-\x9f\u2028\u2029]")
-"""Controls that JSON leaves as they are, and what some readers take for the end of a line."""
+"""Control characters that JSON does not escape, and those that some readers take for the end of a line."""
 
 _LINE_BREAKS = re.compile(r"[\t-\r\x1c-\x1e\x85\u2028\u2029]")
-"""Where a new line begins, or a column, for one reader or another."""
+"""Characters that some readers take for the end of a line or a column."""
 
 
 def say(message: str) -> None:
-    """A line for the person at the terminal; `--quiet` silences it."""
+    """Prints a message on stderr, unless `--quiet` is given."""
     if not is_quiet():
         _echo(clean(message, err=True), err=True)
 
 
 def report_empty(empty: int, first: int, many: int) -> None:
-    """How many of all texts hold nothing that could be read, where there are any.  first: its number, from 1."""
+    """Prints how many of `many` texts are empty, where any is.  first: the number of the first, from 1."""
     if empty:
         say(f"empty texts: {empty:,} of {many:,} (the first is text {first:,})")
 
 
 def _echo(line: str, *, err: bool) -> None:
-    """A line on stdout or stderr. A work does not end because nobody can read what is said beside it."""
+    """Prints a line on stdout or stderr. A message that cannot be written to stderr is no error."""
     with contextlib.suppress(OSError) if err else contextlib.nullcontext():
         click.echo(line, err=err)
 
 
 def print_result(line: str) -> None:
-    """A line on stdout of a work that goes on where nobody reads it: its exit code is asked for, too."""
+    """Prints a line on stdout; where its reader has closed it, the command continues for its exit code."""
     try:
         click.echo(clean(line))
     except BrokenPipeError:
@@ -58,31 +58,31 @@ def print_result(line: str) -> None:
 
 
 def discard_output() -> None:
-    """What is still to be written on stdout is lost, and Python does not try once more when it ends."""
+    """Discards what is not written to stdout yet, so that Python does not try again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def is_quiet() -> bool:
-    """Whether the person asked for answers and errors only."""
+    """Whether `--quiet` is given."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.find_root().params.get("quiet"))
 
 
 def progress_option() -> bool | None:
-    """What a work is told of its bar: to show one where it is looked at; with `--quiet` none."""
+    """The `progress` argument of library calls: None (a bar only at a terminal), or False with `--quiet`."""
     return False if is_quiet() else None
 
 
 def enable_info_log() -> None:
-    """Lets the library say what it does; `--quiet` silences it."""
+    """Logs the library's messages at level INFO, unless `--quiet` is given."""
     log = logging.getLogger("pellucid")
     if not is_quiet() and log.level > logging.INFO:
         log.setLevel(logging.INFO)
 
 
 def check_output_path(option: str, path: Path | None, *suffixes: str, inputs: Iterable[str] = ()) -> None:
-    """What a file is called says what is in it, its folder is there, and it is neither what stands at standard input
-    nor one of `inputs`, a file or a text each, nor where what is said goes; told before a model is read."""
+    """Checks a path for output before a model is loaded: its suffix, its folder, and that it is not the file of a
+    standard stream nor one of `inputs`, paths or texts. Raises InputError or UsageError."""
     if path is None:
         return
     if suffixes:
@@ -104,12 +104,12 @@ def check_output_path(option: str, path: Path | None, *suffixes: str, inputs: It
 
 
 def _is_same_file(path: Path, other: str | int) -> bool:
-    """Whether two names, or a name and a stream by its number, are one file; a device is none."""
+    """Whether a path and another, or a stream by its number, are the same regular file."""
     return path.exists() and os.path.isfile(other) and os.path.samefile(path, other)  # noqa: PTH113, PTH121 - a number
 
 
 def print_table(rows: list[tuple[str, ...]]) -> None:
-    """Rows as aligned columns on stdout."""
+    """Prints rows as aligned columns on stdout."""
     from rich.cells import cell_len, set_cell_size
 
     rows = [tuple(map(clean, row)) for row in rows]
@@ -119,31 +119,30 @@ def print_table(rows: list[tuple[str, ...]]) -> None:
 
 
 def plain_table(**options: Any) -> "Table":
-    """A table of `rich` without lines, under dim headings, to be filled.  options: what else its class takes."""
+    """An empty `rich` table without lines, with dim headings.  options: further arguments of `Table`."""
     from rich.table import Table
 
     return Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), **options)
 
 
 def score_colour(share: float) -> str:
-    """The colour in which a probability is written."""
+    """The colour of a probability."""
     return "green" if share > 0.5 else "yellow" if share > 0.1 else "red"
 
 
 def clean(text: str, *, err: bool = False) -> str:
-    """Characters for stdout, at a terminal without those that would steer it; for stderr, which a person reads sooner
-    or later, always without them."""
+    """A text with terminal controls replaced by U+FFFD: for stdout only at a terminal, for stderr (`err`) always."""
     return _CONTROL_CHARACTERS.sub("\ufffd", text) if err or sys.stdout.isatty() else text
 
 
 def on_one_line(text: str) -> str:
-    """The same on one line: what would break it as it is written in a string, such as `\\n`."""
+    """A text on one line, with line breaks escaped, such as `\\n`."""
     return _LINE_BREAKS.sub(lambda one: ascii(one[0])[1:-1], text)
 
 
 def to_json(value: Any, **options: Any) -> str:
-    """JSON for stdout: letters as they are, or by their numbers where stdout lacks one or a terminal obeyed it. What
-    might end a line has its number everywhere; half a surrogate pair is U+FFFD."""
+    """JSON for stdout: characters unescaped, or all non-ASCII escaped where stdout cannot encode one or one would
+    control a terminal. What might end a line is always escaped; a lone surrogate becomes U+FFFD."""
     text = _without_surrogates(json.dumps(value, ensure_ascii=False, **options))
     text = _LINE_ENDS.sub(lambda one: f"\\u{ord(one[0]):04x}", text)
     with contextlib.suppress(UnicodeEncodeError):
@@ -154,18 +153,18 @@ def to_json(value: Any, **options: Any) -> str:
 
 
 def _without_surrogates(text: str) -> str:
-    """JSON without halves of surrogate pairs, which strict readers refuse in any spelling."""
+    """JSON without lone surrogates, which strict readers refuse even when escaped."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        from pellucid.text.cut import replace_surrogates  # with torch, for which no other text waits
+        from pellucid.text.cut import replace_surrogates  # imports torch, so only where needed
 
         return replace_surrogates(text)
     return text
 
 
 class CleanFormatter(logging.Formatter):
-    """What the library says, as `say` says it; of an error its arguments as they are typed."""
+    """Formats log messages as `say` does; arguments named in errors become options of the command line."""
 
     def format(self, record: logging.LogRecord) -> str:
         context, args = click.get_current_context(silent=True), record.args
@@ -178,17 +177,17 @@ class CleanFormatter(logging.Formatter):
 
 
 def console() -> "Console":
-    """What draws for stdout: in colours at a terminal, and there by its width."""
+    """The `rich` console for stdout: at a terminal with its colours and width, else without."""
     from rich.console import Console
 
     found = Console(highlight=False, markup=False, emoji=False)
     if not found.is_terminal:
-        found.width = 10_000  # nobody's window: lines stay whole
+        found.width = 10_000  # no window: lines are not wrapped
     return found
 
 
 def print_rich(*renderables: Any, err: bool = False) -> None:
-    """Tables and texts of `rich` on stdout, or on stderr, without spaces at the ends of lines."""
+    """Prints `rich` tables and texts on stdout or stderr, without spaces at the ends of lines."""
     paper = console()
     with paper.capture() as shown:
         for one in renderables:

@@ -1,4 +1,4 @@
-"""What the commands that take texts share: arguments, a file, a column of a table, or standard input."""
+"""Reads the texts of commands: from arguments, a file, a column of a table, or standard input."""
 
 import contextlib
 import os
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class TextType(click.ParamType):
-    """A text that was typed. Bytes that are none in the encoding of the system reach Python as halves of surrogates.
+    """A text argument. It refuses bytes that are invalid in the system's encoding, which Python passes as surrogates.
 
-    warns_of_files: it is read beside others, and no file stands in its place; said of what looks like one.
+    warns_of_files: prints a message where the text, which is never read as a file, looks like one.
     """
 
     name = "text"
@@ -34,7 +34,7 @@ class TextType(click.ParamType):
             shown = _SURROGATES.sub("?", value[max(byte.start() - 20, 0) : byte.end() + 20])
             number, encoding = ord(byte[0]) - 0xDC00, sys.getfilesystemencoding()
             raise InputError(f"{shown!r} is not {encoding} text (byte 0x{number:02x}): convert it first")
-        silent = ctx is not None and ctx.resilient_parsing  # where it was said before
+        silent = ctx is not None and ctx.resilient_parsing  # it was printed before
         if self.warns_of_files and not silent and (os.path.isfile(value) or _may_be_a_path(value)):  # noqa: PTH113
             say(f"read as text, and not as the name of a file: {value}")
         return value
@@ -47,10 +47,10 @@ _SURROGATES = re.compile("[\udc80-\udcff]")
 
 
 def file_argument(arguments: tuple[str, ...], column: str | None) -> Path | None:
-    """The file that is meant by the arguments: one that is there and has a suffix, or any where a column is asked for.
+    """The file that the arguments name: an existing one with a suffix, or any where a column is given; else None.
 
-    Raises NotFoundError for what is called as a file and is not there, InputError for a folder and for one file among
-    several, none of which is meant as a text, and UsageError for the encoding of no file.
+    Raises NotFoundError for the name of a missing file, InputError for a folder and for a file among several arguments,
+    and UsageError for a column or an encoding without a file.
     """
     found = _find_file(arguments, column)
     if found is None and first_typed("encoding"):
@@ -76,12 +76,12 @@ def _find_file(arguments: tuple[str, ...], column: str | None) -> Path | None:
 
 
 def _is_file(argument: str, *, sure: bool) -> bool:
-    """Whether an argument is the name of a file.  sure: it can be nothing else."""
+    """Whether an argument is the name of a file.  sure: it can be nothing else, as a column is given."""
     from pellucid.text.lines import size_and_time
     from pellucid.text.rows import JSON_LINES_SUFFIXES, PLAIN, TABLE_SUFFIXES
 
     suffix = Path(argument).suffix
-    if os.path.isdir(argument):  # noqa: PTH112 - a text may be longer than any name, and for such Path raises
+    if os.path.isdir(argument):  # noqa: PTH112 - Path raises for a text longer than any file name
         raise InputError(f"{argument!r} is a folder, expected a file; a text that is called so: on standard input (-)")
     if os.path.isfile(argument):  # noqa: PTH113
         return sure or suffix != ""
@@ -90,23 +90,23 @@ def _is_file(argument: str, *, sure: bool) -> bool:
             f"{argument!r} is a pipe or a device, expected a file: give what it holds on standard input (-)"
         )
     if sure or (_may_be_a_name(argument) and suffix.lower() in (*TABLE_SUFFIXES, *JSON_LINES_SUFFIXES, *PLAIN)):
-        size_and_time(Path(argument))  # says that there is none, or why it cannot be read
+        size_and_time(Path(argument))  # raises where it is missing or unreadable
     return False
 
 
 def _may_be_a_name(text: str) -> bool:
-    """Whether a text is one word that ends as names of files do, and neither an address nor a link."""
+    """Whether a text is one word with a suffix like a file name's, and neither an e-mail address nor a URL."""
     return Path(text).suffix[1:].isalpha() and not any(c.isspace() or c == "@" for c in text) and "://" not in text
 
 
 def _may_be_a_path(text: str) -> bool:
-    """Whether a word may be the path of a file that is not there: it is read as a text, and that is said."""
+    """Whether a text looks like a path."""
     rooted = text.startswith(("/", "./", "../", "~/")) and not any(c.isspace() for c in text)
     return rooted or _may_be_a_name(text)
 
 
 def open_table(path: Path, encoding: str = "utf-8", *, skip_bad: bool = False) -> "Rows":
-    """A file as rows; what stands between its fields is told where it is not what the suffix promises."""
+    """Opens a file as rows; prints the delimiter of a .csv file where it is no comma."""
     from pellucid.text.rows import DELIMITERS, read_rows
 
     rows = read_rows(path, encoding=encoding, skip_bad=skip_bad)
@@ -116,11 +116,11 @@ def open_table(path: Path, encoding: str = "utf-8", *, skip_bad: bool = False) -
 
 
 LocationOf = Callable[[int], str]
-"""The line of an item, by the item's number."""
+"""Returns the location of an item from its index."""
 
 
 def read_texts(arguments: tuple[str, ...], column: str | None, encoding: str) -> tuple[list[str], LocationOf | None]:
-    """The texts that were meant, in their order, and where they stand; None where that is nowhere but among arguments.
+    """The texts that the arguments name, in order, and their locations, None for texts in the arguments themselves.
 
     Raises InputError where a file or standard input holds none.
     """
@@ -131,9 +131,9 @@ def read_texts(arguments: tuple[str, ...], column: str | None, encoding: str) ->
 def texts_of(
     path: Path | None, arguments: tuple[str, ...], column: str | None, encoding: str, *, skip_bad: bool = False
 ) -> tuple[Iterable[str], LocationOf | None, "Rows | None"]:
-    """The same, those of standard input and of a file read while they are asked for; and the rows of a file.
+    """As `read_texts`, but texts of standard input and of a file are read lazily; and the rows of a file.
 
-    path: the file that is meant, if one is.
+    path: as `file_argument` returns it.
     """
     from pellucid.text.rows import PLAIN_COLUMN
 
@@ -145,13 +145,13 @@ def texts_of(
 
 
 def typed_location(many: int, what: str = "text") -> LocationOf:
-    """How an item is called that was typed, one of so many."""
+    """The locations of `many` items in the arguments, such as "text 2 of 3"."""
     return lambda number: f"{what} {number + 1} of {many}" if many > 1 else f"the {what}"
 
 
 @contextlib.contextmanager
 def with_locations(location_of: LocationOf | None) -> Iterator[None]:
-    """An error that names an item names its line instead, where it stands in one."""
+    """Replaces items in an InputError raised within the block by their locations."""
     try:
         yield
     except InputError as error:
@@ -162,7 +162,7 @@ def with_locations(location_of: LocationOf | None) -> Iterator[None]:
 
 
 def check_text_file(path: Path, column: str | None) -> None:
-    """Refuses a file whose lines are no texts: a table without a column, and JSON that is not one object a line."""
+    """Raises InputError for a file whose lines are no texts: a table without `column`, and .json."""
     from pellucid.text.rows import check_column
 
     check_column(path, column)
@@ -173,7 +173,7 @@ def check_text_file(path: Path, column: str | None) -> None:
 
 
 def stdin_lines() -> Iterator[str]:
-    """The lines of standard input, without their ends."""
+    """The lines of standard input, without line ends."""
     number = 0
     while (line := read_stdin_line(number)) is not None:
         number += 1
@@ -181,7 +181,7 @@ def stdin_lines() -> Iterator[str]:
 
 
 def stdin_texts() -> Iterator[str]:
-    """The same, each a text. Raises InputError where there is none: what should have written them may have failed."""
+    """The lines of standard input as texts. Raises InputError where there is none, as after a failed pipe."""
     found = stdin_lines()
     first = next(found, None)
     if first is None:
@@ -191,15 +191,14 @@ def stdin_texts() -> Iterator[str]:
 
 
 def stdin_location(number: int) -> str:
-    """Where such a text stands."""
+    """The location of a text of standard input."""
     return f"standard input, line {number + 1}"
 
 
 def read_stdin_line(number: int) -> str | None:
-    """The next line of standard input, with its end; None where there is none. A byte order mark at the start is no
-    text, as in a file.
+    """The next line of standard input, with its line end, without a byte order mark; None at the end.
 
-    number: how many lines were read before.  Raises InputError for what is no text in the encoding of standard input.
+    number: lines read before.  Raises InputError for what is not valid text in the encoding of standard input.
     """
     try:
         line = sys.stdin.readline()
@@ -219,9 +218,9 @@ def read_stdin() -> str:
 
 
 def text_or_stdin(typed: str, argument_name: str, purpose: str) -> str:
-    """A text that was typed, or all of standard input for `-`. Raises InputError for an empty one.
+    """A text from the arguments, or all of standard input for `-`. Raises InputError for an empty one.
 
-    argument_name: what the command calls it.  purpose: what is done with it, such as "look at".
+    argument_name: its name in errors.  purpose: its use in errors, such as "look at".
     """
     given_as, text = ("standard input", read_stdin().strip()) if typed == "-" else (argument_name, typed)
     if not text.strip():

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pellucid.tasks.answer import Answer, Answers
 
 TASK_ROWS: list[tuple[str, ...]] = [(one.name, one.summary) for one in TASKS]
-"""Each task, and a line about it."""
+"""Each task with a line about it."""
 
 TASK_ALIASES = ", ".join(f"{alias} for {one.name}" for one in TASKS for alias in one.aliases)
 
@@ -127,7 +127,7 @@ Examples:
 @click.option("--output", "-o", type=NonEmptyPath(dir_okay=False), help="Write JSON lines to a file.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON per answer, with all that is told beside it.")
 def command(task: str | None, model: str | None, dtype: str, as_json: bool, output: Path | None, **typed: Any) -> None:
-    """Asks, and shows what is answered; what a person reads of it is `HELP`."""
+    """Runs the task, and prints its answers; its help is `HELP`."""
     if task is None:
         print_table(TASK_ROWS)
         return
@@ -136,7 +136,7 @@ def command(task: str | None, model: str | None, dtype: str, as_json: bool, outp
         beams = options.get("num_beams")
         if "do_sample" not in options and isinstance(beams, int) and beams > 1:
             raise click.UsageError(f"--top-k samples, and -O num_beams={beams} does not: leave one of them out")
-        options.setdefault("do_sample", True)  # as `generate --top-k` means to sample
+        options.setdefault("do_sample", True)  # as in `generate --top-k`
     import pellucid
 
     typed_items = TypedItems(**{field.name: typed[field.name] for field in fields(TypedItems) if field.name in typed})
@@ -149,7 +149,7 @@ def command(task: str | None, model: str | None, dtype: str, as_json: bool, outp
     task_items, shown_items = itertools.tee(items) if for_people and not isinstance(items, list) else (items, items)
     shows = sys.stdout.isatty() and output is None
     options["progress"] = False if shows else progress_option()
-    # whoever types a line wants to see it answered
+    # a typed line is answered before the next one
     is_line_by_line = typed_items.texts == ("-",) and sys.stdin.isatty() and not isinstance(items, list)
     answers = _report_unread(
         _one_by_one(pipe, task_items, options) if is_line_by_line else pipe.many(task_items, **options)
@@ -176,7 +176,7 @@ def command(task: str | None, model: str | None, dtype: str, as_json: bool, outp
 
 
 def _find_task(task: str) -> TaskInfo:
-    """The task of this name; for a wrong one, all of them are listed."""
+    """The task of this name. Raises UsageError for an unknown one, and lists all tasks."""
     try:
         return find_task(task)[0]
     except InputError as error:
@@ -185,12 +185,12 @@ def _find_task(task: str) -> TaskInfo:
         objective_task = next((one.task for one in OBJECTIVES if task in (one.name, *one.aliases)), "")
         known = (
             f"unknown task {task!r} (did you mean {objective_task}?)" if objective_task else str(error.parts[0])
-        )  # all stand above
+        )  # all are listed above
         raise click.UsageError(known) from error
 
 
 def _task_options(typed: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the task, by its own names."""
+    """The options of the task by their names."""
     found = {name: typed[name] for name in ("top_k", "long", "stride", "max_length") if typed[name] is not None}
     if (labels := typed["candidate_labels"]) is not None:
         found["candidate_labels"] = [label.strip() for label in labels.split(",") if label.strip()]
@@ -200,7 +200,7 @@ def _task_options(typed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parse_value(text: str) -> Any:
-    """JSON where it is some, else the text itself."""
+    """A value parsed as JSON, or the text itself where it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -212,7 +212,7 @@ def _answer_json(answer: "Answer | Answers") -> str:
 
 
 def _one_by_one(pipe: "Pipeline", items: Iterable[Any], options: dict[str, Any]) -> "Iterator[Answer | Answers]":
-    """The answer to each line of standard input before the next is read."""
+    """Answers each line of standard input before it reads the next."""
     for number, item in enumerate(items):
         location = stdin_location(number)
         with with_locations(lambda _, location=location: location):
@@ -220,7 +220,7 @@ def _one_by_one(pipe: "Pipeline", items: Iterable[Any], options: dict[str, Any])
 
 
 def _report_unread(answers: "Iterator[Answer | Answers]") -> "Iterator[Answer | Answers]":
-    """The same answers; at the end a line about how many texts were not read whole, and of how many nothing was."""
+    """Passes the answers on; at the end prints how many texts were truncated, and how many are empty."""
     texts = tokens = number = empty = first = 0
     for number, answer in enumerate(answers, 1):
         texts, tokens = texts + bool(answer.read.cut), tokens + answer.read.cut

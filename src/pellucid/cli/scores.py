@@ -1,4 +1,4 @@
-"""Scores as a small table, for a person at a terminal."""
+"""Scores as a small table for a terminal."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -10,8 +10,7 @@ if TYPE_CHECKING:
 
 
 def scores_table(scores: Mapping[str, float], comparisons: Mapping[str, Mapping[str, float]]) -> "Table":
-    """A line for each score.  comparisons: what it is compared with, by the name of its column; empty ones are left
-    out."""
+    """A row for each score.  comparisons: further scores to compare with, by column; empty ones are left out."""
     others = {title: found for title, found in comparisons.items() if found}
     table = plain_table()
     table.add_column("")

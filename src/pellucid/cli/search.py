@@ -11,7 +11,7 @@ from pellucid.cli.output import check_output_path, clean, console, plain_table, 
 from pellucid.cli.reading import TEXT, stdin_location, stdin_texts, typed_location, with_locations
 from pellucid.errors import shorten
 
-if TYPE_CHECKING:  # a person who asks for help waits for neither
+if TYPE_CHECKING:  # --help imports neither
     from rich.table import Table
     from rich.text import Text
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # a person who asks for help waits for neither
     from pellucid.search.why import Match
 
 MAX_TEXT_CHARACTERS = 200
-"""Letters of a text, or of what else is known of it, that are shown where nobody's window says how many fit."""
+"""The most characters of a text, or of its metadata, that are shown where no terminal limits them."""
 
 _FILE = NonEmptyPath(dir_okay=False)
 
@@ -84,7 +84,7 @@ def command(
     reasons = [[opened_index.why(hits.corrected or hits.query, hit) for hit in hits] if why else [] for hits in found]
     page = None
     if output is not None and (pages := [match.view() for matches in reasons for match in matches]):
-        page = pages[0].beside(*pages[1:]).save(output)  # before anybody can stop reading
+        page = pages[0].beside(*pages[1:]).save(output)  # before printing, which a closed pipe may end
     for hits, matches in zip(found, reasons, strict=True):
         if as_json:
             click.echo(to_json(_hits_json(hits, matches)))
@@ -95,7 +95,7 @@ def command(
 
 
 def _hits_json(hits: "Hits", matches: "list[Match]") -> dict[str, Any]:
-    """A query and its hits, as JSON takes them."""
+    """A query and its hits for JSON."""
     data: dict[str, Any] = {"query": hits.query}
     if hits.corrected is not None:
         data["corrected"] = hits.corrected
@@ -106,7 +106,7 @@ def _hits_json(hits: "Hits", matches: "list[Match]") -> dict[str, Any]:
 
 
 def _show_hits(hits: "Hits", matches: "list[Match]", several: bool) -> None:
-    """A query and its hits, for a person."""
+    """Prints a query and its hits as a table."""
     from rich.text import Text
 
     if hits.corrected is not None:
@@ -120,7 +120,7 @@ def _show_hits(hits: "Hits", matches: "list[Match]", several: bool) -> None:
 
 
 def _table(hits: "Hits") -> "Table":
-    """One line for each hit; at a terminal texts are cut where the window ends."""
+    """One row for each hit; at a terminal texts are cut at its width."""
     from rich.text import Text
 
     def cut(text: str, style: str) -> Text:
@@ -140,7 +140,7 @@ def _table(hits: "Hits") -> "Table":
 
 
 def _match_lines(hit: "Hit", match: "Match") -> "Iterator[Text]":
-    """The words of a text, shaded where there are colours, and what each word of the query is most like."""
+    """The words of a text, shaded where there are colours, and the most similar one to each word of the query."""
     from rich.text import Text
 
     yield Text.assemble(("why: ", "bold"), (clean(_short(hit["text"])), ""))
@@ -154,16 +154,16 @@ def _match_lines(hit: "Hit", match: "Match") -> "Iterator[Text]":
 
 
 def _shaded_word(word: str, like: float) -> list[tuple[str, str]]:
-    """A word on the brown of the page; deeper, the more it is like a word of the query."""
+    """A word on brown, as on the page; brighter, the more similar it is to a word of the query."""
     colour = f"white on rgb({round(40 + 140 * like)},{round(30 + 60 * like)},0)" if like > 0.3 else ""
     return [(clean(word), colour), (" ", "")]
 
 
 def _metadata_text(hit: "Hit") -> str:
-    """The other columns in few words."""
+    """The values of the other columns, shortened."""
     return _short(", ".join(str(value) for value in hit["metadata"].values() if value not in ("", None, hit["id"])))
 
 
 def _short(text: str) -> str:
-    """A text on one line."""
+    """A text on one line, shortened."""
     return shorten(" ".join(text[: 8 * MAX_TEXT_CHARACTERS].split()), MAX_TEXT_CHARACTERS)

@@ -1,4 +1,4 @@
-"""How a command ends when somebody ends it: in order, and not too late."""
+"""Ends a command on a signal: with cleanup, but within a time limit."""
 
 import atexit
 import contextlib
@@ -10,15 +10,15 @@ from collections.abc import Callable
 from types import FrameType
 
 INTERRUPTED = 130
-"""The code of a command that Ctrl-C has ended, as shells have it: 128, and the number of the signal."""
+"""The exit code after Ctrl-C, as in shells: 128 plus the number of the signal."""
 
 CLEANUP_SECONDS = 5.0
-"""Seconds that clearing away may take."""
+"""The most seconds for cleanup."""
 
 
 def handle_termination() -> None:
-    """Whoever ends a command by SIGTERM or SIGHUP finds no half-written file: each is taken away, as after Ctrl-C. Then
-    it ends by that very signal; a second one ends it at once."""
+    """On SIGTERM or SIGHUP deletes half-written files, as after Ctrl-C, and then ends the process by the same signal;
+    a second one ends it at once."""
     received: list[int] = []
 
     def leave(number: int, where: FrameType | None) -> None:
@@ -37,22 +37,22 @@ def handle_termination() -> None:
             os.kill(os.getpid(), number)
 
     known = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    handled = [one for one in known if signal.getsignal(one) is signal.SIG_DFL]  # `nohup` has one of them passed over
+    handled = [one for one in known if signal.getsignal(one) is signal.SIG_DFL]  # `nohup` ignores SIGHUP
     for one in handled:
         signal.signal(one, leave)
-    atexit.register(end)  # the first that is registered is the last that is done
+    atexit.register(end)  # registered first, so it runs last
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """Whether a library is being imported there. What is raised within may abort the process with a page of words, or
-    be taken for another error."""
+    """Whether a module is being imported in a frame. An exception there may abort the process, or be mistaken for
+    another error."""
     while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
         frame = frame.f_back
     return frame is not None
 
 
 def end_after(seconds: float, end: Callable[..., object], *arguments: int) -> None:
-    """Ends the process if it is still there then: Python waits for threads of other libraries, which hear nothing."""
+    """Ends the process after so many seconds: Python's exit waits for threads of other libraries."""
     timer = threading.Timer(seconds, end, arguments)
     timer.daemon = True
     timer.start()

@@ -1,4 +1,4 @@
-"""From what was typed to the items of a task, and to settings: texts, pairs, a question about many, NAME=VALUE."""
+"""From the command line to the items of a task (texts, pairs, a question about many texts), and to its settings."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from pellucid.text.rows import Rows
 
 MAX_ITEM_LETTERS = 100
-"""Characters of an item that are shown above its answer."""
+"""The most characters of an item that are shown with its answer."""
 
 MAX_SKIPPED_ROWS = 6
-"""Rows that were left out and are listed; the others are counted."""
+"""The most skipped rows that are listed; the others are counted."""
 
 _ROWS, _SECOND, _THREE = "what is read whole has no rows", "both say the second", "a pair has two texts"
 _NO_FILE = "both texts are given, and no FILE is read"
@@ -34,15 +34,15 @@ CONFLICTS = (
     (("first", "second", "texts"), _THREE),
     *((("first", "second", of_a_file), _NO_FILE) for of_a_file in ("whole", "skip_bad_rows", "encoding")),
 )
-"""What cannot be meant together, and why."""
+"""Options that exclude each other, and why."""
 
 
 @dataclass
 class TypedItems:
-    """What a person typed.
+    """The arguments and options of a command that name the items of a task.
 
     texts: the arguments.  column, pair_column: of a table.  first, second: of each pair, the same for all texts.
-    item_noun: what one of them is.  location_of: where the items stand, once they are asked for.
+    item_noun: the name of an item in errors.  location_of: locations of the items, set by `items`.
     """
 
     texts: tuple[str, ...]
@@ -58,7 +58,7 @@ class TypedItems:
     location_of: LocationOf | None = None
 
     def items(self, task: str, names: tuple[str, ...]) -> Iterable[Any]:
-        """The items, as the task takes them by `names`; those of a file are read while they are asked for."""
+        """The items in the form that the task takes, with the keys `names`; those of a file are read lazily."""
         ranked = names[1:] == ("documents",)
         if ranked and (self.second is not None or self.pair_column is not None):
             raise click.UsageError(f"{task} takes a query and documents: leave out --pair and --pair-column")
@@ -96,7 +96,7 @@ class TypedItems:
                 raise click.UsageError(f"{' and '.join(filter(None, spellings))} do not go together: {why}")
 
     def _typed(self, name: str) -> str | None:
-        """What was typed of these, as it is typed; None where nothing was."""
+        """The spelling of an argument or option that was given; None where it was not."""
         if name == "texts":
             return "TEXT" if self.texts else None
         return first_typed(name)
@@ -110,7 +110,7 @@ class TypedItems:
         return [{names[0]: self.first, names[1]: documents}]
 
     def _pair_items(self, path: Path, names: tuple[str, ...]) -> Iterable[Any]:
-        """Two columns, or one beside a text that is the same in each row."""
+        """Pairs of two columns, or of one column and a text that is the same for all rows."""
         rows = self.rows = open_table(path, self.encoding, skip_bad=self.skip_bad_rows)
         self.location_of = rows.location
         assert self.pair_column is not None
@@ -131,7 +131,7 @@ class TypedItems:
         return texts
 
     def _read_whole(self, path: Path | None) -> str:
-        """All that a file or standard input holds."""
+        """The whole text of a file or of standard input."""
         from pellucid.text.lines import lines
 
         if path is not None:
@@ -142,7 +142,7 @@ class TypedItems:
         return read_stdin()
 
     def report_skipped(self) -> None:
-        """A line about the rows that were left out."""
+        """Prints a line about the rows that were skipped."""
         skipped = self.rows.skipped if self.rows is not None else []
         if skipped:
             more = f"; and {len(skipped) - MAX_SKIPPED_ROWS} more" if len(skipped) > MAX_SKIPPED_ROWS else ""
@@ -150,9 +150,9 @@ class TypedItems:
 
 
 def parse_settings(option: str, settings: Iterable[str], taken_names: Collection[str]) -> dict[str, str]:
-    """What was said by an option that takes any setting, by its name.
+    """The values of a `NameValueOption` by name. Raises UsageError for a name that has another option, or occurs twice.
 
-    taken_names: names that were said otherwise already.
+    taken_names: names that were already given by other options.
     """
     found: dict[str, str] = {}
     for one in settings:
@@ -166,7 +166,7 @@ def parse_settings(option: str, settings: Iterable[str], taken_names: Collection
 
 
 def _own_spelling(option: str, name: str) -> str | None:
-    """How a name is typed that the running command takes by another of its options."""
+    """The spelling of a name that the running command takes by another option; None for other names."""
     context = click.get_current_context(silent=True)
     params = context.command.params if context else ()
     found = [one for one in params if isinstance(one, NameValueOption) and option in one.opts]
@@ -174,9 +174,9 @@ def _own_spelling(option: str, name: str) -> str | None:
 
 
 def split_name_value(option: str, text: str, placeholder: str = "VALUE") -> tuple[str, str]:
-    """What stands before and behind the sign of equality, without spaces around it.
+    """NAME and VALUE of NAME=VALUE, without spaces around them. Raises UsageError for another form.
 
-    placeholder: what stands behind it.
+    placeholder: stands for VALUE in errors.
     """
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
@@ -185,7 +185,7 @@ def split_name_value(option: str, text: str, placeholder: str = "VALUE") -> tupl
 
 
 def split_name_values(option: str, texts: Iterable[str], placeholder: str = "VALUE") -> dict[str, str]:
-    """The same of several, by what stands before the sign, which says each once."""
+    """The values of several NAME=VALUE by name. Raises UsageError for a name that occurs twice."""
     found: dict[str, str] = {}
     for name, value in (split_name_value(option, one, placeholder) for one in texts):
         if name in found:
@@ -195,7 +195,7 @@ def split_name_values(option: str, texts: Iterable[str], placeholder: str = "VAL
 
 
 def item_line(item: Any) -> str:
-    """An item on one line: of a pair both, of a query with documents the query."""
+    """An item on one line: both texts of a pair, only the query of a query with documents."""
     parts = [part for part in item.values() if isinstance(part, str)] if isinstance(item, dict) else [item]
     text = " | ".join(" ".join(part.split()) for part in parts)
     return shorten(text, MAX_ITEM_LETTERS)

@@ -1,4 +1,4 @@
-"""The task that was typed, and the options that it has: a task that answers, or one that is learned."""
+"""The options of the task on the command line, of `run` or of `train` and `evaluate`."""
 
 from dataclasses import fields
 from typing import Any
@@ -11,7 +11,7 @@ from pellucid.training import names as learning
 
 
 def task_option_names() -> set[str]:
-    """The options of the task that was typed; of every one where none was."""
+    """The names of the options of the task on the command line; of all tasks where it names none."""
     try:
         tasks = [answering.find_task(_typed_argument("task"))[0]]
     except InputError:
@@ -20,7 +20,7 @@ def task_option_names() -> set[str]:
 
 
 def objective_option_names() -> set[str]:
-    """As `task_option_names`, for tasks that are learned."""
+    """As `task_option_names`, for training objectives."""
     from pellucid.training.arguments import options_of
 
     try:
@@ -31,14 +31,14 @@ def objective_option_names() -> set[str]:
 
 
 def training_setting_names() -> set[str]:
-    """The settings that every training has."""
+    """The names of the settings that every training run has."""
     from pellucid.training.settings import Settings
 
     return {field.name for field in fields(Settings)}
 
 
 def training_task(word: str) -> str:
-    """A task that is learned, by the name that was typed; near ones are told of another."""
+    """The name of an objective from its name or alias. Raises UsageError, which suggests similar names."""
     try:
         return learning.objective_named(word).name
     except InputError as error:
@@ -46,7 +46,7 @@ def training_task(word: str) -> str:
 
 
 def _typed_argument(name: str) -> str:
-    """What was typed for an argument of the running command, of several the first; nothing where nothing was."""
+    """The (first) value of an argument of the running command; "" where none was given."""
     context = click.get_current_context(silent=True)
     value: Any = context.params.get(name) if context else None
     return (value if isinstance(value, str) else next(iter(value), "")) if value else ""

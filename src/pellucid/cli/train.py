@@ -50,7 +50,7 @@ Examples:
 """
 
 _COMMON = ("epochs", "learning_rate", "batch_size", "seed", "lora")
-"""Settings with an option of their own, whose name is the setting's."""
+"""Settings that have an option of the same name."""
 
 
 @click.command("train", help=HELP)
@@ -106,7 +106,7 @@ def command(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Trains, and shows how it went; what a person reads of it is `HELP`."""
+    """Trains the model, and prints the report; its help is `HELP`."""
     task, data = _task_and_data(given, recipe, model)
     typed_settings = _settings(settings)
     import pellucid
@@ -128,7 +128,7 @@ def command(
 
 
 def _task_and_data(typed: tuple[str, ...], recipe: Path | None, model: str | None) -> tuple[str | None, Any]:
-    """The task and the data; with a recipe either may be missing."""
+    """The task and the data; with a recipe either may be None. Raises UsageError where one is missing without it."""
     task, rest = (typed[0], typed[1:]) if typed else (None, ())
     tasks = {name for one in OBJECTIVES for name in (one.name, *one.aliases)}
     if recipe is not None and len(typed) == 1 and typed[0] not in tasks:
@@ -143,7 +143,7 @@ def _task_and_data(typed: tuple[str, ...], recipe: Path | None, model: str | Non
 
 
 def _share_or_file(validation: str | None) -> float | str | None:
-    """A share where a number stands, else a file."""
+    """A share where the value is a number, else a file."""
     if validation is None:
         return None
     try:
@@ -153,7 +153,7 @@ def _share_or_file(validation: str | None) -> float | str | None:
 
 
 def _settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings and options by their names, each as it was typed."""
+    """The given settings and options by name, unparsed."""
     from pellucid.training.arguments import CommandLineText
 
     found = {name: settings[name] for name in (*_COMMON, "precision", "teacher") if settings[name] is not None}
@@ -162,7 +162,7 @@ def _settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show_report(report: "Report") -> None:
-    """The scores beside those that were to be beaten, on stderr."""
+    """Prints the scores beside those before training and of the baseline, on stderr."""
     if is_quiet():
         return
     if report.scores:
@@ -174,12 +174,12 @@ def _show_report(report: "Report") -> None:
 
 
 def _is_first_process() -> bool:
-    """Whether this process speaks: of those that `torchrun` starts, the first."""
+    """Whether this is the first of the processes that `torchrun` starts, which alone prints."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def _enable_info_log() -> None:
-    """Lets the library say what it will do; `--quiet` silences it, and of several processes all but the first."""
+    """Logs the library's messages at level INFO in the first process, unless `--quiet`; in others only errors."""
     if _is_first_process():
         enable_info_log()
     else:

@@ -10,7 +10,7 @@ from pellucid.cli.errors import FAILED
 from pellucid.cli.output import print_result, progress_option, to_json
 from pellucid.cli.reading import TEXT
 
-if TYPE_CHECKING:  # a person who asks for help does not wait for torch
+if TYPE_CHECKING:  # --help does not import torch
     from pellucid.tasks.tolerance import Check
 
 MARKS = {True: "ok", False: "FAILS", None: "-"}
@@ -63,7 +63,7 @@ def command(checkpoint: str, texts: tuple[str, ...], tokens: int, dtype: str, as
 
 
 def _check_line(check: "Check") -> str:
-    """One check as a line: mark, name, measured and allowed difference, first place that differs, note."""
+    """A check on one line: mark, name, measured and allowed difference, first point that differs, note."""
     parts = [f"{MARKS[check.holds]:5}  {check.name:31}"]
     if check.difference is not None and check.tolerance is not None:
         sign = "<=" if check.difference <= check.tolerance else "> "
@@ -95,7 +95,7 @@ def _report(checkpoint: str, dtype: str, holds: bool, checks: "list[Check]") -> 
 
 
 def _finite(value: Any) -> Any:
-    """JSON knows no infinity: what cannot be measured is said in a word."""
+    """A value for JSON, which has no infinity: "infinite" in its place."""
     if isinstance(value, dict):
         return {name: _finite(inner) for name, inner in value.items()}
     if isinstance(value, list):

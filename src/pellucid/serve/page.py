@@ -1,8 +1,8 @@
 """Serves one page and its blocks to a browser on this machine, so that a long text is loaded layer by layer.
 
-The server listens on 127.0.0.1 alone. That keeps other machines out, and not other pages in the same browser, so each
-request must also name this server as its host (a name that an attacker points here does not), come from this page or
-from nowhere, and hold a random token in its path.
+The server listens on 127.0.0.1 only. That keeps out other machines, but not other pages in the same browser, so each
+request must also have this server as its Host (which a domain that an attacker points here has not), come from this
+page or from no page, and have a random token in its path.
 """
 
 import hmac
@@ -23,23 +23,23 @@ from pellucid.errors import Argument, InputError, PellucidError
 
 LOOPBACK, HTTP_PORT = "127.0.0.1", 80
 PATIENCE = 10.0
-"""Seconds that a request may take to arrive, and an answer to be taken; then its connection is closed."""
+"""Seconds for a request to arrive and for a response to be sent; then its connection is closed."""
 MAX_CONNECTIONS = 64
-"""Connections at a time; further ones are closed at once."""
+"""The most open connections; further ones are closed at once."""
 
 _LOG = logging.getLogger("pellucid.serve")
 _HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",  # the token stands in the address
+    "Referrer-Policy": "no-referrer",  # the address holds the token
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
 
 
 def check_port(port: int) -> None:
-    """Refuses a number that no port has, and a port that cannot be had now."""
+    """Raises InputError for a port that is out of range or cannot be bound now."""
     with port_errors(port), socket.socket() as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
         line.bind((LOOPBACK, port))
@@ -47,7 +47,7 @@ def check_port(port: int) -> None:
 
 @contextmanager
 def port_errors(port: int) -> Iterator[None]:
-    """Refuses a number that no port has, and says of a port that the system does not give that it is this one."""
+    """Raises InputError for a port out of range, and turns an OSError within the block into one that names the port."""
     if not 0 <= port <= 65535:
         raise InputError(f"port {port} is not there: ports go from 1 to 65535, and 0 stands for any that is free")
     try:
@@ -60,13 +60,13 @@ def port_errors(port: int) -> Iterator[None]:
 
 
 class PageServer(ThreadingHTTPServer):
-    """Answers `/TOKEN/` with the page and `/TOKEN/block/NAME` with the bytes of a block, and nothing else."""
+    """Serves the page at `/TOKEN/`, the bytes of a block at `/TOKEN/block/NAME`, and nothing else."""
 
-    daemon_threads = False  # closing waits for requests that are being answered
+    daemon_threads = False  # closing waits for responses in progress
     request_queue_size = 32
 
     def __init__(self, page: str, blocks: Mapping[str, bytes], port: int = 0) -> None:
-        """page: the HTML.  blocks: asked for one at a time, from several threads.  port: 0 for any that is free."""
+        """page: the HTML.  blocks: read one at a time, from several threads.  port: 0 for any that is free."""
         self._deadlines: dict[socket.socket, float] = {}
         with port_errors(port):
             super().__init__((LOOPBACK, port), _Handler)
@@ -76,46 +76,46 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """What to open in a browser; whoever knows it may look."""
+        """The address to open in a browser, with the token that gives access."""
         return f"http://{LOOPBACK}:{self.server_port}/{self.token}/"
 
     def hosts(self) -> tuple[str, ...]:
-        """The names under which a browser may ask for this server; the usual port is left out there."""
+        """The valid values of a request's Host; browsers omit the default port."""
         names = (LOOPBACK, "localhost")
         return (*(f"{name}:{self.server_port}" for name in names), *(names if self.server_port == HTTP_PORT else ()))
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Whether there is room for one more connection."""
+        """Whether fewer than `MAX_CONNECTIONS` are open."""
         return len(self._deadlines) < MAX_CONNECTIONS
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """A connection begins: by when its request must be there."""
+        """Sets the deadline of a new connection."""
         self._deadlines[request] = time.monotonic() + PATIENCE
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """A connection ends."""
+        """Removes the deadline of a closed connection."""
         self._deadlines.pop(request, None)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Several times a second: nothing more is read from whoever takes too long."""
+        """Stops reading from connections past their deadline; called several times a second."""
         now = time.monotonic()
         self._stop_reading([line for line, end in list(self._deadlines.items()) if end < now])
 
     def server_close(self) -> None:
-        """Waits for answers that are being given, and for no request that is still coming."""
+        """Waits for responses in progress, but not for requests that are still arriving."""
         self._stop_reading(list(self._deadlines))
         super().server_close()
 
     @staticmethod
     def _stop_reading(lines: list[socket.socket]) -> None:
         for line in lines:
-            with suppress(OSError):  # it has just ended by itself
+            with suppress(OSError):  # it was just closed
                 line.shutdown(socket.SHUT_RD)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A reader who goes away is no fault; anything else is told with --debug."""
+        """Logs an error of a request at debug level; a client that disconnects is no fault."""
         _LOG.debug("a request of %s was not answered", client_address, exc_info=True)
 
 
@@ -127,16 +127,16 @@ def serve_page(
     ready: Callable[[str], None],
     open_browser: bool = False,
 ) -> None:
-    """Serves until the person presses Ctrl-C (KeyboardInterrupt), then closes everything that it opened.
+    """Serves until Ctrl-C (KeyboardInterrupt), then closes everything that it opened.
 
-    ready: is told the address once the server listens.
+    ready: called with the address once the server listens.
     """
     with running_server(page, blocks, port) as server:
         try:
             ready(server.address)
             if open_browser:
                 webbrowser.open(server.address)
-            while True:  # a second at a time, as a Ctrl-C that another thread is told of wakes nobody
+            while True:  # in short sleeps: a Ctrl-C delivered to another thread does not end one
                 time.sleep(1)
         except KeyboardInterrupt:
             _LOG.debug("interrupted")
@@ -144,7 +144,7 @@ def serve_page(
 
 @contextmanager
 def running_server(page: str, blocks: Mapping[str, bytes], port: int = 0) -> Iterator[PageServer]:
-    """A server that answers while the block lasts; afterwards its port is free and its threads have ended."""
+    """A server that runs within the block; afterwards its port is free and its threads have ended."""
     server = PageServer(page, blocks, port)
     thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="pellucid-page")
     thread.start()
@@ -157,7 +157,7 @@ def running_server(page: str, blocks: Mapping[str, bytes], port: int = 0) -> Ite
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One request: first whether it may ask at all, then what it asks for."""
+    """Handles one request: first checks whether it is allowed, then responds."""
 
     server: PageServer  # pyrefly: ignore[bad-override]
     timeout = PATIENCE
@@ -191,7 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._respond(HTTPStatus.OK, "application/octet-stream", block)
 
     def _refusal(self) -> str:
-        """Why this request gets nothing; an empty string where it may be answered."""
+        """Why this request is refused; "" where it is allowed."""
         hosts = self.server.hosts()
         if self.headers.get_all("Host") not in [[host] for host in hosts]:
             return "This server answers only to its own address on this machine."
@@ -218,7 +218,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What the library refuses by itself is refused in the same plain words; 501 is a method that is not served."""
+        """Errors of `http.server` itself, as plain text; its 501 for other methods becomes 405."""
         self.close_connection = True
         if self.request_version == "HTTP/0.9":
             self.request_version = "HTTP/1.0"
@@ -226,6 +226,6 @@ class _Handler(BaseHTTPRequestHandler):
             return self._respond(HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", "This server only answers GET and HEAD.")
         return self._respond(HTTPStatus(code), "text/plain", f"This request cannot be read: {HTTPStatus(code).phrase}.")
 
-    def log_message(self, format: str, *args: object) -> None:  # the library's name
-        """Requests are told with --debug; the token is not."""
+    def log_message(self, format: str, *args: object) -> None:  # as the base class names it
+        """Logs requests at debug level, without the token."""
         _LOG.debug("%s", (format % args).replace(self.server.token, "TOKEN"))

@@ -1,1 +1,1 @@
-"""Examples to better numbers: what is to be learned (objectives), and the one loop that learns it."""
+"""From examples to trained weights: the objectives, and the one loop that trains them."""

@@ -27,7 +27,7 @@ from pellucid.training.reading import token_limit
 
 
 class Question(NamedTuple):
-    """A question, its context, and the answers that count as right, none where the context does not tell."""
+    """A question, its context, and its correct answers, if any, with the first character of each in the context."""
 
     question: str
     context: str
@@ -36,9 +36,9 @@ class Question(NamedTuple):
 
 
 class AnswerTarget(NamedTuple):
-    """What a stretch of a context should answer: the first and the last token of the answer, both 0 where it has none.
+    """The target of a window of a context: first and last token of the answer, both 0 where the window lacks it.
 
-    row: the number of its question.
+    row: the index of its question.
     """
 
     first: int
@@ -49,16 +49,16 @@ class AnswerTarget(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionAnswering(Objective):
-    """Where in a context the answer stands; the mean of the cross-entropies of its first and its last token.
+    """The span of a context that answers a question; the mean of the cross-entropies of its first and last token.
 
-    Rows hold `question` and `context`, and `answers` as SQuAD has them, or `answer` and, where it stands more than once
-    in the context, `answer_start` in characters. The first answer is learned; all count when the model is judged.
-    max_length: tokens of a stretch, 384 where the model reads as many.  stride: tokens that it shares with the one
-        before; by default a quarter of what it holds. A stretch without the answer points at its first token.
-    max_answer_len: tokens of an answer, at most, when the model is judged.
-    impossible: "the context does not tell" is one of the answers; None for whether the data have such questions.
+    Rows hold `question` and `context`, and `answers` as in SQuAD, or `answer` and, where it occurs more than once in
+    the context, `answer_start` in characters. The first answer is the target; all count when the model is scored.
+    max_length: tokens of a window; None for at most 384.  stride: tokens that a window shares with the one before; None
+        for a quarter of a window. The target of a window without the answer is its first token.
+    max_answer_len: the most tokens of an answer in scoring.
+    impossible: whether a question may have no answer; None for whether the data have such questions.
 
-    Padding takes no part in the softmax, so that a step is the same in pieces; the reference lets it.
+    Padding is excluded from the softmax, unlike in the reference, so that micro-batches give the same step.
     """
 
     stride: int | None = None
@@ -125,7 +125,7 @@ class QuestionAnswering(Objective):
         return functional.cross_entropy(logits, batch["labels"], reduction="sum") / 2
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
-        """->  "exact_match" and "f1" of the answers that the task finds in the whole context, and "loss" """
+        """->  "exact_match" and "f1" of the answers that the task finds in the whole context, and the mean "loss" """
         logits = logits_of(loaded, examples)
         ends = [torch.tensor([one.target[:2]], device="cpu") for one in examples]
         losses = [float(functional.cross_entropy(here[None], target)) for here, target in zip(logits, ends)]
@@ -137,7 +137,7 @@ class QuestionAnswering(Objective):
     def _predicted_answers(
         self, loaded: Loaded, questions: Mapping[int, Question], logits: Sequence[Tensor]
     ) -> Iterator[str]:
-        """The task's answers, from logits of all stretches of all questions in their order."""
+        """The task's answers, from the logits of all windows of all questions in their order."""
         task = Task(handle_impossible_answer=bool(self.impossible), max_answer_len=self.max_answer_len)
         work, rest = Work(loaded), iter(logits)
         for i, question in questions.items():
@@ -145,13 +145,13 @@ class QuestionAnswering(Objective):
             yield task.answer(work, task.check_item((question.question, question.context), i), outputs)["answer"]
 
     def baseline_scores(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
-        """Whoever says that no context tells."""
+        """Scores of a baseline that answers no question; {} where all have answers."""
         every = {one.target.row: one.target.question.answers for one in held_out}
         return answer_scores([*every.values()], [""] * len(every)) if self.impossible else {}
 
 
 def _question(row: Fields) -> Question:
-    """A row, checked: each answer stands where it is said to stand."""
+    """The checked question of a row, with each answer found at its start in the context."""
     question, context = (replace_surrogates(text_of(row, name)) for name in ("question", "context"))
     location = row_location(row)
     pairs = _answers_with_starts(row, location)
@@ -160,7 +160,7 @@ def _question(row: Fields) -> Question:
 
 
 def _answers_with_starts(row: Fields, location: str) -> list[tuple[str, Any]]:
-    """The answers of a row, each with its first character, as far as the row says it."""
+    """The answers of a row, each with its answer_start, or None where the row has none."""
     answers, pairs = row.get("answers", row.get("answer")), list[tuple[Any, Any]]()
     if "answers" not in row and "answer" not in row:
         raise InputError(
@@ -190,12 +190,12 @@ def _answers_with_starts(row: Fields, location: str) -> list[tuple[str, Any]]:
 
 
 def _listed(value: Any) -> Sequence[Any]:
-    """One alone, as some data have it, is a list of one."""
+    """A list; a single value, as in some data, becomes a list of one."""
     return value if isinstance(value, list | tuple) else [value]
 
 
 def _answer_start(context: str, text: str, start: Any, location: str) -> int:
-    """Where an answer begins: as the row says, where that is true; or the only place where it stands."""
+    """The first character of an answer: its checked answer_start, or without one its only occurrence."""
     shown, many = shorten(text, 60), context.count(text)
     if is_blank(start):
         if many != 1:
@@ -221,13 +221,13 @@ def _answer_start(context: str, text: str, start: Any, location: str) -> int:
 
 
 def _answer_tokens(window: Window, question: Question) -> tuple[int, int]:
-    """The first and the last token of the first answer, where the stretch holds all of it; else (0, 0)."""
+    """The first and last token of the first answer where the window holds all of it; else (0, 0)."""
     if not question.answers:
         return 0, 0
     start, end = question.starts[0], question.starts[0] + len(question.answers[0])
     context_tokens = [i for i, side in enumerate(window.sequence_ids) if side == 1]
     inside = [i for i in context_tokens if window.offsets[i][0] < end and start < window.offsets[i][1]]
     first, last = window.span(side=1)
-    has_start = first <= start or window.index == 0  # spaces and accents may be part of an answer, and of no token
+    has_start = first <= start or window.index == 0  # an answer may begin with characters of no token
     whole = inside and has_start and (end <= last or window.index == window.count - 1)
     return (inside[0], inside[-1]) if whole else (0, 0)

@@ -1,4 +1,4 @@
-"""From options by name to an objective and its settings; each value of the type that its field wants."""
+"""From options by name to an objective and its settings; each value is converted to the type of its field."""
 
 import json
 import types
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pellucid.training.objective import Objective
 
 NOTHING = "none"
-"""What stands for None in a recipe and on the command line, which have no word for it."""
+"""How None is written in a recipe and on the command line."""
 
 FOREIGN_NAMES = {
     "lr": "learning_rate",
@@ -33,25 +33,25 @@ FOREIGN_NAMES = {
     "early_stopping_patience": "patience",
     "save_steps": "save_every",
 }
-"""What others call settings."""
+"""Names of settings in other libraries, for suggestions in errors."""
 
 _WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): f"{NOTHING!r}"}
 
 
 class CommandLineText(str):
-    """A value as somebody typed it at the command line, which knows no types: its field tells what was meant."""
+    """An untyped value from the command line, which is parsed by the type of its field."""
 
 
 def options_of(name: Name) -> dict[str, Any]:
-    """The options of an objective, each with the type that it wants; what it learns of the data itself is none."""
+    """The options of an objective with their types, without private fields, which are fitted to the data."""
     return _field_types(name.objective())
 
 
 def convert_options(name: Name, options: Mapping[str, Any], error_prefix: str = "") -> dict[str, Any]:
-    """The options, each value of the type that its field wants.
+    """The options with each value converted to the type of its field.
 
     options: options of the objective and settings, by name.  error_prefix: begins each error, such as "recipe.toml: ".
-    Raises InputError for a name that is neither, and a value of another type.
+    Raises InputError for an unknown name, and for a value of another type.
     """
     setting_types, option_types = _field_types(Settings), options_of(name)
     for one in options:
@@ -64,9 +64,9 @@ def convert_options(name: Name, options: Mapping[str, Any], error_prefix: str = 
 
 
 def objective_and_settings(name: Name, options: Mapping[str, Any]) -> "tuple[Objective, Settings]":
-    """The objective and the settings that were asked for; what is not given is as the objective's defaults have it.
+    """The objective and the settings for these options; settings not given have the objective's defaults.
 
-    Raises InputError as `convert_options` does, for a value that cannot be, and for an option that is missing.
+    Raises InputError as `convert_options` does, and for an invalid value.
     """
     kind, own, found = name.objective(), options_of(name), convert_options(name, options)
     settings = Settings.of({one: value for one, value in found.items() if one not in own}, kind.default_settings)
@@ -74,14 +74,14 @@ def objective_and_settings(name: Name, options: Mapping[str, Any]) -> "tuple[Obj
 
 
 def convert_value(name: str, value: Any, hint: Any, error_prefix: str = "") -> Any:
-    """A value as the type of its field has it: a list or "a,b" as a tuple, "none" as None, 1 as 1.0.
+    """A value converted to the type of its field: a list or "a,b" to a tuple, "none" to None, 1 to 1.0.
 
-    Raises InputError where it is of another type.
+    Raises InputError for a value of another type.
     """
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if type(None) in kinds and (value is None or is_one_of(value, NOTHING)):
         return None
-    if any(kind not in _WORDS and get_origin(kind) is not tuple for kind in kinds):  # which no file can say
+    if any(kind not in _WORDS and get_origin(kind) is not tuple for kind in kinds):  # not a type of JSON
         return _untyped_value(value)
     for one in _candidates(value):
         for kind in kinds:
@@ -97,13 +97,13 @@ def _field_types(kind: type) -> dict[str, Any]:
 
 
 def _untyped_value(value: Any) -> Any:
-    """What a field takes that wants anything: of what was typed lists and tables as JSON has them, else the text."""
+    """The value for a field of any type: text that is a JSON list or object is parsed, other text is kept."""
     found = _candidates(value)
     return found[0] if isinstance(found[0], dict | list) else found[-1]
 
 
 def _candidates(value: Any) -> list[Any]:
-    """What a value may mean: of what was typed first that which JSON reads."""
+    """The possible meanings of a value: for text of the command line, first the parsed JSON, then the text."""
     if not isinstance(value, CommandLineText):
         return [value]
     try:
@@ -113,19 +113,19 @@ def _candidates(value: Any) -> list[Any]:
 
 
 def _converted(value: Any, kind: Any) -> Any:
-    """The value as this type, or None."""
+    """The value as this type; None where it is of another."""
     value = plain_number(value)
     if get_origin(kind) is tuple:
         return _listed(value, get_args(kind))
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2.0**1000:
         return float(value)
     if kind is str and isinstance(value, str):
-        return str(value)  # one of NumPy's is no other text
+        return str(value)  # also NumPy's
     return value if type(value) is kind or (kind is float and isinstance(value, float)) else None
 
 
 def _listed(value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Several values; a text alone is what stands between its commas, where texts are wanted."""
+    """The values as a tuple, or None; for a field of texts, a single text is split at its commas."""
     if isinstance(value, str) and kinds[0] is str:
         value = [part.strip() for part in value.split(",") if part.strip()]
     if (values := as_list(value)) is None:

@@ -1,5 +1,5 @@
-"""Which examples make up a step. The order is a function of the seed and the step alone, so that a training goes on
-where it stopped without remembering more than its step."""
+"""The order of examples: the batch of each step is a function of seed and step, so that resuming needs only the step.
+"""
 
 import bisect
 from collections.abc import Sequence
@@ -11,18 +11,18 @@ import numpy as np
 from pellucid.errors import InputError
 
 POOL = 50
-"""So many batches are drawn at a time and sorted by length among themselves: little padding, and chance enough."""
+"""Batches whose examples are sorted by length together: little padding, and batches are still random enough."""
 
 
 @dataclass
 class BatchOrder:
     """The examples of every step.
 
-    lengths: positions of each example.  batch_size: examples of a step, drawn anew each epoch; None for as many as
-    `max_tokens` positions hold.
-    min_examples: examples from which something is learned; what would be a step of fewer joins another one.
+    lengths: positions of each example.  batch_size: examples of a step, drawn anew each epoch; None for as many as fit
+    into `max_tokens` positions.
+    min_examples: the fewest examples of a step; a smaller batch is merged into another one.
 
-    Plans of epochs are made when they are first asked for; the last one is kept.
+    The batches of an epoch are computed when first needed; those of the last one are cached.
     """
 
     lengths: tuple[int, ...]
@@ -39,13 +39,13 @@ class BatchOrder:
         self.min_examples = min(self.min_examples, len(self.lengths))
 
     def epoch_batches(self, number: int) -> list[list[int]]:
-        """The batches of an epoch, as numbers of examples; each example stands in one of them."""
+        """The batches of an epoch as indices of examples; each example is in exactly one."""
         if self._cached_epoch[0] != number:
             self._cached_epoch = number, self._shuffled_batches(number)
         return self._cached_epoch[1]
 
     def steps(self, epochs: int) -> int:
-        """Steps of so many epochs."""
+        """The number of steps in `epochs` epochs."""
         if self.batch_size is not None:
             return epochs * ((len(self.lengths) - self.min_examples) // self.batch_size + 1)
         while len(self._starts) <= epochs:
@@ -53,7 +53,7 @@ class BatchOrder:
         return self._starts[epochs]
 
     def epoch_and_batch(self, step: int) -> tuple[int, list[int]]:
-        """The epoch of a step, counted from 0, and its examples."""
+        """The epoch of a step, counted from 0, and the indices of the step's examples."""
         if self.batch_size is not None:
             number, within = divmod(step, self.steps(1))
         else:
@@ -70,13 +70,13 @@ class BatchOrder:
         size = self.batch_size or max(self.max_tokens * many // max(sum(self.lengths), 1), 1)
         left = many % size if self.batch_size else 0
         left = left if left >= self.min_examples else 0
-        batches = [drawn[:left]] if left else []  # any of them: else the shortest, which would always count the most
+        batches = [drawn[:left]] if left else []  # drawn: the shortest would else always count most
         for start, end in pairwise([*range(left, many - self.min_examples + 1, POOL * size), many]):
             batches += self._split_batches(sorted(drawn[start:end], key=lambda i: -self.lengths[i]))
         return [batches[i] for i in generator.permutation(len(batches))]
 
     def _split_batches(self, numbers: Sequence[int]) -> list[list[int]]:
-        """Neighbours as batches, of which the longest comes first."""
+        """Splits examples, longest first, into batches of neighbours."""
         batches: list[list[int]] = [[]]
         for i in numbers:
             if len(batches[-1]) >= self.min_examples and self._is_full(batches[-1]):

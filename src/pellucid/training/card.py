@@ -1,4 +1,4 @@
-"""The README.md of a model that was trained here: what it is, how it is used, what it was made from, and its scores."""
+"""The model card (README.md) of a trained model: what it is, how to use it, its base and data, and its scores."""
 
 import json
 import math
@@ -23,7 +23,7 @@ HUB_NAMES = {
     "f1_macro": "f1",
     "f1_second": "f1",
 }
-"""What the hub calls a score, where it has another name for it; "loss" is no metric there."""
+"""The hub's names of scores, where they differ; "loss" is no metric there."""
 
 _USES = {
     "text-classification": "A text to judge.",
@@ -32,7 +32,7 @@ _USES = {
     "text-generation": "Once upon a time",
     "sentence-similarity": "One text.",
 }
-"""What is asked in the example, by task."""
+"""The input of the example, by task."""
 
 _BASELINE = (
     "The baseline gives every row the same answer: the commonest label, or the mean, of the rows that were learned "
@@ -41,7 +41,7 @@ _BASELINE = (
 
 
 def model_card(result: "Result", name: Name) -> str:
-    """The whole page; it speaks of files that stand beside it: recipe.toml, log.jsonl and curves.svg."""
+    """The whole card in Markdown; it refers to recipe.toml, log.jsonl and curves.svg in the same folder."""
     title = result.folder.name if result.folder is not None else "A model"
     parts = [
         _front_matter(result, name, title),
@@ -54,17 +54,17 @@ def model_card(result: "Result", name: Name) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """A text inside a page of Markdown: on one line, and without signs that the page would take for its own."""
+    """A text on one line, with the special characters of Markdown escaped."""
     return "".join(f"\\{sign}" if sign in "\\`*_|<>[]#" else sign for sign in " ".join(text.split()))
 
 
 def format_score(value: float) -> str:
-    """A score as a person reads it."""
+    """A score to four decimals, or "not finite"."""
     return f"{value:.4f}" if math.isfinite(value) else "not finite"
 
 
 def _front_matter(result: "Result", name: Name, title: str) -> str:
-    """What the hub reads."""
+    """The metadata for the hub."""
     plan = result.start.plan
     base = plan.base.source.name if plan.base.source is not None else None
     scores = [
@@ -104,12 +104,12 @@ def _linked(base: str) -> str:
 
 
 def _on_hub(base: str) -> bool:
-    """Whether a name may be one of the hub; one word alone is a folder's, or of a model that is nobody's there."""
+    """Whether a name may be a hub id with an owner; a single word is taken for a folder or a package."""
     return "/" in base and is_hub_id(base)
 
 
 def _other_library(result: "Result") -> str | None:
-    """The library that opens the model as well; None where none does."""
+    """Another library that can load the model; None where there is none."""
     plan = result.start.plan
     loaded = plan.loaded
     if loaded.family.is_native:
@@ -120,7 +120,7 @@ def _other_library(result: "Result") -> str | None:
 
 
 def _use(result: "Result", name: Name) -> str:
-    """Three lines that run."""
+    """An example that can be run."""
     folder, task = json.dumps(str(result.folder or "."), ensure_ascii=False), json.dumps(name.task)
     if name.task == "sentence-similarity":
         lines = [f"model = pellucid.load({folder})", 'vectors = model.embed(["One text.", "Another text."])']
@@ -138,7 +138,7 @@ def _use(result: "Result", name: Name) -> str:
 
 
 def _scores(result: "Result") -> str:
-    """What was measured on the held-out rows, beside what it was at the beginning, and that of the baseline."""
+    """A table of the scores on the held-out rows, with those before training and of the baseline."""
     if not result.scores:
         return ""
     columns: list[tuple[str, Mapping[str, float]]] = [("this model", result.scores)]

@@ -1,4 +1,4 @@
-"""What comes next: a decoder learns to say each token of a text from those before it."""
+"""Causal language modelling: a decoder is trained to predict each token of a text from those before it."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -33,14 +33,14 @@ from pellucid.training.token_likelihood import VocabularyObjective, likelihood_s
 log = logging.getLogger("pellucid")
 
 DEFAULT_MAX_LENGTH = 1024
-"""Positions of a row where nothing else is said; models of this kind read thousands."""
+"""Maximum positions of a row by default; many decoders take thousands."""
 
 PIECE = 500_000
-"""Characters of a long text that are made into tokens at a time, up to the end of a line."""
+"""The most characters of a long text that are tokenized at a time, up to the end of a line."""
 
 
 class StreamRow(NamedTuple):
-    """Where a row stands in one long text.  room: positions of a row."""
+    """A row of one long text.  start: its first token.  room: positions of a row."""
 
     text: Tokens
     start: int
@@ -49,17 +49,17 @@ class StreamRow(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TextGeneration(VocabularyObjective):
-    """The next token (Radford et al., 2018); cross-entropy, each position but the last of a text being asked.
+    """Prediction of the next token (Radford et al., 2018); cross-entropy at each position but the last of a text.
 
-    Rows hold a `text`; or a `prompt` and its `completion`, of which the completion alone is learned; or `messages`,
-    of which the answers are, told by the tokenizer's chat template. An end token is learned behind each text, where
-    the tokenizer has one.
+    Rows hold a `text`; or a `prompt` and its `completion`, where only the completion is a target; or `messages`, where
+    the assistant's answers are, as the tokenizer's chat template renders them. Texts and completions end with the
+    end token as a target, where there is one.
 
-    max_length: positions of a row; None for what the model reads, 1,024 at most.
-    packing: "documents" lays texts side by side in one row, where none sees another and places begin anew; "stream"
-        takes all rows as one long text and cuts it into equal rows, as GPT-2 was trained; "none" gives each text a row.
-    between: what stands between two rows of a stream; None for the end token.
-    random_starts: the rows of a stream begin at places that are drawn anew each time.
+    max_length: positions of a row; None for the model's maximum, at most 1,024.
+    packing: "documents" packs texts into one row, where none attends to another and positions start again; "stream"
+        concatenates all rows and cuts them into equal rows, as GPT-2 was trained; "none" gives each text its own rows.
+    between: text between two rows of a stream; None for the end token.
+    random_starts: whether the rows of a stream start at positions that are drawn anew each time.
     """
 
     packing: str = "documents"
@@ -100,7 +100,7 @@ class TextGeneration(VocabularyObjective):
         return [_packed_example([chunks[i] for i in sorted(group)]) for group in groups]
 
     def _token_stream(self, loaded: Loaded, rows: Sequence[Fields]) -> Tokens:
-        """All rows as one text."""
+        """The tokens of all rows as one text."""
         tokenizer, texts = loaded.required_tokenizer, texts_of(rows)
         if self.between is not None:
             parts = tokenizer.encode(_portions(self.between.join(texts)), add_special_tokens=False)
@@ -129,7 +129,7 @@ class TextGeneration(VocabularyObjective):
         device = loaded.module.device
         ids = padded([ids for ids, _ in read], loaded.padding_id)
         batch = {"input_ids": ids, "labels": padded([row.labels for _, row in read], IGNORED)}
-        if any(row.segments[-1] > 1 for _, row in read):  # one text in each row: padding behind it is never seen
+        if any(row.segments[-1] > 1 for _, row in read):  # else one text a row, which never attends to padding
             batch["segments"] = padded([row.segments for _, row in read], 0)
         return {name: torch.from_numpy(array).to(device) for name, array in batch.items()}
 
@@ -142,7 +142,7 @@ class TextGeneration(VocabularyObjective):
 
 
 def _portions(text: str) -> list[str]:
-    """A long text in parts that end with a line, as far as it has any."""
+    """Splits a long text into parts that end with a line, where there are line breaks."""
     parts, start = [], 0
     while start < len(text):
         end = text.rfind("\n", start, start + PIECE) + 1 if start + PIECE < len(text) else len(text)
@@ -153,7 +153,7 @@ def _portions(text: str) -> list[str]:
 
 
 def _chunks(texts: Iterable[TokenizedText], room: int) -> list[Chunk]:
-    """Texts in stretches; one whose answers alone are learned is cut instead, and counted in a note."""
+    """Texts as chunks; one of which only answers are targets is truncated instead, which is logged."""
     chunks: list[Chunk] = []
     short, lost = 0, 0
     for text in texts:
@@ -178,7 +178,7 @@ def _packed_example(chunks: Sequence[Chunk]) -> Example:
 
 
 def _stream_rows(text: Any, room: int) -> list[Example]:
-    """One long text as rows; the last one may be shorter."""
+    """Cuts one long text into rows; the last one may be shorter."""
     targets = len(text) - 1
     return [
         Example((text[at : min(at + room, targets)],), (), StreamRow(text, at, room)) for at in range(0, targets, room)
@@ -186,7 +186,7 @@ def _stream_rows(text: Any, room: int) -> list[Example]:
 
 
 def _tokens_and_targets(example: Example, generator: np.random.Generator | None) -> tuple[Any, RowTargets]:
-    """The tokens of a row, and what stands beside them.  generator: moves a row of a stream to another place."""
+    """The tokens of a row and their targets.  generator: draws another start for a row of a stream."""
     if isinstance(example.target, RowTargets):
         return example.ids[0], example.target
     text, start, room = example.target

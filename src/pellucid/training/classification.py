@@ -1,4 +1,4 @@
-"""Which label a text, or a pair of texts, has; or which labels, or how much of each."""
+"""Text classification: one label for a text or a pair of texts, several labels, or a share of each."""
 
 import logging
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -37,12 +37,11 @@ from pellucid.training.reading import encode_rows
 log = logging.getLogger("pellucid")
 
 PROBLEMS = {"single": "single_label_classification", "multiple": "multi_label_classification"}
-"""What the saved config calls the kinds of labels; shares of labels are one label, of which nobody is sure."""
+"""The kinds of labels in the saved config; shares are saved as the single kind, a distribution over one label."""
 
 
 class Target(NamedTuple):
-    """What is to be answered: `label` as `kind` has it (see `training/labels.py`; None for a row without one), and the
-    logits of a teacher."""
+    """The target of a text: a label in the form of `kind` (`training/labels.py`) or None, and a teacher's logits."""
 
     kind: str
     label: int | list[float] | None
@@ -51,20 +50,19 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TextClassification(DistillationObjective):
-    """Labels of texts. What stands in the column of labels says what is learned:
+    """Classification of texts. The values in the label column determine the loss:
 
         "good", 3, True               one label each: cross-entropy
         ["good", "long"]              any number of labels: binary cross-entropy of each
         {"good": 0.8, "bad": 0.2}     a share of each label: KL divergence; [0.8, 0.2] in the order of the labels
 
-    classes: the labels, in order; None for those of the data (whole numbers in order, else by alphabet), or of a model
-        that knows them all already.
-    separator: what stands between several labels in one text, such as "|" in a table.
-    class_weights: how much rows of a label count, {label: weight}, 1 for those that are not named; "balanced" for the
-        inverse of how often it stands there; what a teacher says of a row counts as much as the row. Of several labels
-        at once it weighs those that hold.
-    label_smoothing: so much of the truth is spread evenly over all labels (Szegedy et al., 2015, arXiv:1512.00567).
-    teacher: beside the truth, or with teacher_share 1 in its place, so that rows need no label; its labels are these.
+    classes: the labels, in order; None for those of the data (whole numbers by size, else alphabetically), or those of
+        the model where it already has them all.
+    separator: separates several labels in one text, such as "|" in a table.
+    class_weights: weights of rows by label, {label: weight}, 1 for those not named; "balanced" for the inverse of the
+        label's frequency. They also apply to distillation losses. Of several labels per row they weigh positive ones.
+    label_smoothing: probability mass spread evenly over all labels (Szegedy et al., 2015, arXiv:1512.00567).
+    teacher: a model of the same labels, used beside those of rows, or with teacher_share 1 instead of them.
     """
 
     classes: tuple[str, ...] | None = None
@@ -110,11 +108,11 @@ class TextClassification(DistillationObjective):
             raise InputError("label_smoothing is for one label each: leave it out")
         if found.kind == "soft" and self.class_weights is not None:
             raise InputError("class_weights are for labels that hold or do not: leave them out where they have shares")
-        label_weights(self.class_weights, found.classes, found)  # refuses, before anything is learned, what is no label
+        label_weights(self.class_weights, found.classes, found)  # refuses unknown labels before training
         return replace(self, _label_summary=found)
 
     def _label_column(self, rows: Sequence[Fields]) -> list[Label]:
-        """The labels of the rows, as they are meant."""
+        """The parsed labels of the rows."""
         found = []
         for row in rows:
             has_none = self.separator is not None and "label" in row and is_blank(row["label"])
@@ -152,7 +150,7 @@ class TextClassification(DistillationObjective):
         return super().with_task_settings(loaded)
 
     def _warn_of_label_ids(self, names: Sequence[str], labels: Sequence[str]) -> None:
-        """Says which names are no labels themselves."""
+        """Warns of names that are not labels themselves, but ids of labels."""
         if numbers := [name for name in names if matching_label(name, labels) is None]:
             log.warning("the labels %s are taken as the numbers of %s", join_names(numbers), join_names(labels))
 
@@ -199,7 +197,7 @@ class TextClassification(DistillationObjective):
         return found
 
     def _teacher_logits(self, loaded: Loaded, rows: Sequence[Fields]) -> list[list[float] | None]:
-        """Of each row, in the order of the labels that are learned."""
+        """The teacher's logits of each row, in the order of the student's labels; None without a teacher."""
         logits = self.teacher_logits_of_texts(loaded, rows)
         own = self.taught_by.config.labels if self.taught_by is not None else ()
         order = [own.index(label) for label in loaded.config.labels] if own else []
@@ -233,11 +231,11 @@ class TextClassification(DistillationObjective):
             each = self.blend_losses(each, distance(logits, batch["taught"], self.temperature))
         return (each * weights if single and weights is not None else each).sum()
 
-    # -- how good it is -----------------------------------------------------------------------------------------------
+    # -- scores -------------------------------------------------------------------------------------------------------
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
-        """See `label_scores` and `multilabel_scores` of `training/metrics.py`, and "loss", unweighted and unsmoothed;
-        of shares those of the greatest one. Rows without labels are compared with the teacher."""
+        """Scores of `label_scores` or `multilabel_scores` (`training/metrics.py`), and "loss", unweighted and
+        unsmoothed; shares are scored by the largest one. Rows without labels are compared with the teacher."""
         logits = torch.stack(logits_of(loaded, examples))
         targets: list[Target] = [one.target for one in examples]
         kind = targets[0].kind
@@ -253,11 +251,11 @@ class TextClassification(DistillationObjective):
 
 
 def _label_tensor(targets: Sequence[Target], labels: list[Any]) -> Tensor:
-    """Labels as their losses take them: Int[Tensor, "batch"], or Float32[Tensor, "batch labels"]"""
+    """Labels as `row_losses` takes them: Int[Tensor, "batch"], or Float32[Tensor, "batch labels"]"""
     return torch.tensor(labels, dtype=torch.long if targets[0].kind == "single" else torch.float32, device="cpu")
 
 
 def _kind_to_score(loaded: Loaded, column: Sequence[Label]) -> str:
-    """The kind of labels by which a model is measured: that of the rows, where it is none of several labels itself."""
+    """The kind of labels to score by: "multiple" where that is the model's and the rows fit, else that of the rows."""
     is_multiple = loaded.config.inert.get("problem_type") == PROBLEMS["multiple"]
     return "multiple" if is_multiple and matches_kind("multiple", column) else kind_of(column)

@@ -1,5 +1,5 @@
-"""Rows of data, from whatever holds them: files, lists of dicts, columns, data frames. Each row knows where it stood,
-and the whole has a digest, so that a training goes on with the same data or not at all."""
+"""Rows of data from files, lists of dicts, dicts of columns and data frames. Each row has its location, and the whole a
+digest, so that a run is resumed only with the same data."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ from pellucid.training.provenance import data_source
 
 
 class Record(dict[str, Any]):
-    """A row by column, which knows its location in the data: "train.csv, line 7" or "row 6"."""
+    """A row by column, with its location in the data: "train.csv, line 7" or "row 6"."""
 
     def __init__(self, fields: Mapping[str, Any], location: str) -> None:
         super().__init__(fields)
@@ -34,13 +34,13 @@ class Record(dict[str, Any]):
 
 
 def row_location(row: Mapping[str, Any]) -> str:
-    """Where a row stands, for a person; of one that was not read nothing is known."""
+    """The location of a row for messages; "a row" where it is not known."""
     return row.location if isinstance(row, Record) else "a row"
 
 
 @dataclass(frozen=True)
 class File:
-    """A file as it was when it was read.  stamp: its size in bytes and the time of its last change."""
+    """A file as it was when it was read.  stamp: its size in bytes and its modification time in nanoseconds."""
 
     path: Path
     stamp: tuple[int, int]
@@ -48,8 +48,8 @@ class File:
 
     @classmethod
     def of(cls, path: Path) -> "File":
-        """The file as it is now; raises NotFoundError and InputError where it cannot be read."""
-        size_and_time(path)  # a pipe or a device has no end
+        """The file as it is now. Raises NotFoundError and InputError where it cannot be read."""
+        size_and_time(path)  # refuses a pipe or a device, which may be endless
         try:
             with path.open("rb") as file:
                 found = os.fstat(file.fileno())
@@ -60,7 +60,7 @@ class File:
             raise cannot_read(path, error) from error
 
     def change_message(self) -> str | None:
-        """One sentence where the file holds something else by now. While its size and its time stay, it is not read."""
+        """One sentence where the content has changed, else None. It is read only where size or time differ."""
         try:
             found = self.path.stat()
         except OSError:
@@ -72,11 +72,11 @@ class File:
 
 @dataclass(frozen=True)
 class Data:
-    """Rows that were read.
+    """Rows with their source.
 
-    name: what they were read from, for a person: "train.csv", "a list of rows".
+    name: the source for messages: "train.csv", "a list of rows".
     digest: of their order and content; equal for the same rows from a file and from a list.
-    files: what they were read from; none for rows from memory.
+    files: the files they were read from; empty for rows from memory.
     """
 
     rows: list[Record]
@@ -88,21 +88,21 @@ class Data:
         return len(self.rows)
 
     def change_message(self) -> str | None:
-        """One sentence where a file no longer holds what was read; quick enough to be asked often. What was read is in
-        memory, so a training that has begun is not disturbed."""
+        """One sentence where a file has changed since it was read, else None; cheap enough to be called often. The rows
+        are in memory, so a running training is not affected."""
         return next((message for file in self.files if (message := file.change_message()) is not None), None)
 
 
 def read(data: Any, columns: Mapping[str, str] | None = None, objective: Any = None, encoding: str = "utf-8") -> Data:
-    """Rows from a file (.csv, .tsv, .jsonl, .json with a list, else plain lines in the column "text"; CoNLL's and
-    SQuAD's formats where the objective reads such), rows as dicts, a dict of columns, a data frame (pandas, polars,
+    """Reads rows from a file (.csv, .tsv, .jsonl, .json with a list, else plain lines as the column "text"; CoNLL's and
+    SQuAD's formats where the objective reads them), rows as dicts, a dict of columns, a data frame (pandas, polars,
     Arrow), a `datasets.Dataset`, or an iterator of dicts, which is read to its end.
 
-    columns: {what a column is to be called: what it is called in the data}.
-    objective: what the rows are for, or its class; some read two files whose lines belong together.
-    encoding: of files; that of .json with a list follows from its first bytes.
+    columns: {name that the objective reads: name in the data}.
+    objective: the objective that uses the rows, or its class; some read two parallel files.
+    encoding: of files; that of .json with a list is detected from its first bytes.
 
-    Raises InputError for what is none of these, for a column that is not there, and for a file that changes meanwhile.
+    Raises InputError for data of another kind, for a missing column, and for a file that changes while it is read.
     """
     known, columns = check_column_names(columns, objective), normalise_columns(columns)
     origin = data_source(data)
@@ -125,14 +125,13 @@ def read(data: Any, columns: Mapping[str, str] | None = None, objective: Any = N
 
 
 def check_files_exist(data: Any) -> None:
-    """Raises NotFoundError for the name of a file that is not there, and InputError for one that cannot be read; what
-    is no name of a file passes."""
+    """Raises NotFoundError for the path of a missing file, and InputError for an unreadable one; ignores other data."""
     for path in map(path_of, data_source(data).files):
         size_and_time(path)
 
 
 def normalise_columns(columns: Mapping[str, str] | None) -> Mapping[str, str]:
-    """What a person says of columns: nothing where they say nothing. Those of a data frame may be called by numbers."""
+    """The names of columns as strings, {} for None; columns of a data frame may be called by numbers."""
     if columns is not None and not isinstance(columns, Mapping):
         kind = type(columns).__name__
         raise InputError(Argument("columns"), f" is {kind}, expected names, such as {{'label': 'sentiment'}}")
@@ -140,7 +139,7 @@ def normalise_columns(columns: Mapping[str, str] | None) -> Mapping[str, str]:
 
 
 def check_column_names(columns: Mapping[str, str] | None, objective: Any) -> tuple[str, ...]:
-    """What columns of an objective may be called. Raises InputError where `columns` names one that it does not read."""
+    """The columns that an objective reads. Raises InputError where `columns` names another one."""
     known: tuple[str, ...] = getattr(objective, "columns", ())
     for ours in normalise_columns(columns):
         if known and ours not in known:
@@ -150,14 +149,14 @@ def check_column_names(columns: Mapping[str, str] | None, objective: Any) -> tup
 
 
 def digest_of_rows(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Sixty-four letters that stand for the rows, their order and content."""
+    """The SHA-256 of the rows' order and content, as 64 hexadecimal digits."""
     found = hashlib.sha256()
     for row in rows:
         found.update(json.dumps(row, sort_keys=True, default=str).encode() + b"\n")
     return found.hexdigest()
 
 
-# -- what holds them --------------------------------------------------------------------------------------------------
+# -- sources of rows --------------------------------------------------------------------------------------------------
 
 
 def _records_from_files(
@@ -225,7 +224,7 @@ def _row(row: Any, location: str) -> dict[str, Any]:
 
 
 def to_python(value: Any) -> Any:
-    """A value of NumPy, or whatever holds such, as Python's own; a set in the order of its names."""
+    """A value of NumPy, or a container of such, as Python's own types; a set as a sorted list."""
     if isinstance(value, np.ndarray):
         return to_python(value.tolist()) if value.dtype.hasobject else value.tolist()
     if isinstance(value, set | frozenset):
@@ -237,7 +236,7 @@ def to_python(value: Any) -> Any:
     return to_python(value.tolist()) if hasattr(value, "tolist") else base_value(value)
 
 
-# -- what stands in them ----------------------------------------------------------------------------------------------
+# -- columns and values -----------------------------------------------------------------------------------------------
 
 
 def _rename_columns(rows: list[Record], columns: Mapping[str, str]) -> list[Record]:
@@ -255,7 +254,7 @@ def _rename_columns(rows: list[Record], columns: Mapping[str, str]) -> list[Reco
 
 
 def missing_column_error(row: Mapping[str, Any], name: str, advice: bool = True) -> InputError:
-    """The sentence for a column that is not there.  advice: how to say that another one is meant."""
+    """The error for a missing column.  advice: whether it says how to name another one."""
     same = [one for one in row if one.lower() == name.lower()]
     hint = f" (did you mean {same[0]}?)" if same else did_you_mean(name, row)
     meant = (": ", Argument("columns", {name: Placeholder("NAME")}), " says which one is meant") if advice else ()
@@ -266,12 +265,12 @@ def missing_column_error(row: Mapping[str, Any], name: str, advice: bool = True)
 
 
 def is_blank(value: Any) -> bool:
-    """Whether nothing stands there: None, an empty text, or the NaN and NA by which data frames say so."""
+    """Whether a value is missing: None, an empty text, or the NaN and NA of data frames."""
     return is_missing(value) or (isinstance(value, str) and not value.strip())
 
 
 def check_at_least_two(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Raises InputError for a single row, from which nothing can be told apart."""
+    """Raises InputError for a single row, which gives nothing to tell apart."""
     if len(rows) < 2:
         raise InputError(
             f"{row_location(rows[0])} is the only row to learn from: expected at least two, beside those held out"
@@ -279,7 +278,7 @@ def check_at_least_two(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def value_of(row: Mapping[str, Any], name: str, is_empty: Callable[[Any], bool] = is_blank) -> Any:
-    """What stands in a column. Raises InputError, which names the row, where it is not there, or is `is_empty`."""
+    """The value in a column. Raises InputError, which names the row, where it is missing or `is_empty`."""
     if name not in row:
         raise missing_column_error(row, name)
     if is_empty(row[name]):
@@ -288,7 +287,7 @@ def value_of(row: Mapping[str, Any], name: str, is_empty: Callable[[Any], bool] 
 
 
 def text_of(row: Mapping[str, Any], name: str, is_empty: Callable[[Any], bool] = is_blank) -> str:
-    """The same, which must be a text."""
+    """The text in a column. Raises InputError as `value_of` does, and for another type."""
     found = value_of(row, name, is_empty)
     if not isinstance(found, str):
         raise InputError(f"{row_location(row)}: {name!r} is {type(found).__name__}, expected a text")
@@ -296,5 +295,5 @@ def text_of(row: Mapping[str, Any], name: str, is_empty: Callable[[Any], bool] =
 
 
 def column_texts(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
-    """A column of texts. Raises InputError, which names the row, where it is not there, is empty or is no text."""
+    """The texts of a column. Raises InputError, which names the row, where one is missing, empty or no text."""
     return [text_of(row, name) for row in rows]

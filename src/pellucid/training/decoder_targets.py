@@ -1,7 +1,7 @@
-"""Targets as a decoder meets them: what it reads, and what it is to say next.
+"""Inputs and labels of a decoder from the targets of examples.
 
-target    w1     w2     end            reads    start  w1   w2
-                                       says     w1     w2   end
+target    w1     w2     end            inputs   start  w1   w2
+                                       labels   w1     w2   end
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from pellucid.training.sequence_packing import padded
 
 
 def shift_tokens_right(loaded: Loaded, examples: Sequence[Example]) -> np.ndarray:
-    """What the decoder reads: each target one place to the right, behind the start token.
+    """The decoder's inputs: each target shifted right by one position, after the start token.
 
     ->  Int64[ndarray, "batch seq"]
     """
@@ -26,5 +26,5 @@ def shift_tokens_right(loaded: Loaded, examples: Sequence[Example]) -> np.ndarra
 
 
 def decoder_labels(examples: Sequence[Example]) -> np.ndarray:
-    """What the decoder is to say: Int64[ndarray, "batch seq"], -100 where a target has ended"""
+    """The decoder's labels: Int64[ndarray, "batch seq"], -100 after the end of a target"""
     return padded([one.ids[1] for one in examples], IGNORED)

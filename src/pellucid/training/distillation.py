@@ -1,5 +1,5 @@
-"""Learning from another model's answers, beside the true ones or in their place (Hinton et al., 2015,
-arXiv:1503.02531)."""
+"""Knowledge distillation: training on a teacher's predictions, beside the labels or in their place (Hinton et al.,
+2015, arXiv:1503.02531)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,11 @@ from pellucid.training.reading import encode_rows
 
 @dataclass(frozen=True, kw_only=True)
 class DistillationObjective(Objective):
-    """An objective that may have a teacher: a model that has learned the same already.
+    """An objective that may have a teacher, a model that is already trained on the same task.
 
     teacher: its name or folder, or a model; None for no teacher.
-    temperature: logits of both are divided by it, so that what the teacher holds unlikely counts more.
-    teacher_share: how much of the loss is the teacher's, from 0 to 1; the rest is the truth's.
+    temperature: divides the logits of both, so that the teacher's less likely classes count more.
+    teacher_share: weight of the distillation loss, from 0 to 1; the rest is the weight of the label loss.
     """
 
     teacher: Any = None
@@ -35,7 +35,7 @@ class DistillationObjective(Objective):
     teacher_share: float = 0.5
 
     uses_temperature: ClassVar[bool] = True
-    """Whether what both say is divided by the temperature."""
+    """Whether the logits are divided by the temperature."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,7 +53,7 @@ class DistillationObjective(Objective):
 
     @cached_property
     def taught_by(self) -> Loaded | None:
-        """The teacher, opened. Raises InputError for one that has not learned yet."""
+        """The loaded teacher; None without one. Raises InputError for one that is not trained."""
         if self.teacher is None:
             return None
         found = resolve_model(self.teacher, "teacher", narrower={})
@@ -67,8 +67,7 @@ class DistillationObjective(Objective):
         return super().with_task_settings(loaded)
 
     def check_teacher(self, teacher: Loaded, loaded: Loaded) -> None:
-        """Raises InputError for a teacher who speaks of other things: by default, unless both have the same head and
-        give the same ids to the same tokens."""
+        """Raises InputError for an unsuitable teacher: by default one with another kind of head or vocabulary."""
         kinds = [one.config.head.name if one.config.head else "no" for one in (teacher, loaded)]
         if kinds[0] != kinds[1]:
             raise InputError(f"the teacher has {kinds[0]} head, expected {kinds[1]}, as what it teaches")
@@ -86,13 +85,13 @@ class DistillationObjective(Objective):
             )
 
     def is_unlabelled(self, rows: Sequence[Fields]) -> bool:
-        """Whether the teacher alone is listened to, since no row has a label."""
+        """Whether no row has a label and `teacher_share` is 1, so that only the teacher is used."""
         is_teacher_only = self.teacher is not None and self.teacher_share == 1.0
         return is_teacher_only and all(is_blank(row.get("label")) for row in rows)
 
     def teacher_logits_of_texts(self, loaded: Loaded, rows: Sequence[Fields]) -> Sequence[Tensor | None]:
-        """What the teacher says of each row, once for the whole training, since a row's words are always the same: its
-        logits, Float[Tensor, "labels"]; None without a teacher."""
+        """The teacher's logits of each row, Float[Tensor, "labels"], computed once for the whole run; without a teacher
+        None for each."""
         if self.taught_by is None:
             return [None] * len(rows)
         self.check_teacher(self.taught_by, loaded)
@@ -100,7 +99,7 @@ class DistillationObjective(Objective):
         return logits_of(self.taught_by, [Example((one.ids,), (one.type_ids,)) for one in read])
 
     def blend_losses(self, label_loss: Tensor, teacher_loss: Tensor) -> Tensor:
-        """The truth's loss and the teacher's as one, by their shares."""
+        """The weighted sum of label loss and teacher loss."""
         return (1.0 - self.teacher_share) * label_loss + self.teacher_share * teacher_loss
 
     @no_grad()
@@ -114,10 +113,10 @@ class DistillationObjective(Objective):
 
 
 def distillation_loss(student_logits: Tensor, teacher_logits: Tensor, temperature: float) -> Tensor:
-    """How far a model is from its teacher: KL(teacher || model) of both distributions at a temperature T, times T^2,
-    which keeps the gradients as large as those of the truth (Hinton et al., 2015, section 2).
+    """KL(teacher || student) of both distributions at temperature T, times T^2, which keeps the gradients on the scale
+    of those of the label loss (Hinton et al., 2015, section 2).
 
-    student_logits, teacher_logits: logits, Float[Tensor, "... classes"].  ->  Float[Tensor, "..."]
+    student_logits, teacher_logits: Float[Tensor, "... classes"].  ->  Float[Tensor, "..."]
     """
     student_log_probabilities = functional.log_softmax(student_logits.float() / temperature, dim=-1)
     teacher_log_probabilities = functional.log_softmax(teacher_logits.float() / temperature, dim=-1)
@@ -130,11 +129,11 @@ def distillation_loss(student_logits: Tensor, teacher_logits: Tensor, temperatur
 
 
 def multilabel_distillation_loss(student_logits: Tensor, teacher_logits: Tensor, temperature: float) -> Tensor:
-    """The same for labels of which any number holds: the mean over them of the distances of yes and no."""
+    """The same for multi-label classification: the mean over labels of the KL divergence of their yes and no."""
     both = [torch.stack((logits, torch.zeros_like(logits)), dim=-1) for logits in (student_logits, teacher_logits)]
     return distillation_loss(both[0], both[1], temperature).mean(-1)
 
 
 def _vocabulary(loaded: Loaded) -> Any:
-    """Every token with its id, as the tokenizer's file holds them; None without a tokenizer."""
+    """The vocabulary in the tokenizer's file; None without a tokenizer."""
     return None if loaded.tokenizer is None else json.loads(loaded.tokenizer.to_json())["model"]["vocab"]

@@ -1,7 +1,7 @@
-"""Several processes that learn one model together, as `torchrun` starts them; one alone is a world of 1.
+"""Data-parallel training in several processes, as `torchrun` starts them; a single process has a world size of 1.
 
-Each process holds the whole model. The pieces of a step are dealt out in turn, the gradients are added up, and every
-process makes the same step; the first one evaluates, writes and speaks.
+Each process holds the whole model. The micro-batches of a step are dealt out in turn, the gradients are summed, and
+every process makes the same optimizer step; the first one evaluates, saves and logs.
 """
 
 import contextlib
@@ -19,17 +19,17 @@ from pellucid.errors import Argument, InputError, PellucidError
 from pellucid.machine import no_grad
 
 PATIENCE = timedelta(hours=1)
-"""How long a process waits for the others; the first one alone evaluates, and that may take long."""
+"""How long a process waits for the others; only the first one evaluates, which may take long."""
 
 BUCKET = 2**23
-"""Numbers that are added up at a time."""
+"""Elements that are communicated at a time."""
 
 _REQUIRED_VARIABLES = ("RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which of how many processes this one is. device: where numbers lie that the processes tell each other."""
+    """The rank of this process and the number of processes.  device: of the tensors that they exchange."""
 
     rank: int = 0
     world_size: int = 1
@@ -37,7 +37,7 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes and speaks."""
+        """Whether this process evaluates, saves and logs."""
         return self.rank == 0
 
     def total(self, number: float) -> float:
@@ -45,7 +45,7 @@ class Ranks:
         return self.totals([number])[0]
 
     def totals(self, numbers: Sequence[float]) -> list[float]:
-        """The sum of each number over all processes. All of them wait here for the last."""
+        """The sum of each number over all processes, which all wait here for the last one."""
         if self.world_size == 1:
             return list(numbers)
         sums = torch.tensor(numbers, dtype=torch.float64, device=self.device)
@@ -54,7 +54,7 @@ class Ranks:
         return sums.tolist()
 
     def broadcast(self, value: Any) -> Any:
-        """What the first process says, in every process."""
+        """The first process's value, in every process."""
         values = [value]
         if self.world_size > 1:
             with self._explain_lost_process():
@@ -63,7 +63,7 @@ class Ranks:
 
     @no_grad()
     def broadcast_tensors(self, tensors: Iterable[Tensor]) -> None:
-        """Gives every process the numbers of the first, in place."""
+        """Copies the first process's tensors to every process, in place."""
         for bucket in _buckets(tensors) if self.world_size > 1 else ():
             flat = torch.cat([tensor.detach().flatten() for tensor in bucket])
             with self._explain_lost_process():
@@ -72,8 +72,8 @@ class Ranks:
 
     @no_grad()
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Replaces each gradient by its sum over all processes. One that a process lacks counts as nothing there, and
-        one that all of them lack stays away."""
+        """Replaces each gradient by its sum over all processes. One that is None in some of them counts as 0 there, and
+        one that is None in all of them stays None."""
         if self.world_size == 1:
             return
         known = list(parameters)
@@ -103,7 +103,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def _explain_lost_process(self) -> Iterator[None]:
-        """What PyTorch says of another process that has gone, as one sentence."""
+        """Turns PyTorch's error about a lost process into a PellucidError."""
         try:
             yield
         except RuntimeError as error:
@@ -115,13 +115,13 @@ class Ranks:
 
 @contextlib.contextmanager
 def join_processes(device: torch.device) -> Iterator[Ranks]:
-    """The processes that `torchrun` has started, for as long as the block lasts; one where it has started none.
+    """Joins the processes that `torchrun` has started, within the block; without `torchrun` there is one.
 
-    device: of the model: GPUs tell each other by NCCL, everything else by Gloo.
-    Raises InputError where the environment speaks of several processes and does not say which one this is.
+    device: of the model: GPUs communicate by NCCL where that is available, everything else by Gloo.
+    Raises InputError where the environment is incomplete or the processes cannot connect.
     """
     world = _world_size()
-    if dist.is_available() and dist.is_initialized():  # by the program that calls, which will also end it
+    if dist.is_available() and dist.is_initialized():  # by the calling program, which also destroys it
         yield Ranks(dist.get_rank(), dist.get_world_size(), device)
         return
     if world == 1:
@@ -141,7 +141,7 @@ def join_processes(device: torch.device) -> Iterator[Ranks]:
 
 
 def _check_own_gpu(device: torch.device) -> None:
-    """Raises InputError where several processes of this machine would learn on one GPU, which NCCL cannot do."""
+    """Raises InputError where several processes of this machine would share a GPU, which NCCL does not support."""
     local = os.environ.get("LOCAL_RANK") or os.environ.get("RANK", "0")
     if str(device.index or 0) != local:
         raise InputError(
@@ -152,7 +152,7 @@ def _check_own_gpu(device: torch.device) -> None:
 
 
 def _world_size() -> int:
-    """How many processes the environment speaks of."""
+    """The number of processes by the environment's WORLD_SIZE, 1 where it is not set."""
     world_size = os.environ.get("WORLD_SIZE", "1")
     if not (world_size.isascii() and world_size.isdecimal()) or not 1 <= int(world_size) <= 100_000:
         raise InputError(f"WORLD_SIZE is {world_size!r}, expected the number of processes that torchrun has started")
@@ -165,7 +165,7 @@ def _world_size() -> int:
 
 
 def _buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Neighbours that hold `BUCKET` numbers together, or one alone that holds more."""
+    """Consecutive tensors of at most `BUCKET` elements together, or a single one with more."""
     bucket: list[Tensor] = []
     for tensor in tensors:
         if bucket and sum(one.numel() for one in bucket) + tensor.numel() > BUCKET:
@@ -177,6 +177,6 @@ def _buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def _copy_back(flat: Tensor, bucket: list[Tensor]) -> None:
-    """Copies numbers that were laid end to end back into their tensors."""
+    """Copies a concatenation back into its tensors."""
     for tensor, part in zip(bucket, flat.split([one.numel() for one in bucket])):
         tensor.copy_(part.view_as(tensor))

@@ -1,4 +1,4 @@
-"""Files that hold examples of one kind alone: CoNLL's, a word and its tag on each line, and SQuAD's."""
+"""Readers of task-specific formats: CoNLL's, with a word and its tag on each line, and SQuAD's."""
 
 import json
 import logging
@@ -15,17 +15,17 @@ from pellucid.text.rows import JSON_LINES_SUFFIXES, TABLE_SUFFIXES
 log = logging.getLogger("pellucid")
 
 TAGGED = (".conll", ".conll2002", ".conll2003", ".iob", ".iob2", ".bio")
-"""How files of words and tags end."""
+"""Suffixes of files of words and tags."""
 
 BEGINNING = "-DOCSTART-"
-"""Where a word should be: a document begins here."""
+"""A document starts at a line with this in place of a word."""
 
 NOTE = "#"
-"""Where the first word of a sentence should be: perhaps a note, as MultiCoNER and Universal Dependencies have them."""
+"""In place of a sentence's first word it may start a comment line, as in MultiCoNER and Universal Dependencies."""
 
 
 class Line(NamedTuple):
-    """number: of the line in its file, from 1.  fields: its columns."""
+    """A line of a file.  number: counted from 1.  fields: its columns."""
 
     number: int
     fields: list[str]
@@ -34,10 +34,10 @@ class Line(NamedTuple):
 def read_known_format(
     path: Path, columns: Collection[str] = (), encoding: str = "utf-8"
 ) -> list[dict[str, Any]] | None:
-    """The rows of a file that has one of these formats; None for all others, which are tables or lines.
+    """The rows of a file in one of these formats; None for all others, which are tables or lines.
 
-    columns: what the rows are wanted for. Where "tags" is among them, a file of no known ending is CoNLL's, as
-        `esp.train` is; where "context" is, JSON that is no list is SQuAD's.
+    columns: the columns that are needed. With "tags" among them, a file of unknown suffix is read as CoNLL's, such as
+        `esp.train`; with "context", JSON that is not a list is read as SQuAD's.
     """
     suffix = path.suffix.lower()
     if suffix in TAGGED or ("tags" in columns and suffix not in (*TABLE_SUFFIXES, *JSON_LINES_SUFFIXES, ".json")):
@@ -50,8 +50,8 @@ def read_known_format(
 def read_conll(path: Path, encoding: str = "utf-8") -> list[dict[str, Any]]:
     """The sentences of a file of words, as rows of "tokens" and "tags" (Tjong Kim Sang, 2002, CoNLL's shared task).
 
-    # id 7              a note before a sentence, left out; a word where other words have its last column as a tag
-    Sao NC B-LOC        a word, whatever else, its tag; spaces or tabs between
+    # id 7              a comment before a sentence, skipped; a word where its last column is a tag of other words
+    Sao NC B-LOC        a word, other columns, its tag; separated by spaces or tabs
     Paulo VMI I-LOC
                         an empty line ends a sentence
     """
@@ -85,7 +85,7 @@ def _sentences(path: Path, encoding: str) -> Iterator[list[Line]]:
 
 
 def _notes(sentences: Sequence[Sequence[Line]]) -> set[int]:
-    """The numbers of lines that are notes: before the first word, with other columns or a tag that no word has."""
+    """The numbers of comment lines: before a sentence's first word, with another number of columns or no word's tag."""
     candidates, words = list[Line](), list[Line]()
     for sentence in sentences:
         first = next((i for i, one in enumerate(sentence) if one.fields[0] != NOTE), len(sentence))
@@ -96,7 +96,7 @@ def _notes(sentences: Sequence[Sequence[Line]]) -> set[int]:
 
 
 def _check_lines(path: Path, sentences: Sequence[Sequence[Line]]) -> None:
-    """Refuses lines of other columns than the first, and counts where the words should be."""
+    """Raises InputError for lines with another number of columns than the first, and for word counts as words."""
     width = len(sentences[0][0].fields)
     for one in (one for sentence in sentences for one in sentence):
         if len(one.fields) < 2 or len(one.fields) != width:
@@ -114,7 +114,7 @@ def _check_lines(path: Path, sentences: Sequence[Sequence[Line]]) -> None:
 
 
 def read_squad(path: Path, encoding: str = "utf-8") -> list[dict[str, Any]]:
-    """The questions of a file of SQuAD's format, as rows of "question", "context", "answers" and "id".
+    """The questions of a file in SQuAD's format, as rows of "question", "context", "answers" and "id".
 
     (Rajpurkar et al., 2016, arXiv:1606.05250; 2018, arXiv:1806.03822, for questions without an answer.)
     answers: `{"text": [...], "answer_start": [...]}`, characters of the context; both empty where there is none.

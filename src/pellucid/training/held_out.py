@@ -1,4 +1,4 @@
-"""Rows that nothing is learned from, so that they tell how good the model is on others than it has seen."""
+"""Rows held out from training, to measure the model on data that it has not seen."""
 
 import logging
 from collections.abc import Callable, Collection, Hashable, Sequence
@@ -21,13 +21,15 @@ def split(
     *,
     ordered: bool = False,
 ) -> tuple[Data, Data]:
-    """Rows to learn from, and rows that are held out, both in their order; a function of the seed.
+    """Splits rows into training rows and held-out rows, both in their order; deterministic in the seed.
 
-    share: of all rows, above 0 and below 1; at least one row is held out, and at least one learned from.
-    stratum_of: of the rows with one answer the same share is held out, as nearly as whole rows allow, and one stays.
-    labels_of: what is to be learned from a row; each that occurs stays in one row to learn from, at least.
+    share: of all rows to hold out, above 0 and below 1; at least one row is held out, and at least one is not.
+    stratum_of: the group of a row; the same share of each group is held out, as nearly as whole rows allow, and each
+        group keeps at least one training row.
+    labels_of: the labels of a row; each label keeps at least one training row.
     ordered: the rows are one text, whose end is held out.
-    ->  the first with the digest of all rows, since it is they that must be there again; the second with its own
+    ->  the first with the digest of all rows, which resuming needs again; the second with its own
+    Raises InputError for a single row, and where each row has a label of its own.
     """
     rows = data.rows
     if len(rows) < 2:
@@ -52,7 +54,7 @@ def split(
 
 
 def warn_of_overlap(data: Data, held_out: Data) -> None:
-    """Says how many of the held-out rows stand among those that are learned from, word for word."""
+    """Warns of held-out rows that are also training rows, with their number."""
     learned = set(map(_row_digest, data.rows))
     many = sum(_row_digest(row) in learned for row in held_out.rows if not all(map(is_blank, row.values())))
     if many:
@@ -67,14 +69,14 @@ def _row_digest(row: Record) -> bytes:
 def _draw_stratified(
     rows: Sequence[Record], num_held_out: int, seed: int, stratum_of: Callable[[Record], Hashable]
 ) -> set[int]:
-    """The numbers of `num_held_out` rows, or of fewer, where each stratum must keep one."""
+    """The indices of `num_held_out` rows, or of fewer, since each stratum keeps one."""
     groups: dict[Hashable, list[int]] = {}
     for i, row in enumerate(rows):
         groups.setdefault(stratum_of(row), []).append(i)
     members = list(groups.values())
     exact = [num_held_out * len(one) / len(rows) for one in members]
     parts = [min(int(part), len(one) - 1) for part, one in zip(exact, members)]
-    order = sorted(range(len(members)), key=lambda i: parts[i] - exact[i])  # the greatest remainder first
+    order = sorted(range(len(members)), key=lambda i: parts[i] - exact[i])  # largest remainder first
     for i in order * 2:
         if sum(parts) < num_held_out and parts[i] < len(members[i]) - 1:
             parts[i] += 1

@@ -1,4 +1,4 @@
-"""Data to learn from as a person hands them over, before and while they are read."""
+"""The data arguments of a training run, before and while the data are read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ from pellucid.training.provenance import DataSource, data_source
 
 @dataclass(frozen=True)
 class DataArguments:
-    """Data, and what is known of them before they are read.
+    """Data that are not read yet, and how to read them.
 
     data, columns, encoding: see `pellucid.training.data.read`.
-    validation: the same as data, or the share that is held out; None for what the objective holds out.
+    validation: held-out data of the same kinds, or the share of `data` to hold out; None for the objective's default.
     """
 
     data: Any
@@ -27,24 +27,23 @@ class DataArguments:
 
     @property
     def source(self) -> DataSource:
-        """Where the data stand."""
+        """The source of the data."""
         return data_source(self.data)
 
     @property
     def held_out_source(self) -> DataSource | None:
-        """Where the held-out rows stand; None where they are a share of the data, or where there are none."""
+        """The source of the held-out rows; None where they are a share of the data, or there are none."""
         drawn = self.validation is None or isinstance(self.validation, int | float)
         return None if drawn else data_source(self.validation)
 
     def held_out_share(self, objective: Objective) -> float:
-        """Of the data, what is held out; 0 where other data are, or nothing is."""
+        """The share of the data that is held out; 0 where other data or none are held out."""
         if self.validation is None:
             return objective.held_out_share
         return 0.0 if self.held_out_source else self.validation
 
     def check(self, objective: Objective) -> None:
-        """What can be told before anything is read. Raises InputError for a share, a column's name, an encoding or a
-        file that cannot be."""
+        """Checks, before reading, the share, column names, encoding and files. Raises InputError and NotFoundError."""
         if self.held_out_source is None:
             check_range("validation", self.held_out_share(objective), least=0.0, below=1.0)
         check_column_names(self.columns, objective)
@@ -53,8 +52,8 @@ class DataArguments:
             check_files_exist(one)
 
     def read(self, objective: Objective, seed: int) -> tuple[Data, Data | None]:
-        """The rows to learn from, and those that are held out; None where none are. The digest of the first is that of
-        all rows that were given. Raises InputError, which names the row."""
+        """The training rows, and the held-out rows or None. The digest of the first is that of all rows in the data.
+        Raises InputError, which names the row."""
         rows, held_out = read(self.data, self.columns, objective, self.encoding), None
         share = self.held_out_share(objective)
         if self.held_out_source:

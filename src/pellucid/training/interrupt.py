@@ -1,4 +1,4 @@
-"""Ctrl-C while something learns."""
+"""Ctrl-C during training."""
 
 import contextlib
 import signal
@@ -10,7 +10,8 @@ from pellucid.errors import handle_sigint
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """While the block lasts, Ctrl-C asks the training to stop after its step; a second one ends it at once."""
+    """Within the block, Ctrl-C requests a stop after the step, as the yielded function returns; a second one interrupts
+    at once. Other handlers of Ctrl-C are left in place."""
     stop_requested = threading.Event()
     mine = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""How far what a model says of labels is from the truth, row by row, and what the rows of a label count."""
+"""Losses of label logits, row by row, and the weights of labels."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,8 +17,8 @@ def row_losses(
 ) -> Tensor:
     """The loss of each row.
 
-    logits: Float[Tensor, "batch labels"].  labels: Int[Tensor, "batch"] of one label each, else of the same shape.
-    weights: of several labels, what each counts where it holds.
+    logits: Float[Tensor, "batch labels"].  labels: Int[Tensor, "batch"] of the kind "single", else shaped as logits.
+    weights: Float[Tensor, "labels"] on the positive labels of the kind "multiple".
     ->  Float[Tensor, "batch"]
     """
     if kind == "single":
@@ -30,10 +30,9 @@ def row_losses(
 
 
 def label_weights(class_weights: Any, labels: Sequence[str], found: LabelSummary | None) -> Tensor:
-    """What each label counts: Float32[Tensor, "labels"]
+    """The weight of each label: Float32[Tensor, "labels"]
 
-    class_weights: {label: weight}, 1 for those that are not named; "balanced", by the rows that were `found`; None for
-        1 each.
+    class_weights: {label: weight}, 1 for those not named; "balanced", by the counts of `found`; None for 1 each.
     """
     weights = torch.ones(len(labels), dtype=torch.float32, device="cpu")
     if class_weights == "balanced" and found is not None:
@@ -51,7 +50,7 @@ def label_weights(class_weights: Any, labels: Sequence[str], found: LabelSummary
 
 
 def _balanced_weight(count: int, found: LabelSummary) -> float:
-    """Of one label each the inverse of its share, so that the mean over rows is 1; of several, misses for each hit."""
+    """For one label per row the inverse frequency, with mean 1 over rows; for several, negatives per positive."""
     if found.kind == "multiple":
         return max(found.rows - count, 1) / max(count, 1)
     return found.rows / (len(found.counts) * count)

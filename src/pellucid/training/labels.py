@@ -1,4 +1,4 @@
-"""What a column of labels holds: one label for each row, several, or shares of them; and which labels there are."""
+"""Parses a column of labels: one label for each row, several, or shares of each; and determines the classes."""
 
 import difflib
 import logging
@@ -15,23 +15,23 @@ from pellucid.training.losses import IGNORED
 log = logging.getLogger("pellucid")
 
 KINDS = {"single": "one name each", "multiple": "several labels each", "soft": "shares that sum to 1"}
-"""One label; any number of labels; a share of each label; and what an error calls them."""
+"""One label, any number of labels, or a share of each label; with their names in errors."""
 
 MIN_SIMILARITY = 0.8
-"""From such a likeness on, a label that stands once may be another one misspelt."""
+"""The least string similarity at which a label that occurs once may be another one misspelt."""
 
 MAX_COMPARED = 1000
-"""Labels that are compared each with each other."""
+"""The most labels that are compared with each other."""
 
 MAX_WARNED = 5
-"""Labels of which it is said that they may be misspelt."""
+"""The most labels that are reported as perhaps misspelt."""
 
 
 _WHOLE = re.compile(r"(?:-(?=0))?(0|-?[1-9]\d{0,17})(\.0+)?")
-"""How a whole number is written, also by those who write it as a float; 007 is a name, and -0.0 is 0."""
+"""A whole number, also written as a float; 007 is a name, and -0.0 is 0."""
 
 _LISTED = re.compile(r"""\[(["'].*|\d.*,.*)?\]""", re.DOTALL)
-"""How a list looks that somebody, or pandas, wrote into a table; it would be a label of its own."""
+"""A list written as text into a table, as pandas does; it would be a label of its own."""
 
 
 _NAME, _NAMES, _SHARES, _NUMBERS = "a name", "a list of names", "shares by name", "numbers by place"
@@ -39,10 +39,10 @@ _NAME, _NAMES, _SHARES, _NUMBERS = "a name", "a list of names", "shares by name"
 
 
 class Label(NamedTuple):
-    """What a row has in the column of labels.
+    """The label of a row.
 
-    location: the place of the row.  value: as it stands there.  form: one of the four.
-    names: the labels that it names; none where numbers say by their place how much of each.  shares: of each of them.
+    location: of the row.  value: as in the data.  form: one of the four.
+    names: the labels that it names; empty for a list of numbers, one for each label.  shares: of each label.
     """
 
     location: str
@@ -53,9 +53,9 @@ class Label(NamedTuple):
 
 
 class LabelSummary(NamedTuple):
-    """What the labels of some rows are.
+    """The kind and the classes of a column of labels.
 
-    kind: one of KINDS.  classes: in order; of numbers by place "0", "1", ...  counts: rows with each of them.
+    kind: one of KINDS.  classes: in order; "0", "1", ... for lists of numbers.  counts: rows of each class.
     """
 
     kind: str
@@ -65,7 +65,7 @@ class LabelSummary(NamedTuple):
 
 
 def label_of(value: Any, location: str, separator: str | None = None) -> Label:
-    """A label as it is meant. Raises InputError for what is none.  separator: between several in one text."""
+    """Parses a label. Raises InputError for an invalid one.  separator: separates several labels in one text."""
     if isinstance(value, str) and _LISTED.fullmatch(value.strip()):
         advice = "give lists from .jsonl or a data frame, or names with a separator between"
         raise InputError(f"{location}: the label is {_short(value)}, a list written as one text: {advice}")
@@ -113,9 +113,8 @@ def _short(value: Any) -> str:
 def summarise_labels(labels: Sequence[Label], classes: Sequence[str] | None) -> LabelSummary:
     """The kind and the classes of a column of labels.
 
-    classes: those that there are to be, in order; None for those that stand there: whole numbers in order, else by
-        alphabet.
-    Raises InputError for a row of another kind than the first, a label that is not among the classes, and a class
+    classes: the expected classes in order; None for those that occur: whole numbers by size, else alphabetically.
+    Raises InputError for a row of another form than the first, a label that is not among the classes, and a class
     without rows.
     """
     kind = kind_of(labels)
@@ -136,7 +135,7 @@ def summarise_labels(labels: Sequence[Label], classes: Sequence[str] | None) -> 
 def _check_classes(
     labels: Sequence[Label], row_labels: Sequence[Sequence[str]], counts: Mapping[str, int], classes: Sequence[str]
 ) -> None:
-    """Refuses labels that are none of the classes, and classes without rows."""
+    """Raises InputError for labels that are not among the classes, and for classes without rows."""
     for label, names in zip(labels, row_labels):
         for name in names:
             if name not in classes:
@@ -148,7 +147,7 @@ def _check_classes(
 
 
 def _normalise_spelling(row_labels: Sequence[Sequence[str]], classes: Sequence[str] | None) -> list[list[str]]:
-    """The labels of each row as `classes` have them; without these 1 where all are whole numbers and some 1.0."""
+    """The labels of each row as spelled in `classes`; without classes, 1.0 becomes 1 where all are whole numbers."""
     names = {name for row in row_labels for name in row}
     found = {name: _whole_number(name) if classes is None else matching_label(name, classes) for name in names}
     if classes is None and None in found.values():
@@ -157,13 +156,14 @@ def _normalise_spelling(row_labels: Sequence[Sequence[str]], classes: Sequence[s
 
 
 def _whole_number(name: str) -> str | None:
-    """A whole number without its .0; None for what is none."""
+    """A whole number without its .0; None for another name."""
     found = _WHOLE.fullmatch(name)
     return None if found is None else found[1]
 
 
 def kind_of(labels: Sequence[Label]) -> str:
-    """One of KINDS. Lists of numbers are shares where each sums to 1, else one number, 0 to 1, for each label."""
+    """The kind of a column, one of KINDS. Lists of numbers are shares where each sums to 1, else one number from 0 to 1
+    for each label. Raises InputError where rows differ in form."""
     first = labels[0]
     for label in labels:
         if label.form != first.form:
@@ -175,13 +175,13 @@ def kind_of(labels: Sequence[Label]) -> str:
 
 
 def matches_kind(kind: str, labels: Sequence[Label]) -> bool:
-    """Whether these labels can be judged as labels of a kind. A name alone is one of several, and the whole share; and
-    numbers by place may sum to 1 by chance where each says whether its label holds."""
+    """Whether these labels can be scored as labels of a kind. A single name is also one of several, or a share of 1;
+    and lists of numbers of the kind "multiple" may sum to 1 by chance."""
     return kind_of(labels) in (kind, "single") or (kind == "multiple" and labels[0].form == _NUMBERS)
 
 
 def check_kind(kind: str, labels: Sequence[Label]) -> None:
-    """Raises InputError for held-out labels that are of another kind than those that are learned."""
+    """Raises InputError for held-out labels of another kind than the training labels."""
     if not labels or matches_kind(kind, labels):
         return
     strange = next((one for one in labels if one.form != _NUMBERS or not _are_whole(one.shares)), labels[0])
@@ -198,27 +198,27 @@ def _check_widths(labels: Sequence[Label]) -> None:
 
 
 def column_label_names(labels: Iterable[Label]) -> tuple[str, ...]:
-    """The labels that stand in a column, in order; none where numbers say by their place how much of each."""
+    """The labels named in a column, sorted; empty for lists of numbers."""
     return sorted_labels({name for label in labels for name in label.names})
 
 
 def sorted_labels(names: Iterable[str]) -> tuple[str, ...]:
-    """Whole numbers by their size, else all by alphabet."""
+    """The names sorted by size where all are whole numbers, else alphabetically."""
     found = list(names)
     whole = all(re.fullmatch(r"-?\d{1,18}", name) for name in found)
     return tuple(sorted(found, key=lambda name: (int(name) if whole else 0, name)))
 
 
 def unknown_label_error(name: str, location: str, classes: Sequence[str]) -> InputError:
-    """The sentence for a label that is not among those that are learned."""
+    """The error for a label that is not among the classes."""
     return InputError(
         f"{location}: the label {_short(name)} is not one of {join_names(classes)}{did_you_mean(name, classes)}"
     )
 
 
 def warn_of_misspelt(labels: Sequence[Label], row_labels: Sequence[Sequence[str]], counts: Mapping[str, int]) -> None:
-    """Says which labels may be others misspelt: those of one row that are near another, and those that differ in case
-    alone, or in how Unicode writes the same letters, which no eye can see."""
+    """Warns of labels that may be misspelt: those of a single row that resemble a frequent one, and those that differ
+    only in case, outer spaces or the Unicode form of the same letters, which looks the same."""
     if len(counts) > MAX_COMPARED:
         return
     if (truths := {"True", "False"} & {*counts}) and (numbers := {"0", "1"} & {*counts}):
@@ -230,7 +230,7 @@ def warn_of_misspelt(labels: Sequence[Label], row_labels: Sequence[Sequence[str]
     doubtful: list[tuple[str, str]] = []
     for name in sorted(counts, key=lambda one: -counts[one]):
         other = folded.setdefault(unicodedata.normalize("NFKC", name.strip()).casefold(), name)
-        if other == name and counts[name] == 1 and any(sign.isalpha() for sign in name):  # no number, and no date
+        if other == name and counts[name] == 1 and any(sign.isalpha() for sign in name):  # not a number or a date
             frequent = [one for one in counts if counts[one] > 1]
             other = next(iter(difflib.get_close_matches(name, frequent, n=1, cutoff=MIN_SIMILARITY)), name)
         if other != name:
@@ -245,11 +245,11 @@ def warn_of_misspelt(labels: Sequence[Label], row_labels: Sequence[Sequence[str]
         log.warning("%d more labels are near others: is this the right column?", len(doubtful) - MAX_WARNED)
 
 
-# -- labels as a model learns them ------------------------------------------------------------------------------------
+# -- targets ----------------------------------------------------------------------------------------------------------
 
 
 def label_id(name: str, location: str, labels: Sequence[str]) -> int:
-    """The number of a label. A whole number that is no label itself is the number of one, as the reference takes it."""
+    """The id of a label. A whole number that is no label itself is read as an id, as in the reference."""
     if (found := matching_label(name, labels)) is not None:
         return labels.index(found)
     if is_label_id(name, labels):
@@ -258,8 +258,8 @@ def label_id(name: str, location: str, labels: Sequence[str]) -> int:
 
 
 def matching_label(name: str, labels: Sequence[str]) -> str | None:
-    """The label that is meant: the name itself, or where labels are whole numbers the one of the same size, since some
-    files write 1.0 where others write 1. None where no label is."""
+    """The label that a name stands for: the name itself, or where labels are whole numbers the one of equal value,
+    since some files have 1.0 where others have 1. None where there is no such label."""
     if name in labels:
         return name
     number, numbers = _whole_number(name), [_whole_number(label) for label in labels]
@@ -268,13 +268,13 @@ def matching_label(name: str, labels: Sequence[str]) -> str | None:
 
 
 def is_label_id(name: str, labels: Sequence[str]) -> bool:
-    """Whether a name says the number of a label."""
+    """Whether a name is the id of a label."""
     number = int(name) if name.isdecimal() and len(name) <= 18 else len(labels)
     return number < len(labels) and not any(label.isdecimal() or _whole_number(label) for label in labels)
 
 
 def label_target(kind: str, label: Label, labels: Sequence[str]) -> int | list[float]:
-    """A label as the model learns it: its number, or a share (of each label) or a 0 or 1 (for each)."""
+    """The target of a label: its id for the kind "single", else for each label its share, or 0 or 1."""
     if kind == "single":
         return label_id(label.names[0], label.location, labels)
     if label.form == _NUMBERS:
@@ -287,5 +287,5 @@ def label_target(kind: str, label: Label, labels: Sequence[str]) -> int | list[f
         number = label_id(name, label.location, labels)
         if found[number] and label.form != _SHARES:
             raise InputError(f"{label.location}: the label {_short(label.value)} names one twice")
-        found[number] += share  # two spellings have two shares
+        found[number] += share  # two spellings of one label add up
     return found

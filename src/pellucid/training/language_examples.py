@@ -1,4 +1,4 @@
-"""Rows of data as what a language model learns to say: texts, answers to prompts, answers in conversations."""
+"""Rows of data as tokens and targets of a language model: texts, completions of prompts, answers in conversations."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,22 +10,22 @@ from pellucid.text.rows import is_missing
 from pellucid.training.data import row_location, text_of, value_of
 
 Span = tuple[int, int]
-"""Characters of a text, from and to."""
+"""Characters of a text: start, and end (exclusive)."""
 
 COLUMNS = ("text", "prompt", "completion", "messages")
 
 _PLACEHOLDER = "\ue000"
-"""A character that nobody writes, put in place of an answer to see where a template puts it."""
+"""A private-use character put in place of an answer, to find where a chat template puts it."""
 
 BATCH_SIZE = 512
-"""Texts that are made into tokens in one call."""
+"""Texts that are tokenized in one call."""
 
 
 class TokenizedText(NamedTuple):
-    """One text as tokens.
+    """One text as token ids.
 
-    is_target: whether each is to be said.  answers_only: whether that is some of them only; what stands before an
-        answer belongs to it, so such a text is cut, not split.
+    is_target: for each token whether it is to be predicted.  answers_only: whether only those of answers are; an answer
+        depends on the text before it, so such a text is truncated, not split.
     """
 
     ids: list[int]
@@ -34,7 +34,7 @@ class TokenizedText(NamedTuple):
 
 
 def end_token(loaded: Loaded) -> int | None:
-    """The token that stands behind a text, as the tokenizer or the config name it; None where there is none."""
+    """The id of the token that ends a text, from the tokenizer, else from the config; None where there is none."""
     tokenizer = loaded.required_tokenizer
     if tokenizer.eos_token_id is not None:
         return tokenizer.eos_token_id
@@ -42,12 +42,12 @@ def end_token(loaded: Loaded) -> int | None:
 
 
 def texts_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The column `text` of every row; an empty line of a file is a line."""
+    """The column `text` of every row; empty texts are kept."""
     return [text_of(row, "text", is_missing) for row in rows]
 
 
 def tokenized_texts(loaded: Loaded, rows: Sequence[Mapping[str, Any]]) -> Iterator[TokenizedText]:
-    """Every row as one text, or of a conversation that the template tells otherwise each time, one for each answer."""
+    """Tokenizes every row as one text, and as further ones answers whose rendering depends on later messages."""
     tokenizer, end = loaded.required_tokenizer, end_token(loaded)
     for start in range(0, len(rows), BATCH_SIZE):
         part = rows[start : start + BATCH_SIZE]
@@ -69,7 +69,7 @@ def _kind(row: Mapping[str, Any]) -> str:
     """What a row holds: "messages", a "prompt" or a "text"."""
     present = [name for name in COLUMNS if not is_missing(row.get(name))]
     if not present:
-        value_of(row, next((name for name in COLUMNS if name in row), "text"), is_missing)  # which says so
+        value_of(row, next((name for name in COLUMNS if name in row), "text"), is_missing)  # raises
     return "messages" if "messages" in present else "text" if present == ["text"] else "prompt"
 
 
@@ -78,10 +78,10 @@ def _with_end_token(ids: list[int], end: int | None) -> list[int]:
 
 
 def _prompt_and_completion(tokenizer: Tokenizer, prompt: str, completion: str, end: int | None) -> TokenizedText:
-    """Both as one text, as the model is to write it; tokens that hold a character of the completion are learned."""
+    """Both as one text; tokens that hold a character of the completion, and the end token, are targets."""
     (read,) = tokenizer.encode([prompt + completion])
     is_target = _tokens_within(read, [(len(prompt), len(prompt) + len(completion))])
-    for i, special in enumerate(read.special):  # what the tokenizer puts behind a text ends the answer
+    for i, special in enumerate(read.special):  # the tokenizer's own end token is a target too
         is_target[i] = is_target[i] or bool(special and i and is_target[i - 1])
     ids = _with_end_token(read.ids, end)
     return TokenizedText(ids, is_target + [True] * (len(ids) - len(is_target)), answers_only=True)
@@ -109,7 +109,7 @@ def _conversation(tokenizer: Tokenizer, messages: Any, location: str) -> Iterato
 def _render_chat(
     tokenizer: Tokenizer, messages: Any, num_messages: int, location: str, add_generation_prompt: bool = False
 ) -> str:
-    """The first messages in the words of the template.  add_generation_prompt: an answer is to follow."""
+    """The first `num_messages` messages, rendered.  add_generation_prompt: whether to end with an answer's start."""
     first = messages[:num_messages] if isinstance(messages, Sequence) else messages
     try:
         return str(tokenizer.apply_chat_template(first, add_generation_prompt=add_generation_prompt))
@@ -118,7 +118,7 @@ def _render_chat(
 
 
 def _answer_start(tokenizer: Tokenizer, messages: Any, number: int, so_far: str, location: str) -> int:
-    """Where an answer begins in the conversation that it ends: behind what the model reads when it is asked for it."""
+    """The first character of the answer that ends a conversation: after its generation prompt, or of its content."""
     before = _render_chat(tokenizer, messages, number, location, add_generation_prompt=True) if number else None
     if before is not None and so_far.startswith(before):
         return len(before)
@@ -128,7 +128,7 @@ def _answer_start(tokenizer: Tokenizer, messages: Any, number: int, so_far: str,
             tokenizer, [*messages[:number], {**messages[number], "content": _PLACEHOLDER}], number + 1, location
         )
         place = marked.find(_PLACEHOLDER)
-        if place < 0 or not so_far.startswith(marked[:place]):  # what the template does depends on the answer
+        if place < 0 or not so_far.startswith(marked[:place]):  # the template depends on the answer
             place = so_far.rfind(answer.strip())
     if place < 0:
         raise InputError(f"{location}: the chat template hides where answer {number} begins, so it cannot be learned")
@@ -136,5 +136,5 @@ def _answer_start(tokenizer: Tokenizer, messages: Any, number: int, so_far: str,
 
 
 def _tokens_within(read: Encoded, spans: Sequence[Span]) -> list[bool]:
-    """Which tokens hold a character of the spans."""
+    """For each token whether it holds a character of the spans."""
     return [any(start < last and end > first for first, last in spans) for start, end in read.offsets]

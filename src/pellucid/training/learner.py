@@ -1,4 +1,4 @@
-"""The network while it learns: quick, in the requested precision, and dropping out by a source of chance of its own."""
+"""The network in training: fast, in the requested precision, with dropout from a random generator of its own."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ class Learner:
     """A network in training.
 
     Passes run on a training copy that shares every parameter of the plain module (`pellucid.blocks.training_copy`). The
-    plain module itself always evaluates. Which parameters learn, and which maps are adapted, is looked at when a
-    learner is made. Of a batch a pass takes what the network reads, and leaves what a loss needs beside it.
+    plain module itself stays in evaluation mode. Which parameters are trained, and which linear layers have adapters,
+    is determined when a learner is created. A pass takes from a batch only the inputs of the network.
 
-    module: the plain module, whose parameters get the gradients.
-    dtype: of products; parameters, their gradients, softmax over labels and losses are float32.
+    module: the plain module, whose parameters receive the gradients.
+    dtype: of matrix products; parameters, their gradients, softmax over labels and losses are float32.
     """
 
     def __init__(self, loaded: Loaded, settings: Settings) -> None:
@@ -37,21 +37,21 @@ class Learner:
         self.training_copy: Any = self.module.training_copy(self.context)
 
     def seed_dropout(self, step: int, piece: int) -> None:
-        """Sets chance to that of a piece of a step: what is dropped follows from it and from the passes since."""
+        """Seeds dropout for a micro-batch of a step; its masks depend on this and on the passes since."""
         self.context.begin(step, piece)
 
     def logits(self, **batch: Any) -> Tensor:
-        """What the head says, in float32; the last layer of an encoder makes no state that it does not read.
+        """The head's logits in float32; the last layer of an encoder computes only the states that the head reads.
 
         batch: input_ids, attention_mask, token_type_ids: Int[Tensor, "batch seq"]
         """
         return _at_least_float32(self.training_copy.logits(**self._network_inputs(batch)))
 
     def before_head(self, **batch: Any) -> Tensor:
-        """The hidden states that the head reads, of an encoder-decoder those of the decoder.
+        """The hidden states that the head reads; of an encoder-decoder, those of the decoder.
 
-        batch: input_ids, attention_mask, token_type_ids, segments: Int[Tensor, "batch seq"], and of an encoder-decoder
-            decoder_input_ids of the same kind
+        batch: input_ids, attention_mask, token_type_ids, segments: Int[Tensor, "batch seq"], and for an encoder-decoder
+            decoder_input_ids likewise
         ->  Float32[Tensor, "batch seq hidden"]
         """
         return _at_least_float32(self.training_copy.before_head(**self._network_inputs(batch)))
@@ -60,11 +60,11 @@ class Learner:
         return {name: value for name, value in batch.items() if name in self.module.input_names}
 
     def features(self, stream: Tensor) -> Tensor:
-        """What the head's table of tokens is multiplied with: Float[Tensor, "... hidden"]  ->  "... width" """
+        """The head's input to its vocabulary matrix: Float[Tensor, "... hidden"]  ->  "... width" """
         return self.training_copy.head.features(stream)
 
     def parameters(self) -> dict[str, nn.Parameter]:
-        """What learns, by name; a table under two names once."""
+        """The trained parameters by name; a tied one once."""
         return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
 
 

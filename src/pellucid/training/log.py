@@ -1,9 +1,9 @@
-"""What happened in a training, step by step: `log.jsonl`, one JSON object a line.
+"""The log of a training run: `log.jsonl`, one JSON object a line for each step and each evaluation.
 
     {"step": 12, "epoch": 0, "loss": 0.61, "learning_rate": 0.0001, "gradient_norm": 1.2, "tokens": 190, "seconds": 0.2}
     {"step": 12, "scores": {"loss": 0.58, "accuracy": 0.71}, "best": true, "seconds": 0.9}
 
-What is no finite number is null; a step that was not applied says so by `"skipped": true`.
+A number that is not finite is null; a step that was not applied has `"skipped": true`.
 """
 
 import json
@@ -22,10 +22,10 @@ log = logging.getLogger("pellucid")
 
 
 class Log:
-    """The log of a training that runs.
+    """The log of a running training.
 
-    path: its file; None keeps the lines in memory alone.  step: lines of later steps are taken out first: they will
-    come again, the same but for their seconds.
+    path: its file; None keeps the lines in memory only.  step: lines of later steps are removed first, since these run
+    again, with the same results but for the seconds.
     """
 
     def __init__(self, path: Path | None, step: int = 0) -> None:
@@ -43,14 +43,14 @@ class Log:
             raise cannot_write(path, error) from error
 
     def write(self, line: dict[str, Any]) -> None:
-        """Adds a line. Raises ResourceError where there is no room for it; the file then ends before it."""
+        """Appends a line. Raises ResourceError where the disk is full; the file then ends with the line before."""
         self.lines.append(line)
         if self._handle is None:
             return
         content, before = _written(line), os.fstat(self._handle).st_size
         try:
             left = content
-            while left:  # what found no room says why the next time
+            while left:  # after a partial write the next one raises the error
                 left = left[os.write(self._handle, left) :]
         except OSError as error:
             os.ftruncate(self._handle, before)
@@ -64,23 +64,23 @@ class Log:
             raise wrong from error
 
     def flush(self) -> None:
-        """Waits until all lines are on the disk."""
+        """Flushes all lines to the disk (fsync)."""
         if self._handle is not None:
             os.fsync(self._handle)
 
     def close(self) -> None:
-        """Lets the file go."""
+        """Closes the file."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
 
     def copy(self, target: Path) -> None:
-        """Writes all lines as a whole file."""
+        """Writes all lines to a file, atomically."""
         write_atomically(target, lambda file: file.write(b"".join(map(_written, self.lines))), only_writer=True)
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Every whole line of a log; the last one may have been cut short, and is then left out."""
+    """All complete lines of a log; a last one that was cut off is skipped."""
     found = []
     with file_errors(path):
         lines = path.read_bytes().splitlines() if path.is_file() else []
@@ -95,7 +95,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 def replace_non_finite(value: Any) -> Any:
-    """A value as JSON has it, which knows neither infinity nor NaN: None in their place."""
+    """A value for JSON, which has neither infinity nor NaN: None in their place."""
     if isinstance(value, Mapping):
         return {name: replace_non_finite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The loop, once: batches, losses, gradients, a step; and from time to time an evaluation on what was held out."""
+"""The training loop: batches, losses, gradients, optimizer steps, and regular evaluations on the held-out examples."""
 
 import math
 import time
@@ -22,21 +22,21 @@ from pellucid.training.schedule import learning_rate_factor
 from pellucid.training.settings import Settings
 
 DIVERGED_STEPS = 3
-"""So many steps one after the other without a finite loss and gradient end a training; fewer are left out."""
+"""Consecutive steps without a finite loss and gradient that end a training run; fewer are skipped."""
 
 _LESS_IS_BETTER = ("loss", "perplexity")
 
 
 class DivergedError(PellucidError):
-    """Losses or gradients are no numbers any more; what had been learned before is untouched."""
+    """Losses or gradients are not finite any more; the weights of the last applied step are intact."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """What is told of a step that is done, or of an evaluation on the held-out examples.
+    """The report of a finished step, or of an evaluation on the held-out examples.
 
-    metrics: of a step its loss, learning_rate, gradient_norm (before clipping), epoch, tokens and seconds; of an
-        evaluation its scores.  is_best: the best one so far.  skipped: its gradient was not finite and not applied.
+    metrics: of a step its loss, learning_rate, gradient_norm (before clipping), epoch and tokens; of an evaluation its
+        scores.  is_best: the best one so far.  skipped: its loss or gradient was not finite, so it was not applied.
     """
 
     step: int
@@ -49,11 +49,11 @@ class Event:
 
 @dataclass
 class Progress:
-    """How far a training is.
+    """The progress of a training run.
 
-    step: steps done.  bad: how many of the last ones in a row were not applied.  best: the best evaluation's score,
-    the greater the better; best_step, scores: its step and all its scores.  waited: evaluations since then.  before:
-    scores before the first step.  seconds: of all steps and evaluations.
+    step: steps done.  bad: how many of the last ones in a row were skipped.  best: the best evaluation's score, higher
+    is better.  best_step, scores: its step and all its scores (the last evaluation's where the best is not kept).
+    waited: evaluations since then.  before: scores before the first step.  seconds: of all steps and evaluations.
     """
 
     step: int = 0
@@ -67,28 +67,28 @@ class Progress:
 
 
 class CheckpointStore:
-    """The best numbers while better ones are looked for: in memory, where a training writes nothing."""
+    """Keeps the best weights during training: in memory, for a run that writes nothing."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, Tensor] = {}
 
     def put(self, step: int, numbers: Mapping[str, Tensor]) -> None:
-        """Keeps a copy of these, and no longer of others."""
+        """Keeps a copy of these weights in place of earlier ones."""
         self.numbers = {name: tensor.detach().clone() for name, tensor in numbers.items()}
 
     def get(self) -> dict[str, Tensor]:
-        """The numbers that were put last; none where none were."""
+        """The weights that were put last; {} where none were."""
         return self.numbers
 
 
 @dataclass
 class Loop:
-    """One training: iterate over it, and it learns; each event is one step, or one evaluation.
+    """One training run: iterating over it trains the model; each event is one step or one evaluation.
 
-    What it needs to go on elsewhere is in `progress`, `parameters`, `optimizer` and `best_checkpoint`; chance and the
+    All that resuming needs is in `progress`, `parameters`, `optimizer` and `best_checkpoint`; random numbers and the
     order of examples follow from the seed and the step.
 
-    stop_requested: whether this process is asked to stop; `stopped` is then true in all of them, after the same step.
+    stop_requested: whether this process should stop; `stopped` is then true in all processes, after the same step.
     """
 
     loaded: Loaded
@@ -119,16 +119,16 @@ class Loop:
 
     @property
     def has_next_step(self) -> bool:
-        """Whether there are steps left, and evaluations still get better."""
+        """Whether there are steps left and `patience` is not exhausted."""
         out_of_patience = self.settings.patience is not None and self.progress.waited >= self.settings.patience
         return self.progress.step < self.steps and not out_of_patience
 
     def advance(self) -> list[Event]:
-        """One step, and the evaluation that is due after it."""
+        """Runs one step, and the evaluation that is due after it."""
         events = [self._train_step()]
         if self.held_out and self._evaluation_due:
             events.append(self._evaluate())
-            self.stopped |= self.ranks.total(float(self.stop_requested())) > 0  # who asks meanwhile is heard, too
+            self.stopped |= self.ranks.total(float(self.stop_requested())) > 0  # requests during the evaluation
         self.progress.seconds += sum(event.seconds for event in events)
         return events
 
@@ -154,19 +154,19 @@ class Loop:
         return Event(step + 1, metrics, skipped=self.progress.bad > 0, seconds=time.perf_counter() - started)
 
     def _micro_batches(self, step: int, numbers: Sequence[int]) -> list[tuple[int, dict[str, Tensor]]]:
-        """This process's pieces of a step, each with its number."""
+        """This process's micro-batches of a step, each with its number."""
         many = min(self.settings.accumulation * self.ranks.world_size, len(numbers))
         found = []
         for number in range(self.ranks.rank, many, self.ranks.world_size):
             chosen = [self.examples[i] for i in numbers[number::many]]
-            generator = np.random.default_rng((self.settings.seed, step))  # whichever piece an example is in
+            generator = np.random.default_rng((self.settings.seed, step))  # the same in every micro-batch
             found.append((number, self.objective.collate(self.loaded, chosen, generator)))
         return found
 
     def _apply_gradients(self, loss: float, learning_rate: float) -> tuple[float, float]:
-        """Adds the gradients up, clips them and changes the numbers, unless there is something that is no number.
+        """Sums the gradients over all processes, clips them and updates the weights where loss and norm are finite.
 
-        ->  the loss over all processes, and the norm of all gradients before they were clipped
+        ->  the loss over all processes, and the norm of all gradients before clipping
         """
         loss, stop_requests = self.ranks.totals([loss, float(self.stop_requested())])
         self.ranks.sum_gradients(self.parameters.values())
@@ -182,7 +182,7 @@ class Loop:
         return loss, norm
 
     def check_diverged(self) -> None:
-        """Raises DivergedError once too many steps in a row could not be applied."""
+        """Raises DivergedError after `DIVERGED_STEPS` skipped steps in a row."""
         if self.progress.bad < DIVERGED_STEPS:
             return
         loss, norm = self.last_loss_and_norm
@@ -195,7 +195,7 @@ class Loop:
         )
 
     def undo_skipped_steps(self) -> None:
-        """Goes back to the last step that was applied; what was left out since has changed no number."""
+        """Sets the step count back to the last applied step; the skipped ones since changed no weights."""
         self.progress.step -= self.progress.bad
         self.progress.bad = 0
 
@@ -210,16 +210,16 @@ class Loop:
     @property
     def _evaluation_due(self) -> bool:
         every, last = self.settings.evaluate_every, self.progress.step == self.steps
-        if self.progress.bad:  # what was looked at before; and what is left out may be taken back
+        if self.progress.bad:  # the weights are as evaluated before, and skipped steps may be undone
             return last and self.progress.bad < DIVERGED_STEPS
         return self.ends_epoch if every is None else self.progress.step % every == 0 or last
 
     def evaluate_before(self) -> None:
-        """Scores of the model as it is, before it learns."""
+        """Scores the model before training, into `progress.before`."""
         self.progress.before = self._held_out_scores()
 
     def _held_out_scores(self) -> dict[str, float]:
-        """Of the held-out examples, by the first process; the others hear them."""
+        """Scores on the held-out examples, computed by the first process and broadcast to the others."""
         self.loaded.module.eval()
         return self.ranks.broadcast(self.objective.score(self.loaded, self.held_out) if self.ranks.is_first else None)
 
@@ -241,7 +241,7 @@ class Loop:
 
     @no_grad()
     def finish(self) -> Loaded:
-        """The model as it is to be kept: its best numbers, evaluating."""
+        """The trained model with its best weights, in evaluation mode."""
         for name, numbers in (self.best_checkpoint.get() if self.ranks.is_first else {}).items():
             self.parameters[name].copy_(numbers)
         self.ranks.broadcast_tensors(self.parameters.values())
@@ -250,7 +250,7 @@ class Loop:
 
 
 def log_line(event: Event) -> dict[str, Any]:
-    """One line of a log; what is no finite number is None."""
+    """An event as a line of the log; numbers that are not finite become None."""
     metrics = replace_non_finite(event.metrics)
     if event.is_evaluation:
         return {"step": event.step, "scores": metrics, "best": event.is_best, "seconds": round(event.seconds, 4)}

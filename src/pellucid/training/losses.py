@@ -1,5 +1,5 @@
-"""The loss over a vocabulary, from what stands before the table of tokens: some positions at a time, so that the logits
-of a batch are never all there at once, and with its gradient formed on the way forward, while they are."""
+"""The cross-entropy over a vocabulary, computed from the head's features in chunks of positions, so that the logits of
+a batch never exist all at once. Its gradient is computed in the forward pass, while the logits of a chunk exist."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from torch.autograd.function import once_differentiable
 from pellucid.machine import product_dtype
 
 IGNORED = -100
-"""A position that is not asked about."""
+"""The label of a position without a target."""
 
 MAX_LOGITS, MIN_POSITIONS = 2**22, 512
-"""Logits that are there at a time, and the fewest positions that are multiplied together."""
+"""The most logits of a chunk, and the fewest positions of one, which takes precedence."""
 
 
 def vocabulary_loss(
@@ -30,11 +30,10 @@ def vocabulary_loss(
         features --> logits = features . weight + bias --> p = softmax --> -log p[target]
 
     features: Float[Tensor, "... hidden"]; weight: Float[Tensor, "vocab hidden"]; bias: Float[Tensor, "vocab"] or None.
-    targets: Int[Tensor, "..."], the token that each position should give; -100 for one that is not asked about.
-    smoothing: so much of the truth is spread evenly over the vocabulary (Szegedy et al., 2015, arXiv:1512.00567,
-        section 7).
-    dtype: what the products are computed in, by default that of features, and float32 where that is no slower; softmax
-        and sums are float32 at least.
+    targets: Int[Tensor, "..."], the token to predict at each position; -100 for none.
+    smoothing: probability mass spread evenly over the vocabulary (Szegedy et al., 2015, arXiv:1512.00567, section 7).
+    dtype: of matrix products, by default that of features; float32 where that is no slower. Softmax and sums are at
+        least float32.
     ->  Float[Tensor, ""]; it can be differentiated once
     """
     rows, flat_targets = features.flatten(0, -2), targets.flatten()
@@ -77,7 +76,7 @@ class _VocabularyLoss(torch.autograd.Function):
 
 
 class _Gradients:
-    """The gradients of the sum by what it is computed from, as far as they are needed; summed up piece by piece."""
+    """The gradients of the sum by features, weight and bias, as far as needed; accumulated chunk by chunk."""
 
     def __init__(
         self, features: Tensor, weight: Tensor, bias: Tensor | None, needed: tuple[bool, ...], dtype: torch.dtype
@@ -90,7 +89,7 @@ class _Gradients:
         self.grad_bias = torch.zeros_like(self.summand) if needed[2] and self.summand is not None else None
 
     def chunk_loss(self, chunk: slice, targets: Tensor, smoothing: float) -> Tensor:
-        """The losses of some positions, summed; their gradients are added."""
+        """The summed losses of a chunk of positions; accumulates their gradients."""
         logits = (self.rows[chunk] @ self.table.T).to(self.sum_dtype)
         if self.summand is not None:
             logits += self.summand
@@ -107,7 +106,7 @@ class _Gradients:
         return loss
 
     def _accumulate(self, chunk: slice, slope: Tensor) -> None:
-        """slope: of the loss by each logit, Float[Tensor, "positions vocab"]"""
+        """slope: the gradient of the loss by each logit, Float[Tensor, "positions vocab"]"""
         if self.grad_bias is not None:
             self.grad_bias += slope.sum(dim=0)
         narrow = slope.to(self.table.dtype)
@@ -120,7 +119,7 @@ class _Gradients:
 
 
 def _logit_gradient(exponentials: Tensor, whole: Tensor, target_index: Tensor, smoothing: float) -> Tensor:
-    """By each logit, what the model says less what is true; written over the exponentials."""
+    """The gradient by each logit, predicted less target probability; overwrites the exponentials."""
     slope = exponentials.div_(whole)
     if smoothing:
         slope -= smoothing / slope.shape[-1]

@@ -1,10 +1,10 @@
-"""Adapters of low rank: a table stays as it is, and a product of two small ones is added to it and learns instead.
+"""Low-rank adapters: a weight matrix is frozen, and the product of two small trained matrices is added to it.
 
     x --+--> table [in -> out] -----------------------------------(+)--> y
         '--> down [in -> rank] --> up [rank -> out] --> x scale ---'
 
-(Hu et al., 2021, arXiv:2106.09685.) `up` begins as zeros, so the model begins as its base. Here the product is added to
-the table, not to the answer, so that whoever asks a linear map for its `weight` sees the sum.
+(Hu et al., 2021, arXiv:2106.09685.) `up` starts as zeros, so the model starts as its base. Here the product is added to
+the weight matrix, not to the output, so that the `weight` of a linear layer is the sum.
 """
 
 import fnmatch
@@ -27,15 +27,15 @@ from pellucid.models import attention_of, freeze, untrained_network
 from pellucid.training.settings import Settings
 
 ALL = "all-linear"
-"""Every linear map but those of the head."""
+"""Selects every linear layer but those of the head."""
 
 _ATTACHED = ".parametrizations.weight."
 
 
 class LowRank(nn.Module):
-    """What a table becomes: table + scale x up @ down.
+    """The parametrization of an adapted weight matrix: table + scale x up @ down.
 
-    down: Float[Tensor, "rank in"], evenly drawn up to 1 / sqrt(in) as PEFT draws it.  up: Float[Tensor, "out rank"], 0.
+    down: Float[Tensor, "rank in"], uniform in +-1 / sqrt(in) as in PEFT.  up: Float[Tensor, "out rank"], zeros.
     """
 
     def __init__(self, table: Tensor, rank: int, scale: float, generator: torch.Generator) -> None:
@@ -50,7 +50,7 @@ class LowRank(nn.Module):
 
     @property
     def change(self) -> LowRankUpdate:
-        """What it adds."""
+        """The update that it adds."""
         return LowRankUpdate(self.down.detach(), self.up.detach(), self.scale)
 
     def forward(self, table: Tensor) -> Tensor:
@@ -59,11 +59,11 @@ class LowRank(nn.Module):
 
 
 def attach_adapters(loaded: Loaded, settings: Settings) -> Loaded:
-    """The same model with adapters on the tables that `settings.lora_targets` name, in place.
+    """Adds adapters to the linear layers that `settings.lora_targets` names, in place. ->  the same model
 
-    Beside them learn the head that tells labels, whatever has no numbers of a base yet, and what `lora_beside` names;
-    all else stays. Raises InputError for names that are no linear map, and where the adapter is to be written alone and
-    cannot be.
+    Also trained are the head unless it predicts tokens, new parameters, and those that `lora_beside` names; all others
+    are frozen. Raises InputError for names of no linear layer, where nothing can be adapted, and where the adapter is
+    to be saved alone and its format cannot express it.
     """
     assert settings.lora is not None
     module, generator = loaded.module, torch.Generator().manual_seed(settings.seed)
@@ -79,13 +79,13 @@ def attach_adapters(loaded: Loaded, settings: Settings) -> Loaded:
     adapters = {
         path: LowRank(_linear(module, path).weight.detach(), settings.lora, alpha / settings.lora, generator)
         for path in chosen
-        if f"{path}.weight" in trainable and f"{path}.weight" not in fully_trained  # else it stays, or learns, as it is
+        if f"{path}.weight" in trainable and f"{path}.weight" not in fully_trained  # else frozen or fully trained
     }
     if not adapters:
         raise InputError(
             f"an adapter changes what is learned already, and {join_names(chosen, 2)} are random or frozen"
         )
-    if settings.adapter_only:  # told before the work, not after it
+    if settings.adapter_only:  # fails before the training, not after it
         check_expressible(loaded, {path: low.change for path, low in adapters.items()}, _parameters_to_save(loaded))
     for path, low in adapters.items():
         parametrize.register_parametrization(_linear(module, path), "weight", low)
@@ -93,9 +93,9 @@ def attach_adapters(loaded: Loaded, settings: Settings) -> Loaded:
 
 
 def check_base(loaded: Loaded) -> None:
-    """Raises InputError unless a model has the numbers of the base that its adapter would name, which is opened again.
+    """Raises InputError unless a model has the weights of the base that its adapter would name, which is loaded again.
 
-    Those that the base does not hold, such as a new head, are written with the adapter.
+    Parameters that the base does not have, such as a new head, are saved with the adapter.
     """
     loaded.module.require_float("training")
     name, own = base_name(loaded), loaded.module.state_dict()
@@ -110,9 +110,10 @@ def check_base(loaded: Loaded) -> None:
 
 
 def target_paths(module: nn.Module, names: Iterable[str]) -> list[str]:
-    """The paths of the linear maps that fit.
+    """The paths of the linear layers that match.
 
     names: "all-linear", paths, the ends of paths ("query", "feed_forward.up"), or either with `*` for anything.
+    Raises InputError for a name that matches nothing, and for a layer that shares the token embeddings.
     """
     maps = [path for path, part in module.named_modules() if isinstance(part, nn.Linear)]
     tables = {id(p) for name, p in module.named_parameters() if name.endswith("embeddings.token.weight")}
@@ -135,7 +136,7 @@ def target_paths(module: nn.Module, names: Iterable[str]) -> list[str]:
 
 
 def adapter_changes(module: nn.Module) -> dict[str, LowRankUpdate]:
-    """What was attached, by the path of its linear map; nothing where nothing was."""
+    """The updates of all adapters by the path of their linear layer; {} where there are none."""
     found = {}
     for path, part in module.named_modules():
         if isinstance(part, nn.Linear) and parametrize.is_parametrized(part, "weight"):
@@ -147,7 +148,7 @@ def adapter_changes(module: nn.Module) -> dict[str, LowRankUpdate]:
 
 @no_grad()
 def merge_adapters(loaded: Loaded) -> Loaded:
-    """A plain model of its own with the adapters in its tables; the same one where it has none."""
+    """A new plain model with the adapters added to its weights; the same model where it has none."""
     module = loaded.module
     adapted = adapter_changes(module)
     if not adapted:
@@ -161,9 +162,9 @@ def merge_adapters(loaded: Loaded) -> Loaded:
 
 
 def save(loaded: Loaded, settings: Settings, folder: Path, *, overwrite: bool = False) -> Path:
-    """Writes what was learned, and not the base, as a folder that PEFT opens.
+    """Saves the trained weights, without the base, as an adapter folder that PEFT can load.
 
-    loaded: as it learned, its source still the base.
+    loaded: the model as trained, with the base as its source.
     """
     kind, whole = DTYPES[settings.adapter_dtype], _parameters_to_save(loaded)
     return save_adapter(
@@ -172,7 +173,7 @@ def save(loaded: Loaded, settings: Settings, folder: Path, *, overwrite: bool = 
 
 
 def _parameters_to_save(loaded: Loaded) -> list[str]:
-    """What is written as it is: what learns so, and what the base has no numbers of, whether it learned or not."""
+    """Parameters that are saved whole: those fully trained, and those that the base does not have."""
     named = [(name, p) for name, p in loaded.module.named_parameters() if _ATTACHED not in name]
     return [name for name, p in named if p.requires_grad or is_untrained(name, loaded)]
 
@@ -184,12 +185,12 @@ def _linear(module: nn.Module, path: str) -> nn.Linear:
 
 
 def _trains_fully(name: str, loaded: Loaded) -> bool:
-    """Whether a parameter learns as it is, beside the adapters."""
+    """Whether a parameter is trained whole, beside the adapters."""
     head = loaded.config.head
     labels = head is not None and head.answers != "vocabulary"
     return is_untrained(name, loaded) or (labels and name.startswith("head."))
 
 
 def is_untrained(name: str, loaded: Loaded) -> bool:
-    """Whether a parameter is random, by itself or with the part that it is of."""
+    """Whether a parameter is random, by itself or as part of a module that is."""
     return any(part in ("all", name) or name.startswith(f"{part}.") for part in loaded.untrained)

@@ -1,4 +1,4 @@
-"""What an unfinished training says of itself: how far it is, what it is made of, and a digest of every file."""
+"""The manifest of an unfinished run: its progress, what must be the same to resume, and a digest of every file."""
 
 import hashlib
 import json
@@ -23,16 +23,16 @@ from pellucid.training.settings import Settings
 NAME = "manifest.json"
 
 FORMAT = 1
-"""Of the folder. A later one is refused with the version that wrote it."""
+"""The format version of the folder; a later one is refused, with the version of pellucid that wrote it."""
 
 MAX_BYTES = 16 * 2**20
-"""Of a manifest."""
+"""The most bytes of a manifest."""
 
 MAY_CHANGE = ("accumulation", "activation_checkpointing", "save_every")
-"""Settings that may differ where a training goes on: they change memory and time."""
+"""Settings that may differ when a run is resumed: they only affect memory and time."""
 
 MAY_CHANGE_AFTER_DIVERGENCE = ("learning_rate", "warmup", "clip", "precision", "beta1", "beta2", "epsilon")
-"""Those that may differ as well where it ended because its numbers were none any more."""
+"""Further settings that may differ after a run that diverged."""
 
 FILES = re.compile(r"(state|best)-[0-9]{8,12}\.safetensors")
 
@@ -41,10 +41,10 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class TrainingIdentity:
-    """What must be the same where a training goes on, as plain values: each can be said in a sentence.
+    """What must be the same to resume a run, as plain values that an error can print.
 
-    model: digest of the numbers and facts that it began from.  data, held_out: digests of the rows.
-    words: digest of what its tokenizers do; "" in what was kept before that was told.
+    model: digest of the weights and config it started from.  data, held_out: digests of the rows.
+    words: digest of what its tokenizers do; "" in manifests written before it was recorded.
     """
 
     model: str
@@ -59,14 +59,14 @@ class TrainingIdentity:
         cls, model_digest: str, tokenizer_digest: str, data: str, held_out: str, objective: Any, settings: Settings
     ) -> "TrainingIdentity":
         """model_digest: see `digest_of_model`.  tokenizer_digest: see `digest_of_tokenizers`."""
-        names = [one.name for one in fields(objective) if not one.name.startswith("_")]  # the others are of the data
+        names = [one.name for one in fields(objective) if not one.name.startswith("_")]  # those follow from the data
         options = {"name": objective.name} | {name: getattr(objective, name) for name in names}
-        if getattr(objective, "taught_by", None) is not None:  # by its numbers: a folder may hold others by now
+        if getattr(objective, "taught_by", None) is not None:  # by its weights: those in a folder may change
             options["teacher"] = objective.taught_by
         return cls(model_digest, data, held_out, _to_json(options), _to_json(asdict(settings)), tokenizer_digest)
 
     def differences(self, saved: "TrainingIdentity", free: tuple[str, ...]) -> list[str]:
-        """What is other than it was in `saved`, each in a few words."""
+        """What differs from `saved`, each in a few words.  free: options and settings that may differ."""
         found = []
         for now, then in ((self.objective, saved.objective), (self.settings, saved.settings)):
             for name in {**then, **now}:
@@ -86,9 +86,9 @@ class TrainingIdentity:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One state of a training.
+    """One saved state of a run.
 
-    steps: of the whole of it.  files: {name: (bytes, sha256)}.  diverged: it ended because its numbers were none.
+    steps: of the whole run.  files: {name: (bytes, SHA-256)}.  diverged: whether the run ended with DivergedError.
     """
 
     steps: int
@@ -105,11 +105,11 @@ class Manifest:
         return self.progress.step
 
     def files_of_kind(self, kind: str) -> dict[str, tuple[int, str]]:
-        """Its file of a kind, "state" or "best"; nothing where it has none."""
+        """Its file of a kind, "state" or "best"; {} where there is none."""
         return {name: facts for name, facts in self.files.items() if name.startswith(f"{kind}-")}
 
     def check(self, about: TrainingIdentity, folder: Path) -> None:
-        """Raises InputError, with what differs, for a training that is not the one that began here."""
+        """Raises InputError, with what differs, for a run that is not the one of this manifest."""
         differences = about.differences(
             self.about, (*MAY_CHANGE, *MAY_CHANGE_AFTER_DIVERGENCE) if self.diverged else MAY_CHANGE
         )
@@ -121,7 +121,7 @@ class Manifest:
 
 
 def digest_of_model(loaded: Loaded) -> str:
-    """sha256 of a model's facts and numbers, wherever they lie."""
+    """The SHA-256 of a model's config and weights, whatever its source."""
     whole = hashlib.sha256(loaded.config_bytes())
     for name, tensor in loaded.module.state_dict().items():
         whole.update(f"{name} {tensor_digest(tensor)}".encode())
@@ -129,21 +129,21 @@ def digest_of_model(loaded: Loaded) -> str:
 
 
 def digest_of_tokenizers(loaded: Loaded) -> str:
-    """sha256 of what the tokenizers of a model do, wherever their files lie."""
+    """The SHA-256 of what the tokenizers of a model do, whatever their source."""
     both = (loaded.tokenizer, loaded.target_tokenizer)
     return hashlib.sha256(" ".join(fingerprint(one) if one else "none" for one in both).encode()).hexdigest()
 
 
 def write_manifest(manifest: Manifest, folder: Path) -> None:
-    """Puts a manifest in the place of the one before. The folder's list of files is not yet flushed."""
+    """Replaces the manifest of a folder atomically. The folder itself is not flushed yet."""
     content = seal(_to_json(asdict(manifest)))
     write_atomically(folder / NAME, lambda file: file.write(content))
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of a folder; None where no state was ever kept there.
+    """The manifest of a folder; None where there is none.
 
-    Raises CorruptFileError for one that was changed, and InputError for one of a later version.
+    Raises CorruptFileError for one that was changed, and InputError for one of a later format version.
     """
     path = folder / NAME
     try:
@@ -161,7 +161,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def _check(manifest: Manifest) -> None:
-    """Raises ValueError for what no training says: a digest of itself is no proof of who wrote it."""
+    """Raises ValueError for contents that no run writes: a valid digest does not prove who wrote the file."""
     names, facts = list(manifest.files), manifest.files.values()
     if not all(map(FILES.fullmatch, names)) or not all(_DIGEST.fullmatch(one) and size >= 0 for size, one in facts):
         raise ValueError(f"it names the files {sorted(names)[:3]}")
@@ -170,7 +170,7 @@ def _check(manifest: Manifest) -> None:
 
 
 def _to_json(value: Any) -> Any:
-    """A value as JSON has it; of a model its digest, of another object the name of its kind."""
+    """A value for JSON; a model becomes its digest, another object the name of its type."""
     loaded = getattr(value, "loaded", value)
     if isinstance(loaded, Loaded):
         return digest_of_model(loaded)

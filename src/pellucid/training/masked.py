@@ -1,4 +1,4 @@
-"""Which word stood here: an encoder learns to say tokens that were hidden from it, from both sides of them."""
+"""Masked language modelling: an encoder is trained to predict masked tokens from the tokens on both sides."""
 
 import functools
 import logging
@@ -26,15 +26,15 @@ from pellucid.training.token_likelihood import VocabularyObjective, likelihood_s
 log = logging.getLogger("pellucid")
 
 DEFAULT_MAX_LENGTH = 512
-"""Positions of a row where nothing else is said."""
+"""Maximum positions of a row by default."""
 
 
 class MaskableRow(NamedTuple):
-    """What stands beside the tokens of a row.
+    """What masking needs beside the tokens of a row.
 
-    words: the number of the word that each is part of; -1 for special tokens, which are never hidden.
-    segments: which text each is of, from 1.
-    number: of the row.
+    words: for each token the number of its word; -1 for special tokens, which are never masked.
+    segments: for each token the number of its text, from 1.
+    number: of the row, which seeds its masks.
     """
 
     words: Tokens
@@ -44,16 +44,16 @@ class MaskableRow(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class FillMask(VocabularyObjective):
-    """Hidden tokens (Devlin et al., 2018, arXiv:1810.04805, section 3.1); cross-entropy at these alone.
+    """Prediction of masked tokens (Devlin et al., 2018, arXiv:1810.04805, section 3.1); cross-entropy at these only.
 
-    max_length: positions of a row; None for what the model reads, 512 at most. Longer texts are read in several rows.
-    mlm_probability: share of all tokens that are hidden, drawn anew each time. mask_replace_prob: share of these that
-        becomes the mask.  random_replace_prob: share of these that becomes any other token; the rest is left as it is.
-    whole_word_mask: all tokens of a word are hidden, or none; what becomes of each is drawn for each.
-    packing: "none" gives each text rows of its own; "stream" lays all texts end to end, a separator between them, and
-        cuts that into rows (Liu et al., 2019, arXiv:1907.11692, section 4.2); "documents" lays texts side by side in
-        one row, where none sees another.
-    score_seed: what is hidden of the held-out texts is drawn from it, and the same each time.
+    max_length: positions of a row; None for the model's maximum, at most 512. Longer texts are split into several rows.
+    mlm_probability: share of tokens to predict, drawn anew each time.  mask_replace_prob: share of these that is
+        replaced by the mask token.  random_replace_prob: share that is replaced by a random token; the rest is kept.
+    whole_word_mask: all tokens of a word are to be predicted, or none; the replacement of each is drawn by itself.
+    packing: "none" gives each text rows of its own; "stream" concatenates all texts, with a separator after each, and
+        cuts them into rows (Liu et al., 2019, arXiv:1907.11692, section 4.2); "documents" packs texts into one row,
+        where none attends to another.
+    score_seed: seed of the masks of held-out texts, which are the same at each evaluation.
     """
 
     mlm_probability: float = 0.15
@@ -143,7 +143,7 @@ class FillMask(VocabularyObjective):
         return {name: torch.from_numpy(array).to(device) for name, array in batch.items() if name in takes}
 
     def mask_tokens(self, loaded: Loaded, example: Example, generator: np.random.Generator) -> tuple[Tokens, Tokens]:
-        """What is read in place of a row, and its labels: the tokens that were hidden, and -100 for all others."""
+        """The masked token ids of a row, and its labels: the original ids to predict, and -100 for all others."""
         ids, words = np.asarray(example.ids[0]), example.target.words
         units = words if self.whole_word_mask else np.arange(len(ids))
         drawn = generator.random(int(units.max(initial=0)) + 1) < self.mlm_probability
@@ -164,7 +164,7 @@ class FillMask(VocabularyObjective):
             raise no_target_error()
 
     def _score_generator(self, number: int) -> np.random.Generator:
-        """What is hidden of a held-out row, the same at each evaluation."""
+        """The generator of a held-out row's masks, the same at each evaluation."""
         return np.random.default_rng((self.score_seed, number))
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
@@ -176,20 +176,20 @@ class FillMask(VocabularyObjective):
 
 @functools.lru_cache(maxsize=8)
 def _non_special_ids(tokenizer: Tokenizer, vocab_size: int) -> Tokens:
-    """Every token that is not special."""
+    """The ids of all tokens that are not special."""
     every = np.arange(min(tokenizer.largest_id + 1, vocab_size))
     return np.setdiff1d(every, list(tokenizer.special_ids)).astype(np.int32)
 
 
 def _word_ids(tokenizer: Tokenizer, window: Window) -> Tokens:
-    """The number of each token's word; -1 for special tokens, also for those that somebody typed."""
+    """The number of each token's word; -1 for special tokens, also for those written in the text."""
     special = tokenizer.special_ids
     pairs = zip(window.ids, window.words)
     return np.asarray([-1 if word is None or token in special else word for token, word in pairs], dtype=np.int32)
 
 
 def _windows_example(tokenizer: Tokenizer, found: Sequence[Window], number: int) -> Example:
-    """Stretches side by side; each word has a number of its own."""
+    """Windows packed into one row; each word has a number of its own."""
     ids: Any = concatenate([np.asarray(one.ids, dtype=np.int32) for one in found])
     types: Any = concatenate([np.asarray(one.type_ids, dtype=np.int32) for one in found])
     words = _renumber_words([_word_ids(tokenizer, one) for one in found])
@@ -197,7 +197,7 @@ def _windows_example(tokenizer: Tokenizer, found: Sequence[Window], number: int)
 
 
 def _renumber_words(parts: Sequence[Tokens]) -> Tokens:
-    """Numbers of words, those of each part behind those of the parts before it."""
+    """The numbers of words of all parts, those of each part continuing those of the part before."""
     found, many = [], 0
     for words in parts:
         found.append(np.where(words >= 0, words + many, -1).astype(np.int32))
@@ -206,7 +206,7 @@ def _renumber_words(parts: Sequence[Tokens]) -> Tokens:
 
 
 def _stream_examples(tokenizer: Tokenizer, found: Sequence[Window], room: int) -> Iterator[Example]:
-    """All texts end to end, cut into rows with the special tokens of a text around each."""
+    """All texts concatenated and cut into rows, each with the special tokens of a text around it."""
     first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
     if first is None or last is None or room < 3:
         raise InputError("packing is 'stream', which needs tokens cls and sep and rows of 3 tokens: choose 'documents'")
@@ -221,7 +221,7 @@ def _stream_examples(tokenizer: Tokenizer, found: Sequence[Window], room: int) -
 
 
 def _join_windows(tokenizer: Tokenizer, found: Sequence[Window], between: int) -> tuple[Tokens, Tokens]:
-    """Tokens and numbers of words of all texts, without their special tokens, a separator behind each text."""
+    """The tokens and word numbers of all texts, with a separator after each in place of their special tokens."""
     ids: list[Tokens] = []
     words: list[Tokens] = []
     for window in found:

@@ -1,8 +1,8 @@
-"""How good answers are, in numbers; the one place that asks the libraries that measure.
+"""Metrics of predictions; the only module that calls the metric libraries.
 
-Each function takes plain lists, the right answers first, and gives shares from 0 to 1 by name, but for BLEU and chrF,
-which the field counts from 0 to 100. What cannot be said, such as the correlation with a constant, is 0: a number that
-is compared with others must be one.
+Each function takes plain lists, the true values first, and returns scores by name, from 0 to 1 as a rule, and from 0 to
+100 for BLEU and chrF, as is usual. An undefined score, such as the correlation with a constant, is 0, so that it can be
+compared with others.
 """
 
 import importlib.util
@@ -23,25 +23,25 @@ LIBRARIES = {
     "nervaluate": "nervaluate",
     "sacrebleu": "sacreBLEU",
 }
-"""What is imported, and what it is called."""
+"""The names of libraries by the name of their module."""
 
 _KANA = re.compile(r"[\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f]")
 _HAN = re.compile(r"[\u3400-\u9fff\U00020000-\U0003ffff]")
 _WORDS = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
-"""A letter of a script without spaces between its words, or a word of another."""
+"""A character of a script without spaces between words, or a word of another script."""
 
 Span = tuple[str, int, int]
 """An entity: its kind, and its first and last word."""
 
 
 def require_library(name: str) -> None:
-    """Raises InputError for a library that is not installed; asked before a training begins, not once it measures."""
+    """Raises InputError for a library that is not installed; called before training starts, not only for scoring."""
     if importlib.util.find_spec(name) is None:
         raise InputError(f"to measure this needs {LIBRARIES[name]}: pip install 'pellucid[train]'")
 
 
 def _sklearn_metrics() -> Any:
-    """Those of scikit-learn. Its import draws from Python's own random numbers, which a caller may have seeded."""
+    """Imports `sklearn.metrics`, and restores the state of Python's `random`, from which the import draws."""
     require_library("sklearn")
     state = random.getstate()
     from sklearn import metrics
@@ -54,10 +54,10 @@ def _sklearn_metrics() -> Any:
 
 
 def label_scores(truth: Sequence[int], predictions: Sequence[int], labels: int) -> dict[str, float]:
-    """One of so many labels each, by their numbers.
+    """Scores of classification with one label each.  truth, predictions: ids.  labels: the number of labels.
 
-    ->  "accuracy"; "f1", the mean over the labels that occur; of two labels also "f1_second", that of label 1 alone,
-        which GLUE calls F1; "matthews" (Matthews, 1975), 0 for whoever answers without looking
+    ->  "accuracy"; "f1", the mean over the labels that occur; for two labels also "f1_second", that of label 1 only,
+        which GLUE calls F1; "matthews", the correlation of Matthews (1975), 0 for predictions independent of the truth
     """
     metrics = _sklearn_metrics()
     several = len(set(truth) | set(predictions)) > 1
@@ -71,15 +71,15 @@ def label_scores(truth: Sequence[int], predictions: Sequence[int], labels: int) 
 
 
 def majority_accuracy(learned: Sequence[Any], truth: Sequence[Any]) -> float:
-    """The share that is right of whoever always answers with the commonest of `learned`, of like ones the first."""
+    """The accuracy of always predicting the most frequent value of `learned`, of equally frequent ones the first."""
     ((commonest, _),) = Counter(learned).most_common(1)
     return truth.count(commonest) / len(truth)
 
 
 def multilabel_scores(truth: Sequence[Sequence[bool]], predictions: Sequence[Sequence[bool]]) -> dict[str, float]:
-    """Any number of labels each: rows of whether each label holds, Bool[list, "rows labels"].
+    """Scores of multi-label classification: whether each label of each row holds, Bool[list, "rows labels"].
 
-    ->  "accuracy", of rows right in every label; "f1" over all decisions together; "f1_macro", the mean over labels
+    ->  "accuracy", of rows with every label right; "f1" over all decisions (micro); "f1_macro", the mean over labels
     """
     metrics = _sklearn_metrics()
     import numpy as np
@@ -91,7 +91,7 @@ def multilabel_scores(truth: Sequence[Sequence[bool]], predictions: Sequence[Seq
 
 
 def _multilabel_f1(metrics: Any, right: Any, predicted: Any, columns: int, average: str) -> float:
-    if columns == 1:  # the library takes a single column for a question of two answers
+    if columns == 1:  # scikit-learn reads a single column as binary labels
         return float(metrics.f1_score(right[:, 0], predicted[:, 0], zero_division=0.0))
     return float(metrics.f1_score(right, predicted, average=average, zero_division=0.0))
 
@@ -100,7 +100,7 @@ def _multilabel_f1(metrics: Any, right: Any, predicted: Any, columns: int, avera
 
 
 def regression_scores(truth: Sequence[float], predictions: Sequence[float]) -> dict[str, float]:
-    """A number each.
+    """Scores of regression with one number each.
 
     ->  "mse", the mean squared error; "pearson" and "spearman", the correlations of the numbers and of their ranks
     """
@@ -117,7 +117,7 @@ def regression_scores(truth: Sequence[float], predictions: Sequence[float]) -> d
     finite = {name: value if math.isfinite(value) else 0.0 for name, value in correlations.items()}
     try:
         squared = math.fsum(one * one for one in differences)
-    except OverflowError:  # of a sum that no float holds
+    except OverflowError:  # the sum exceeds a float
         squared = math.inf
     return {"mse": squared / max(len(differences), 1)} | finite
 
@@ -131,7 +131,7 @@ def _is_constant(numbers: Sequence[float]) -> bool:
 
 
 def entity_scores(truth: Sequence[Sequence[Span]], predictions: Sequence[Sequence[Span]]) -> dict[str, float]:
-    """Entities of each text; one is right where kind, first and last word are (CoNLL-2002, Tjong Kim Sang, 2002).
+    """Scores of the entities of each text; one is right if kind, first and last word are (Tjong Kim Sang, 2002).
 
     ->  "precision", "recall", "f1" over all entities together
     """
@@ -151,10 +151,10 @@ def entity_scores(truth: Sequence[Sequence[Span]], predictions: Sequence[Sequenc
 
 
 def answer_scores(truth: Sequence[Sequence[str]], predictions: Sequence[str]) -> dict[str, float]:
-    """Answers to questions, each with all that count as right; none at all means that the text does not tell.
+    """Scores of answers to questions, each against all its correct answers; none means that the text has no answer.
 
-    As SQuAD measures (Rajpurkar et al., 2016, arXiv:1606.05250; 2018, arXiv:1806.03822): in small letters, without
-    punctuation and articles; "exact_match", and "f1" of the words that both share, each by the best of the right ones.
+    As for SQuAD (Rajpurkar et al., 2016, arXiv:1606.05250; 2018, arXiv:1806.03822): in lower case, without punctuation
+    and articles; "exact_match", and "f1" over shared words, each the best over the correct answers.
     """
     rights = [[one for one in map(normalise_answer, right) if one] or [""] for right in truth]
     pairs = list(zip(rights, map(normalise_answer, predictions)))
@@ -165,7 +165,7 @@ def answer_scores(truth: Sequence[Sequence[str]], predictions: Sequence[str]) ->
 
 
 def normalise_answer(answer: str) -> str:
-    """An answer as SQuAD compares it.
+    """An answer as SQuAD compares it: in lower case, without punctuation, articles and repeated spaces.
 
     >>> normalise_answer("The  Eiffel Tower!")
     'eiffel tower'
@@ -183,11 +183,11 @@ def _f1_of_words(right: str, prediction: str) -> float:
 
 
 def translation_scores(truth: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
-    """Translations, each with the right one.
+    """Scores of translations, each against one reference.
 
-    ->  "bleu" (Papineni et al., 2002) and "chrf" (Popović, 2015), from 0 to 100, of the whole corpus, by sacreBLEU's
-        own settings (Post, 2018, arXiv:1804.08771); by its tokenizer "zh" where the right ones are Chinese, and "char"
-        where they are mostly of another script without spaces between words
+    ->  "bleu" (Papineni et al., 2002) and "chrf" (Popović, 2015), from 0 to 100, of the whole corpus, with sacreBLEU's
+        default settings (Post, 2018, arXiv:1804.08771), but its tokenizer "zh" where the references are Chinese, and
+        "char" where they are mostly in another script without spaces between words
     """
     if not truth:
         return {"bleu": 0.0, "chrf": 0.0}
@@ -199,8 +199,8 @@ def translation_scores(truth: Sequence[str], predictions: Sequence[str]) -> dict
 
 
 def _bleu_tokenizer(texts: Iterable[str]) -> str | None:
-    """What sacreBLEU calls its tokenizer for texts that are mostly of a script without spaces; None for others. Kana
-    among the Han, a tenth at least, are Japanese."""
+    """The name of sacreBLEU's tokenizer for texts that are mostly in a script without spaces; None for others. With at
+    least a tenth as many kana as Han characters they are Japanese."""
     counts = Counter(word for text in texts for word in _WORDS.findall(text))
     kinds = (_HAN.match, _KANA.match, is_unspaced)
     han, kana, letters = (sum(many for word, many in counts.items() if is_one(word)) for is_one in kinds)
@@ -210,5 +210,5 @@ def _bleu_tokenizer(texts: Iterable[str]) -> str | None:
 
 
 def perplexity(loss: float) -> float:
-    """Of a mean loss per token, in nats: as many tokens as a model hesitates between. Infinite above e^709."""
+    """The perplexity, e^loss, of a mean loss per token in nats; infinite for a loss of 709 or more."""
     return math.exp(loss) if loss < 709.0 else math.inf

@@ -1,6 +1,6 @@
-"""The one list of objectives: what they are called, which models they fit, and their classes.
+"""The list of all objectives: their names, the models they fit, and their classes.
 
-It is read without torch, by the command line and by the documents.
+It can be imported without torch, for the command line and the documentation.
 """
 
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Name:
-    """An objective by its name.
+    """The name of an objective and where to find it.
 
-    home: its class, as "module:class".  says: one line for a person.  aliases: other names for the same.
-    tag: the task that its models answer, where that goes by another name ("fill-mask"); "" where there is none.
-    head: by its name, the head of the models that it scores where nobody names a task; "" for models without one, None
-        where it is never meant unless named. Of several the first in the list is meant.
+    home: its class, as "module:class".  says: its description in one line.  aliases: other names for it.
+    tag: the task of models trained by it, where that has another name; "" where there is none.
+    head: name of the head of the models that it scores where no task is given; "" for models without a head, None where
+        the task must be given. Of several objectives the first in the list is used.
     reads: the columns of its data, in words.
     """
 
@@ -35,11 +35,11 @@ class Name:
 
     @property
     def task(self) -> str:
-        """The task that a model trained by it answers, by a name of `pellucid.tasks.names`; "" for none."""
+        """The name in `pellucid.tasks.names` of the task for models trained by it; "" for none."""
         return self.name if self.tag is None else self.tag
 
     def objective(self) -> "type[Objective]":
-        """Its class."""
+        """Imports its class."""
         return import_class("pellucid.training", self.home)
 
 
@@ -115,7 +115,7 @@ OBJECTIVES = (
 
 
 def objective_named(task: str) -> Name:
-    """The objective that goes by a name. Raises InputError, with near names, for one that nobody goes by."""
+    """The objective of a name or alias. Raises InputError, which suggests similar names, for an unknown one."""
     for one in OBJECTIVES:
         if is_one_of(task, one.name, *one.aliases):
             return one

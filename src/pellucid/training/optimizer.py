@@ -1,4 +1,4 @@
-"""AdamW over what learns: tables decay, biases and gains do not."""
+"""AdamW over the trained parameters: matrices decay, vectors such as biases and norm weights do not."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from pellucid.training.settings import Settings
 
 
 def build_optimizer(parameters: Mapping[str, nn.Parameter], settings: Settings) -> torch.optim.Optimizer:
-    """AdamW (Loshchilov and Hutter, 2017, arXiv:1711.05101) in one kernel for all numbers."""
+    """AdamW (Loshchilov and Hutter, 2017, arXiv:1711.05101), fused into one kernel."""
     tables = [p for p in parameters.values() if p.dim() > 1]
     others = [p for p in parameters.values() if p.dim() <= 1]
     groups = [{"params": tables, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
@@ -27,15 +27,15 @@ def build_optimizer(parameters: Mapping[str, nn.Parameter], settings: Settings) 
 
 @no_grad()
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:
-    """The length of all gradients as one vector; not finite where one of their numbers is not."""
+    """The L2 norm of all gradients as one vector; not finite where one of their elements is not."""
     squares = [torch.dot(flat, flat) for p in parameters if p.grad is not None for flat in [p.grad.flatten()]]
     return math.sqrt(math.fsum(map(float, squares))) if squares else 0.0
 
 
 def optimizer_step(optimizer: torch.optim.Optimizer, learning_rate: float, gradient_scale: float = 1.0) -> None:
-    """One step with gradients times `gradient_scale`.
+    """One optimizer step with gradients times `gradient_scale`.
 
-    gradient_scale: of clipping, say. The kernel multiplies on its way, which saves a pass over all gradients.
+    gradient_scale: such as that of clipping. The fused kernel applies it, which saves a pass over all gradients.
     """
     changed = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     for group in optimizer.param_groups:

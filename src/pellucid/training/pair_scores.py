@@ -1,4 +1,4 @@
-"""How alike two texts are, as data say it: the scores of pairs."""
+"""The similarity scores of pairs of texts in the data."""
 
 import logging
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from pellucid.training.objective import Fields
 log = logging.getLogger("pellucid")
 
 SCORE, FIVE = "score", 5.0
-"""The column, and the score of two sentences that mean the same in the data of STS (Agirre et al., 2012, S12-1051)."""
+"""The column, and the top score in STS data, of two sentences of the same meaning (Agirre et al., 2012, S12-1051)."""
 
 
 def check_scores_differ(rows: Sequence[Fields], top_score: float, other: Argument) -> None:
-    """Refuses pairs of one score, of which none should be nearer than another: nothing would be learned.
+    """Raises InputError for pairs that all have one score, for which the loss would have no gradient.
 
-    top_score: the score of two texts that mean the same.  other: by which pairs that mean alike teach something.
+    top_score: the score of two texts of the same meaning.  other: the argument that trains without scores.
     """
     scores = scaled_scores(rows, top_score)
     if len(scores) > 1 and min(scores) == max(scores):
@@ -25,7 +25,7 @@ def check_scores_differ(rows: Sequence[Fields], top_score: float, other: Argumen
 
 
 def infer_top_score(rows: Sequence[Fields]) -> float:
-    """The score of two texts that mean the same."""
+    """The score of two texts of the same meaning: 1 where all scores are at most 1, else 5, which is logged."""
     scores = scaled_scores(rows, 1.0, max_score=FIVE)
     if max(scores) <= 1.0:
         return 1.0
@@ -34,7 +34,10 @@ def infer_top_score(rows: Sequence[Fields]) -> float:
 
 
 def scaled_scores(rows: Sequence[Fields], top_score: float, max_score: float | None = None) -> list[float]:
-    """The scores, of the same texts 1. max_score: the greatest that there may be."""
+    """The scores divided by `top_score`.  max_score: the highest allowed score; None for `top_score`.
+
+    Raises InputError, which names the row, for a value that is no number from -top_score to max_score.
+    """
     max_score = top_score if max_score is None else max_score
     found = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""Vectors of texts that stand near each other where the texts mean alike: learned from pairs."""
+"""Training of text embeddings from pairs: vectors of texts with similar meaning become similar."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -35,8 +35,7 @@ SCORED, MATCHED, NEGATIVE = ("sentence1", "sentence2"), ("anchor", "positive"), 
 
 
 class Pair(NamedTuple):
-    """score: how alike the texts are, 1 for the same; NaN where the data do not say.  texts: a number for each of
-    them, equal where the texts are."""
+    """score: similarity, 1 for the same meaning; NaN where the data have none.  texts: their ids, equal if they are."""
 
     score: float
     texts: tuple[int, ...]
@@ -44,23 +43,23 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceSimilarity(Objective):
-    """Vectors by which texts are compared.
+    """Embeddings for comparing texts.
 
-    Rows hold `sentence1`, `sentence2` and `score`; or, for multiple negatives, `anchor` and `positive`, which mean
-    alike, and perhaps `negative`, which does not (`sentence1` and `sentence2` without scores also mean alike).
-    criterion: "cosent": pairs of a greater score should have the greater cosine. "cosine": the cosine should be the
-        score. "multiple-negatives": of all texts of a step an anchor's own positive should be nearest to it. Their
-        formulas stand in `training/vector_losses.py`.
-    scale: what cosines are multiplied by, in the first and the last of them.
-    symmetric: of multiple negatives: each positive should also be nearest to its own anchor.
-    top_score: the score of two texts that mean the same; None for 1 where all scores lie in -1 to 1, and 5 where they
-        lie in 0 to 5.
-    pooling: how hidden states become a vector ("mean", "cls", ...); None for what the checkpoint says, or the mean.
-    max_length: tokens of a text; None for what the checkpoint was made for.
+    Rows hold `sentence1`, `sentence2` and `score`; or, for multiple negatives, `anchor` and `positive`, of the same
+    meaning, and optionally `negative`, of another (`sentence1` and `sentence2` without scores also serve as the first
+    two).
+    criterion: "cosent": pairs of higher scores should have higher cosines. "cosine": the cosine should equal the score.
+        "multiple-negatives": of all texts of a step, an anchor's own positive should be nearest to it. See
+        `training/vector_losses.py` for their formulas.
+    scale: factor on cosines, in "cosent" and "multiple-negatives".
+    symmetric: for "multiple-negatives": each positive should also be nearest to its own anchor.
+    top_score: the score of two texts of the same meaning; None for 1 where all scores are at most 1, else 5.
+    pooling: how hidden states become a vector ("mean", "cls", ...); None for the checkpoint's, or the mean.
+    max_length: maximum tokens of a text; None for the checkpoint's.
 
-    But for "cosine" each pair's loss depends on the others of its step. In pieces, and in several processes, vectors
-    are made twice then (Gao et al., 2021, arXiv:2101.06983): first all of them without gradients, for the loss and what
-    it pulls each of them to, then piece by piece. The step is the same.
+    Except for "cosine", each pair's loss depends on the other pairs of its step. With micro-batches or several
+    processes vectors are then computed twice (Gao et al., 2021, arXiv:2101.06983): first all of them without gradients,
+    for the loss and its gradient by each vector, then with gradients for each micro-batch. The step is the same.
     """
 
     criterion: str = "cosent"
@@ -94,7 +93,7 @@ class SentenceSimilarity(Objective):
 
     @property
     def best_metric(self) -> str:  # type: ignore[override]
-        """The correlation of cosines and scores by rank; where there are no scores, how many anchors found theirs."""
+        """The rank correlation of cosines and scores, or for "multiple-negatives" the retrieval accuracy."""
         return "accuracy" if self._is_multiple_negatives else "spearman"
 
     def fitted(self, rows: Sequence[Fields]) -> Self:
@@ -138,7 +137,7 @@ class SentenceSimilarity(Objective):
         return replace(loaded, pooling=self.pooling_for(loaded))
 
     def pooling_for(self, loaded: Loaded) -> Pooling:
-        """How this model makes a vector."""
+        """The pooling to use with this model."""
         own = loaded.pooling or Pooling()
         length = self.max_length or own.max_length
         return replace(own, modes=(self.pooling,) if self.pooling else own.modes, max_length=length)
@@ -162,7 +161,7 @@ class SentenceSimilarity(Objective):
         ]
 
     def _tokenize(self, loaded: Loaded, every: list[str]) -> list[tuple[list[int], list[int]]]:
-        """The tokens of each text, and their types."""
+        """The token ids and token types of each text."""
         limits = [n for n in (token_limit(loaded, self.max_length), self.pooling_for(loaded).max_length) if n]
         max_tokens = min(limits, default=None)
         found = loaded.required_tokenizer.encode(every, max_length=max_tokens)
@@ -172,7 +171,7 @@ class SentenceSimilarity(Objective):
     # -- examples to numbers ------------------------------------------------------------------------------------------
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], generator: np.random.Generator) -> dict[str, Tensor]:
-        """The texts of all pairs one below the other: Int[Tensor, "pairs*texts seq"]"""
+        """The texts of all pairs as one batch: Int[Tensor, "pairs*texts seq"]"""
         ids = [row for one in examples for row in one.ids]
         batch = as_batch(loaded, ids, [row for one in examples for row in one.types])
         like = batch["input_ids"]
@@ -184,7 +183,7 @@ class SentenceSimilarity(Objective):
         vectors = self._vectors(learner, batch)
         if "pull" not in batch:
             return self._criterion_loss(vectors, batch["labels"], batch["texts"]) * len(vectors)
-        pulled = (vectors * batch["pull"]).sum()  # of the gradients that the whole step's loss has
+        pulled = (vectors * batch["pull"]).sum()  # has the gradients of the whole step's loss
         return pulled + (batch["share"] - pulled).detach()
 
     def _vectors(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
@@ -206,8 +205,8 @@ class SentenceSimilarity(Objective):
     def link_micro_batches(
         self, learner: Learner, ranks: Ranks, step: int, micro_batches: MicroBatches
     ) -> MicroBatches:
-        """The pieces, each with what the loss of the whole step pulls its vectors to; where there is more than one."""
-        alone = self.criterion == "cosine"  # pairs that do not see each other
+        """Adds to each of several micro-batches its share of the step's loss, and its gradient by their vectors."""
+        alone = self.criterion == "cosine"  # its pairs are independent
         if alone or (ranks.world_size == 1 and len(micro_batches) < 2):
             return micro_batches
         parts = []
@@ -229,8 +228,8 @@ class SentenceSimilarity(Objective):
         ]
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
-        """->  "spearman", "pearson" of cosines and scores; of pairs that mean alike "accuracy", the share of anchors
-        whose own positive is nearer than all other texts here"""
+        """->  "spearman", "pearson" of cosines and scores where there are scores; for "multiple-negatives" "accuracy",
+        the share of anchors whose own positive is nearer than all other texts"""
         vectors = self._embeddings(loaded, examples)
         scores = [one.target.score for one in examples]
         found: dict[str, float] = {}
@@ -244,7 +243,7 @@ class SentenceSimilarity(Objective):
         return found
 
     def _embeddings(self, loaded: Loaded, examples: Sequence[Example]) -> Tensor:
-        """As `pellucid.embed` does: Float[Tensor, "pairs texts width"]"""
+        """The embeddings as of `pellucid.embed`: Float[Tensor, "pairs texts width"]"""
         ids, types = [row for one in examples for row in one.ids], [row for one in examples for row in one.types]
         module, pooling = loaded.module.packed_copy(), self.pooling_for(loaded)
 
@@ -257,14 +256,14 @@ class SentenceSimilarity(Objective):
 
 
 def _gather_rows(ranks: Ranks, parts: Sequence[Tensor]) -> tuple[Tensor, int]:
-    """The rows of all pieces of all processes, and how many of them those of earlier processes are."""
-    shape, dtype = ranks.broadcast((parts[0].shape[1:], parts[0].dtype) if parts else None)  # the first has always some
+    """The rows of all micro-batches of all processes, and the number of those of earlier processes."""
+    shape, dtype = ranks.broadcast((parts[0].shape[1:], parts[0].dtype) if parts else None)  # the first always has some
     found = ranks.all_gather(torch.cat(list(parts)) if parts else torch.zeros(0, *shape, dtype=dtype, device="cpu"))
     return torch.cat(found), sum(map(len, found[: ranks.rank]))
 
 
 def _text_columns(rows: Sequence[Fields]) -> tuple[str, ...]:
-    """Which columns hold the texts: those of the first row, and negatives where any row has one."""
+    """The columns that hold the texts: those of the first row, and the negative where any row has one."""
     row = rows[0]
     for names in (SCORED, MATCHED):
         if names[0] in row or names[1] in row:

@@ -1,4 +1,4 @@
-"""What stands before the first step of a training: the rows, which of them are held out, the model, its examples."""
+"""All that is prepared before the first step of training: rows, held-out rows, the model and its examples."""
 
 import logging
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ log = logging.getLogger("pellucid")
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that stands before the first step.
+    """Everything that is prepared before the first step.
 
-    base: the model as it came.  loaded: under the head that learns.
-    data, held_out: to learn from, and held out; data's digest is that of all rows that were given.
-    base_digest: of the facts and numbers of `base`.
+    base: the model that was passed.  loaded: the model to train, with the objective's head.
+    data, held_out: training rows and held-out rows; data's digest is that of all rows in the data.
+    base_digest: of the config and weights of `base`.
     """
 
     base: Loaded
@@ -37,11 +37,11 @@ class Plan:
 
     @property
     def can_score_before(self) -> bool:
-        """Whether the model can be scored before it learns: nothing of it is random, and there is something to ask."""
+        """Whether the model can be scored before training: there are held-out examples, and no part is random."""
         return bool(self.held_out_examples) and not self.loaded.untrained
 
     def identity(self) -> TrainingIdentity:
-        """What must be the same where it goes on."""
+        """What must be the same for the run to be resumed."""
         held_out_digest = self.held_out.digest if self.held_out else ""
         tokenizer_digest = digest_of_tokenizers(self.base)
         return TrainingIdentity.of(
@@ -50,7 +50,7 @@ class Plan:
 
 
 def make_plan(base: Loaded, data_arguments: DataArguments, objective: Objective, settings: Settings) -> Plan:
-    """Reads and checks everything. Raises InputError, which names the row, for data that the objective cannot use."""
+    """Reads and checks the data, and prepares the model. Raises InputError, which names the row, for invalid data."""
     rows, held_out = data_arguments.read(objective, settings.seed)
     if settings.patience is not None and held_out is None:
         raise InputError(
@@ -74,7 +74,7 @@ def make_plan(base: Loaded, data_arguments: DataArguments, objective: Objective,
 def _check_enough_examples(min_examples: int, rows: int, batch_size: int | None) -> None:
     """Refuses fewer rows, in all or in a step, than a loss compares: it would be 0, and nothing learned."""
     compared = "the loss compares the rows of a step"
-    if 0 < rows < min_examples:  # where there is none, the order says so
+    if 0 < rows < min_examples:  # `BatchOrder` refuses 0 rows
         raise InputError(
             f"there is {format_count(rows, 'row')} to learn from, and {compared}: give {min_examples} or more"
         )

@@ -1,4 +1,4 @@
-"""Where rows came from, as a recipe and a card speak of it: by a name, and by files if there are some."""
+"""The source of rows as named in recipes and model cards: a name, and files if there are any."""
 
 import os
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ from pellucid.files import path_text
 
 @dataclass(frozen=True)
 class DataSource:
-    """Where rows came from.
+    """The source of rows.
 
-    name: for a reader, such as "train.csv" or "a data frame".  files: as they were typed; none for what is in memory.
+    name: for a reader, such as "train.csv" or "a data frame".  files: paths as given; empty for rows in memory.
     """
 
     name: str
@@ -21,18 +21,18 @@ class DataSource:
 
     @property
     def kind(self) -> str:
-        """Of which form the rows were: "csv", "text", "rows"."""
+        """The form of the rows: "csv", "tsv", "json", "jsonl", "text" for other files, or "rows" in memory."""
         ends = [Path(one).suffix.lower().lstrip(".") for one in self.files]
         return "rows" if not ends else ends[0] if ends[0] in ("csv", "tsv", "json", "jsonl") else "text"
 
     @property
     def recipe_entry(self) -> str | list[str] | None:
-        """The files as a recipe has them: one alone, or a list."""
+        """The files as in a recipe: one path, or a list; None for rows in memory."""
         return None if not self.files else self.files[0] if len(self.files) == 1 else list(self.files)
 
 
 def data_source(data: Any) -> DataSource:
-    """Where rows stand."""
+    """The source of data, which are not read."""
     sources = data if isinstance(data, list | tuple) else [data]
     if sources and all(isinstance(one, str | os.PathLike) for one in sources):
         files = tuple(map(path_text, sources))

@@ -1,4 +1,4 @@
-"""Texts of rows as a model reads them: checked, cut where they are too long, and counted."""
+"""Tokenizes the texts of rows for a model, with checks and truncation."""
 
 from collections.abc import Sequence
 
@@ -11,15 +11,15 @@ from pellucid.training.objective import Fields
 
 
 def token_limit(loaded: Loaded, max_length: int | None) -> int | None:
-    """How many tokens of a row are read: what was asked for, and no more than the model was made for; None for all."""
+    """The most tokens of a row: `max_length`, which must not exceed the model's limit, or that limit; None for none."""
     own = loaded.max_length
     _check(max_length, own)
     return own if max_length is None else max_length
 
 
 def row_length(loaded: Loaded, max_length: int | None, default_max_length: int) -> int:
-    """Positions of a packed row: what was requested, and no more than the model has; else what the model was made for,
-    `default_max_length` at most. The tokenizer's own limit is meant for one text."""
+    """Positions of a packed row: `max_length`, or the model's own limit, at most `default_max_length`. The tokenizer's
+    limit does not apply, as it is meant for one text. Raises InputError where `max_length` exceeds the positions."""
     _check(max_length, loaded.module.embeddings.position.length)
     return max_length or min(loaded.config.longest or default_max_length, default_max_length)
 
@@ -30,8 +30,8 @@ def _check(max_length: int | None, own: int | None) -> None:
 
 
 def encode_rows(loaded: Loaded, rows: Sequence[Fields], max_length: int | None) -> list[Encoded]:
-    """The column `text` of each row, and `text_pair` where something stands in it; what is too long is cut, the longer
-    of a pair first, and one note counts how often."""
+    """Tokenizes `text` of each row, with `text_pair` where it is not blank. Rows that are too long are truncated, the
+    longer text of a pair first, which is logged. Raises InputError, which names the row, for a text without tokens."""
     tokenizer, max_tokens = loaded.required_tokenizer, token_limit(loaded, max_length)
     ones = column_texts(rows, "text")
     paired = [i for i, row in enumerate(rows) if not is_blank(row.get("text_pair"))]

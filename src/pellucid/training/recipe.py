@@ -1,4 +1,4 @@
-"""A training as a file that a person reads, writes and repeats: TOML with task, base, data and every setting.
+"""A training run as a TOML file to read, write and repeat, with task, base model, data and every setting.
 
     task = "text-classification"
     model = "sentence-transformers/all-MiniLM-L6-v2"
@@ -9,7 +9,7 @@
     epochs = 3
     learning_rate = 1e-4
 
-What is saved with a model says the same in tables, with digests of the base and of the data beside it.
+The recipe saved with a model holds the same as tables, with the digests of the base and of the data.
 """
 
 import tomllib
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pellucid.training.report import RunStart
 
 FORMAT = 1
-"""The form of the file; one of another form is refused."""
+"""The version of the file format; a file of another version is refused."""
 
 _PLACE = {"name": str, "rows": int, "digest": str}
 _TABLES: dict[str, dict[str, Any]] = {
@@ -35,14 +35,14 @@ _TABLES: dict[str, dict[str, Any]] = {
     "data": {"file": (list, str), "columns": dict, "encoding": str} | _PLACE,
     "validation": {"share": (int, float), "file": (list, str)} | _PLACE,
 }
-"""The keys of each table, and of which type the value of each is."""
+"""The keys of each table, and the type of each value."""
 
 _SHORT: dict[str, dict[type, str]] = {
     "model": {str: "name"},
     "data": {str: "file", list: "file"},
     "validation": {str: "file", list: "file", int: "share", float: "share"},
 }
-"""Which key is meant where a value stands in the place of a table."""
+"""The key that a single value given in place of a table belongs to, by the type of the value."""
 
 _OTHERS = {"format": int, "task": str, "options": dict, "settings": dict, "made": dict, "result": dict}
 _WORDS = {
@@ -52,11 +52,11 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a training was, or is to be.
+    """The description of a training run, past or planned.
 
     task: the objective's name; "" where the file leaves it open.  options, settings: by name.
-    model, data, validation: by the keys of their tables.  made, result: what made it, and what came of it.
-    file: where it was read; None for one that was not.
+    model, data, validation: by the keys of their tables.  made, result: how it was run, and its outcome.
+    file: the file it was read from; None for one that was not read.
     """
 
     task: str = ""
@@ -75,9 +75,9 @@ class Recipe:
         return {**self.options, **self.settings}
 
     def files(self, table: str) -> str | tuple[str, ...]:
-        """The files of a table, each as it stands or, where it is not there, beside the recipe.
+        """The files of a table, each at its path as written or, where that does not exist, relative to the recipe.
 
-        Raises InputError for rows that were no file, and NotFoundError for a file that is in neither place.
+        Raises InputError for rows that did not come from a file, and NotFoundError for a file in neither place.
         """
         found = getattr(self, table).get("file")
         if not found:
@@ -94,24 +94,24 @@ class Recipe:
 
     @property
     def held_out(self) -> float | str | tuple[str, ...] | None:
-        """The share that is held out, or the files that are; None where the recipe says nothing of it."""
+        """The held-out share or the held-out files; None where the recipe has neither."""
         if not self.validation:
             return None
         return self.validation["share"] if "share" in self.validation else self.files("validation")
 
     def resolve_path(self, name: str) -> str:
-        """A path that it names: as it stands, or beside the recipe."""
+        """A path in the recipe: as written or, where only that exists, relative to the recipe's folder."""
         here = Path(name).expanduser()
         beside_recipe = (self.file.parent if self.file else Path()) / here
         return str(beside_recipe if beside_recipe.exists() and not here.exists() else name)
 
     def differences(self, start: "RunStart") -> list[str]:
-        """What is not as it was when the recipe was written, in sentences; such a training gives other numbers."""
+        """One sentence for each digest that differs from the recipe's; the trained weights then differ too."""
         plan = start.plan
         current_digests = {"data": plan.data.digest}
         if plan.held_out is not None:
             current_digests["validation"] = plan.held_out.digest
-        if plan.base.source is not None:  # random numbers follow from the seed
+        if plan.base.source is not None:  # random weights follow from the seed
             current_digests["model"] = plan.base_digest
         return [
             f"{self.file}: the {name} is not that of the recipe (digest {found[:12]}…, expected {str(recorded)[:12]}…)"
@@ -120,7 +120,7 @@ class Recipe:
         ]
 
     def toml(self) -> str:
-        """The file's text. Raises ResourceError where the library that writes TOML is missing."""
+        """The text of the file. Raises ResourceError where the library tomli-w is not installed."""
         try:
             import tomli_w
         except ImportError as error:
@@ -138,16 +138,16 @@ _HEAD = """\
 
 
 def read_recipe(path: Path) -> Recipe:
-    """A recipe from its file.
+    """Reads a recipe from its file.
 
-    Raises NotFoundError where there is none, and InputError, with the file and the key, for what is no TOML, for a key
-    that nobody knows and for a value of another type.
+    Raises NotFoundError where there is none, and InputError, which names the file and the key, for invalid TOML, an
+    unknown key and a value of the wrong type.
     """
     if path.exists() and not path.is_dir() and (not path.is_file() or path.stat().st_size > MAX_BYTES):
         raise InputError(f"{path} is no recipe: expected a file of at most {MAX_BYTES:,} bytes")
     try:
-        found = tomllib.loads(path.read_bytes().decode("utf-8-sig"))  # some editors begin a file with a mark
-        repr(found)  # 0xFFF... of thousands of digits can be read, and not be said
+        found = tomllib.loads(path.read_bytes().decode("utf-8-sig"))  # some editors write a byte order mark
+        repr(found)  # a hexadecimal number of thousands of digits can be read, but not printed in an error
     except FileNotFoundError as error:
         raise NotFoundError(f"there is no recipe {str(path)!r}") from error
     except (ValueError, RecursionError) as error:
@@ -166,7 +166,7 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def _table(path: Path, name: str, value: Any) -> dict[str, Any]:
-    """A table; a single value in its place is that of its first key."""
+    """The checked table; a single value in its place becomes the value of the key that `_SHORT` names."""
     if type(value) in _SHORT[name]:
         return {_SHORT[name][type(value)]: value}
     if not isinstance(value, dict):
@@ -184,7 +184,7 @@ def _table(path: Path, name: str, value: Any) -> dict[str, Any]:
 
 
 def _check(path: Path, key_prefix: str, found: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    """Refuses keys that nobody knows, and values of another type."""
+    """Raises InputError for unknown keys and for values of the wrong type."""
     for name, value in found.items():
         if name not in known:
             hint = did_you_mean(name, known) or f": its keys are {', '.join(known)}"
@@ -196,7 +196,7 @@ def _check(path: Path, key_prefix: str, found: Mapping[str, Any], known: Mapping
 
 
 def _to_toml(value: Any) -> Any:
-    """A value as TOML has it: no None, and of an object the name by which it can be opened again."""
+    """A value that TOML can hold: without None, and a model as the name by which it can be loaded again."""
     if isinstance(value, Mapping):
         return {str(name): _to_toml(one) for name, one in value.items() if one is not None}
     if isinstance(value, bool | int | float | str):
@@ -208,7 +208,7 @@ def _to_toml(value: Any) -> Any:
 
 
 def recipe_or_empty(path: Path) -> Recipe:
-    """The recipe at a path; one that says nothing where there is none that can be read."""
+    """The recipe at a path; an empty one where there is none that can be read."""
     try:
         return read_recipe(path)
     except PellucidError:
@@ -216,8 +216,7 @@ def recipe_or_empty(path: Path) -> Recipe:
 
 
 def overlap_warning(recipe: Recipe, data: "Data") -> str | None:
-    """One sentence where rows are those of the training that a recipe tells of: their scores flatter the model. None
-    for other rows."""
+    """A warning where the rows are the recipe's training data, on which scores flatter the model; else None."""
     if recipe.data.get("digest") != data.digest:
         return None
     held_out = recipe.validation.get("rows", 0) if recipe.validation.get("share") else 0

@@ -1,4 +1,4 @@
-"""Which number a text, or a pair of texts, has: how many stars, how alike two sentences are."""
+"""Text regression: a number for a text or a pair of texts, such as stars, or the similarity of two sentences."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from pellucid.training.reading import encode_rows
 
 
 class Target(NamedTuple):
-    """The number that is to be answered; None for a row without one. teacher_number: what a teacher answers."""
+    """The number to predict; None for a row without one.  teacher_number: a teacher's prediction."""
 
     number: float | None
     teacher_number: float | None = None
@@ -29,10 +29,10 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TextRegression(DistillationObjective):
-    """One number for each text, by the squared error.
+    """One number for each text; squared error.
 
-    teacher: beside the truth, or with teacher_share 1 in its place, so that rows need no number; a model of one number.
-        A temperature would soften nothing, and is refused.
+    teacher: a model of one number, used beside the labels, or with teacher_share 1 in their place, so that rows need
+        none. A temperature has no effect on one number, and is refused.
     """
 
     name: ClassVar[str] = "text-regression"
@@ -99,11 +99,10 @@ class TextRegression(DistillationObjective):
             each = self.blend_losses(each, (predictions - batch["taught"]) ** 2)
         return each.sum()
 
-    # -- how good it is -----------------------------------------------------------------------------------------------
+    # -- scores -------------------------------------------------------------------------------------------------------
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
-        """ "mse", "pearson", "spearman", and "loss", which is the first. Rows without a number are compared with the
-        teacher."""
+        """->  "mse", "pearson", "spearman", and "loss", equal to "mse"; rows without labels use the teacher's numbers"""
         predictions = logits_of(loaded, examples)
         targets: list[Target] = [one.target for one in examples]
         right = [one.teacher_number if one.number is None else one.number for one in targets]
@@ -112,7 +111,7 @@ class TextRegression(DistillationObjective):
 
 
 def label_numbers(rows: Sequence[Fields]) -> list[float]:
-    """The column of labels as numbers. Raises InputError, which names the row, for what is none, and for NaN."""
+    """The column of labels as numbers. Raises InputError, which names the row, for any that is not a finite number."""
     found = []
     for row in rows:
         value = value_of(row, "label")

@@ -1,4 +1,4 @@
-"""What is known of a training when it begins, and when it has ended."""
+"""Records of a training run at its start and at its end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from pellucid.training.plan import Plan
 
 @dataclass(frozen=True)
 class RunStart:
-    """A training as it begins, or goes on.
+    """A training run as it starts or resumes.
 
-    folder: `training` below `out`; None where nothing is written.  steps: of the whole.
-    step: where it goes on; 0 where it begins.  dtype: of products.
+    folder: `training` below `out`; None where nothing is written.  steps: of the whole run.
+    step: steps already done; 0 for a new run.  dtype: of matrix products.
     """
 
     folder: Path | None
@@ -30,13 +30,13 @@ class RunStart:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a training went.
+    """The outcome of a training run.
 
-    scores: of the held-out rows, by the numbers that were kept: the best, or the last where the best are not kept.
-    before: of the model as it came, where its head is not new.  simplest: of the baseline, such as always the
-    commonest label of the rows that were learned from; {} where there is none.  best_step: of the evaluation whose
-    numbers were kept; 0 where the last ones were.  seconds: of all steps and evaluations.  log: a dict for each step
-    and each evaluation, see `pellucid.training.log`.  folder: where the model stands; None where nowhere.
+    scores: of the kept weights on the held-out rows: the best weights, or the last where `keep_best` is off.
+    before: of the model before training, where no part of it is new.  simplest: of the baseline, such as predicting the
+    most frequent label of the training rows; {} where there is none.  best_step: of the evaluation whose weights were
+    kept; 0 where the last ones were.  seconds: of all steps and evaluations.  log: a dict for each step and each
+    evaluation, see `pellucid.training.log`.  folder: where the model is saved; None where it is not.
     """
 
     scores: Mapping[str, float]
@@ -51,7 +51,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Result(Outcome):
-    """What a training gave. loaded: the model.  start: what was known of it when it began."""
+    """The result of a training run.  loaded: the trained model.  start: the run as it started."""
 
     loaded: Loaded
     start: RunStart

@@ -1,4 +1,4 @@
-"""Texts laid side by side in one row, so that hardly a position is padding; and what a row of a language model is."""
+"""Packs several texts into one row, which leaves little padding, and builds the rows of language models."""
 
 import bisect
 from collections.abc import Iterator, Sequence
@@ -13,30 +13,30 @@ Tokens = np.ndarray
 
 
 class Chunk(NamedTuple):
-    """A stretch of one text: its tokens, and beside each the one that is to be said there (-100 for none)."""
+    """A chunk of one text: its tokens, and for each the next token as its label (-100 for none)."""
 
     ids: Tokens
     labels: Tokens
 
 
 class RowTargets(NamedTuple):
-    """What stands beside the tokens of a row: labels as in `Chunk`, and which text each token is of, from 1."""
+    """Labels of a row as in `Chunk`, and for each token the number of its text, from 1."""
 
     labels: Tokens
     segments: Tokens
 
 
 def example_generators(generator: np.random.Generator, numbers: Sequence[int]) -> list[np.random.Generator]:
-    """A source of chance for each example, by its number: the same whichever others stand beside it, so that a batch in
-    pieces is the batch. generator: that of the step."""
+    """A random generator for each example, which depends on the step's `generator` and on the example's number only, so
+    that splitting a batch into micro-batches changes nothing."""
     step = int(generator.integers(2**63))
     return [np.random.default_rng((step, number)) for number in numbers]
 
 
 def cut_chunks(ids: Sequence[int], is_target: Sequence[bool], room: int) -> Iterator[Chunk]:
-    """A text in stretches of `room` positions; each token but the first is said once, by the one before it.
+    """Splits a text into chunks of `room` positions; each token but the first is once the label of the one before.
 
-    is_target: whether each token is to be said at all. Stretches in which none is are left out.
+    is_target: for each token whether it is a target. Chunks without targets are left out.
     """
     whole = np.asarray(ids, dtype=np.int32)
     labels = np.where(np.asarray(is_target, dtype=bool)[1:], whole[1:], IGNORED).astype(np.int32)
@@ -47,14 +47,14 @@ def cut_chunks(ids: Sequence[int], is_target: Sequence[bool], room: int) -> Iter
 
 
 def pack_rows(sizes: Sequence[int], room: int) -> list[list[int]]:
-    """Which texts share a row of `room` positions: the longest first, each where the least room is left behind it.
+    """Packs texts into rows of `room` positions by best fit, longest first. ->  the indices of the texts of each row
 
     >>> pack_rows([5, 3, 4, 2], room=7)
     [[0, 3], [2, 1]]
     """
     rows: list[list[int]] = []
     rooms: list[int] = []
-    waiting: dict[int, list[int]] = {}  # rows by the room that is left in them; `rooms` holds its keys, sorted
+    waiting: dict[int, list[int]] = {}  # rows by their free positions; `rooms` holds its keys, sorted
     for i in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
         place = bisect.bisect_left(rooms, sizes[i])
         if place == len(rooms):
@@ -75,7 +75,7 @@ def pack_rows(sizes: Sequence[int], room: int) -> list[list[int]]:
 
 
 def concatenate(parts: Sequence[Tokens]) -> Tokens:
-    """Arrays as one."""
+    """Arrays as one; empty for none."""
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
 
 

@@ -1,4 +1,4 @@
-"""How it is learned: everything about a training that is not the task and not the data, as one frozen record."""
+"""The settings of a training run, everything but task and data, as one frozen record."""
 
 import math
 from collections.abc import Mapping
@@ -11,42 +11,41 @@ from pellucid.training.schedule import SCHEDULES
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 ADAPTED = 10
-"""Adapters of low rank learn best at some ten times the rate of the whole (1e-3 for 1e-4 on SST-2)."""
+"""Low-rank adapters train best at about ten times the learning rate of the whole model (1e-3 for 1e-4 on SST-2)."""
 
 _OF_ADAPTERS = ("adapter_only", "lora_alpha", "lora_targets", "lora_beside", "adapter_dtype")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings of a training; an objective names others as its defaults.
+    """The settings of a training run; an objective may override the defaults.
 
-    epochs: how often every example is read.  max_steps: so many steps in place of these, be they fewer or more.
-    batch_size: examples of one step, of all pieces and processes together.  tokens_per_batch: where no batch_size is
-        given, positions of one step after padding; texts of like length stand together.
-    accumulation: a step is computed in so many pieces, one after the other; the result is the same.
-    learning_rate: the greatest.  warmup: steps from 0 up to it, or below 1 the share of all steps.
-    schedule: how it falls afterwards, see `pellucid.training.schedule`.  floor: the share of it that stays.
-    weight_decay, beta1, beta2, epsilon: of AdamW (Loshchilov and Hutter, 2017, arXiv:1711.05101); tables alone decay.
-    clip: the greatest norm of all gradients together; 0 for no limit.
-    dropout, attention_dropout: shares that are dropped of the stream and of attention's weights; None for what the
-        checkpoint says.
-    precision: "float32", "bfloat16" (products alone; numbers are kept and changed in float32), or "auto" for the
-        fastest that is safe here.
-    evaluate_every: steps from one evaluation on the held-out examples to the next; None for once an epoch.
-    patience: ends after so many evaluations without a better one; None for never.  keep_best: the best numbers are the
-        result, not the last.
-    save_every: steps from one state that a broken training goes on from to the next; None for each evaluation
-        that comes half a minute or more after the last one.
-    freeze: names of parameters that do not learn ("embeddings.*", "layers.0.*").
-    activation_checkpointing: layers are computed again on the way back, for less memory.
-    lora: the rank of adapters that learn in place of the tables, see `pellucid.training.low_rank`; None for none. Where
-        no learning rate is said, it is then ten times the task's own.
-    lora_alpha: what they add is multiplied by lora_alpha / lora; None for twice the rank.
-    lora_targets: the linear maps that get one, by path or the end of it, with `*` for anything; "all-linear" for all
-        but the head's.  lora_beside: names of parameters that learn as well; the head always does.
-    adapter_only: what is written is the adapter, in PEFT's format, and not the whole model.  adapter_dtype: of its
-        numbers there, "float32" or "bfloat16".
-    seed: of the order, of dropout, and of whatever is new.
+    epochs: passes over all examples.  max_steps: number of steps in place of epochs, fewer or more.
+    batch_size: examples per step, over all micro-batches and processes.  tokens_per_batch: without a batch_size,
+        positions per step including padding; texts of similar length are batched together.
+    accumulation: micro-batches per process into which a step is split, computed in turn; the result is the same.
+    learning_rate: its maximum.  warmup: steps in which it rises from 0, or below 1 their share of all steps.
+    schedule: how it falls afterwards, see `pellucid.training.schedule`.  floor: share of the maximum at which it ends.
+    weight_decay, beta1, beta2, epsilon: of AdamW (Loshchilov and Hutter, 2017, arXiv:1711.05101); only matrices decay.
+    clip: maximum norm of all gradients together; 0 for no limit.
+    dropout, attention_dropout: probabilities for hidden states and for attention weights; None for the checkpoint's.
+    precision: "float32", "bfloat16" (matrix products only; weights are kept and updated in float32), or "auto" for the
+        fastest that is safe on this machine.
+    evaluate_every: steps between evaluations on the held-out examples; None for once an epoch.
+    patience: stops after so many evaluations without improvement; None for never.  keep_best: the result has the best
+        weights, not the last.
+    save_every: steps between saved states, from which an interrupted run resumes; None for each evaluation or end of an
+        epoch that comes half a minute or more after the last state.
+    freeze: names of parameters that are not trained ("embeddings.*", "layers.0.*").
+    activation_checkpointing: recomputes layers in the backward pass to save memory.
+    lora: rank of the adapters that are trained in place of the weight matrices, see `pellucid.training.low_rank`; None
+        for none. The default learning rate is then ten times the task's own.
+    lora_alpha: the adapters' output is scaled by lora_alpha / lora; None for twice the rank.
+    lora_targets: the linear layers that get an adapter, by path or its end, with `*` for anything; "all-linear" for all
+        but the head's.  lora_beside: names of parameters that are trained as well; the head always is.
+    adapter_only: saves the adapter alone, in PEFT's format, not the whole model.  adapter_dtype: of its saved weights,
+        "float32" or "bfloat16".
+    seed: of the order of examples, of dropout, and of new weights.
     """
 
     epochs: int = 3
@@ -134,18 +133,18 @@ class Settings:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> Self:
-        """Settings by name, over the defaults of an objective. Raises InputError for a name that is none."""
+        """Settings by name, over the defaults of an objective. Raises InputError for an unknown name."""
         known = [field.name for field in fields(cls)]
         for name in options:
             if name not in known:
                 raise InputError(f"unknown setting {name!r}{did_you_mean(name, known)}: one of {', '.join(known)}")
         if options.get("lora") is not None:
             defaults = {**defaults, "learning_rate": ADAPTED * defaults.get("learning_rate", cls.learning_rate)}
-        if "tokens_per_batch" in options:  # over a number of examples that nobody said
+        if "tokens_per_batch" in options:  # overrides a default batch_size
             defaults = {name: value for name, value in defaults.items() if name != "batch_size"}
         return replace(cls(), **{**defaults, **options})
 
     def warmup_steps(self, steps: int) -> int:
-        """How many of `steps` the rate rises; never all of them, since it begins at nothing."""
+        """The steps of `steps` in which the learning rate rises; never all of them, since it starts at 0."""
         requested = math.ceil(self.warmup * steps) if self.warmup < 1 else int(self.warmup)
         return min(requested, steps - 1)

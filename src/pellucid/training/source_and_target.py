@@ -1,4 +1,4 @@
-"""The two sides of a row: the text that is read, and the one that is to be written."""
+"""The source text and the target text of a row."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,15 +7,15 @@ from pellucid.training.data import Record, column_texts, row_location
 from pellucid.training.objective import Fields
 
 BY_LANGUAGE = "translation"
-"""The column that holds the same text in several languages, by their codes, as in collections of translations."""
+"""The column that holds a text in several languages by language code, as in translation datasets."""
 
 
 def source_and_target_texts(
     rows: Sequence[Fields], source: str | None, target: str | None
 ) -> tuple[list[str], list[str]]:
-    """What is read, and what is to be written, from `text` and `target`, or from {"translation": {"en": ..., ...}}.
+    """The source and target texts, from `text` and `target`, or from {"translation": {"en": ..., ...}}.
 
-    source, target: the languages. Raises InputError, which names the row, for what is not there or is no text.
+    source, target: the language codes. Raises InputError, which names the row, for a missing value or one of no text.
     """
     plain = [
         _with_text_and_target(row, source, target) if BY_LANGUAGE in row and "target" not in row else row

@@ -1,4 +1,4 @@
-"""Where a training begins and ends: a model of its own under the head that the objective needs."""
+"""Prepares the model of a training run: a copy of the base with the head that the objective needs."""
 
 import logging
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ from pellucid.training.settings import Settings
 log = logging.getLogger("pellucid")
 
 _LAYERS_LEFT_OUT = ("encoder_layerdrop", "decoder_layerdrop")
-"""Keys of a checkpoint by which the reference leaves out whole layers at random."""
+"""Keys of a checkpoint by which the reference drops whole layers at random in training (LayerDrop)."""
 
 
 def model_for_training(base: Loaded, objective: Objective, settings: Settings) -> Loaded:
-    """A model to learn with: the numbers of `base`, which stays as it is, under the objective's head.
+    """A new model to train: the weights of `base`, which is unchanged, with the objective's head.
 
-    A head that is not there yet, or has other labels, and a pooler that the file lacks get random numbers of the seed;
-    `untrained` names them. What is frozen in `base`, and what `settings.freeze` names, does not learn.
+    A head that is new or has other labels, and a pooler that the file lacks, are initialised at random from the seed;
+    `untrained` names them. What is frozen in `base`, or named by `settings.freeze`, is not trained.
     """
     base.module.check_trainable()
     _check_no_parametrization(base.module)
@@ -43,27 +43,27 @@ def model_for_training(base: Loaded, objective: Objective, settings: Settings) -
     reused = _reused_weights(base, config)
     fresh = _load_weights(module, reused, config, base)
     _freeze_parameters(module, base.module, settings.freeze)
-    pooling = base.pooling if config.head is None else None  # a head of another kind makes it no sentence model
+    pooling = base.pooling if config.head is None else None  # with a head it is no sentence embedding model
     loaded = replace(base, module=module, config=config, pooling=pooling, untrained=tuple(sorted(fresh)))
     return loaded if settings.lora is None else attach_adapters(loaded, settings)
 
 
 def mark_trained(loaded: Loaded) -> Loaded:
-    """The model after it has learned: `untrained` names what is random and did not learn."""
+    """The model after training: `untrained` keeps only random parameters that were not trained."""
     parameters = dict(loaded.module.named_parameters(remove_duplicate=False))
     left = tuple(name for name in loaded.untrained if name in parameters and not parameters[name].requires_grad)
     return replace(loaded, untrained=left)
 
 
 def check_finite(loaded: Loaded) -> None:
-    """Raises CorruptFileError for a model with numbers that are none, as `load` does for those of a file."""
+    """Raises CorruptFileError for a model with weights that are not finite, as `load` does for a file."""
     for name, numbers in loaded.module.named_parameters():
         if not numbers.is_meta:
             require_finite(name, numbers.detach())
 
 
 def _check_no_parametrization(module: Network) -> None:
-    """Refuses a table that is computed from other numbers, which is none that goes on: it would begin at random."""
+    """Raises InputError for a parametrized weight, which would not be copied and would start at random."""
     for path, part in module.named_modules():
         if is_parametrized(part):
             raise InputError(
@@ -72,7 +72,7 @@ def _check_no_parametrization(module: Network) -> None:
             )
 
 
-# -- facts ------------------------------------------------------------------------------------------------------------
+# -- config -----------------------------------------------------------------------------------------------------------
 
 
 def _config(base: Loaded, objective: Objective, settings: Settings) -> Config:
@@ -82,12 +82,12 @@ def _config(base: Loaded, objective: Objective, settings: Settings) -> Config:
     pooler = _has_pooler(base, head)
     config = own.replace(head=head, pooler=pooler, labels=objective.labels(base), dropout=dropout, inert=inert)
     if isinstance(head, SequenceClassification) and head.pool == "last" and config.pad_token_id is None:
-        config = config.replace(pad_token_id=_padding_token_id(base))  # by which the last word of a text is known
+        config = config.replace(pad_token_id=_padding_token_id(base))  # by which a text's last token is found
     return config
 
 
 def _dropout(own: Dropout, settings: Settings) -> Dropout:
-    """The checkpoint's shares, or those of the settings: that of the stream wherever there is one at all."""
+    """The checkpoint's probabilities; `settings.dropout` replaces positive ones, and hidden and classifier dropout."""
     always, attention = ("hidden_dropout_prob", "classifier_dropout"), "attention_probs_dropout_prob"
     places = [name for name, share in vars(own).items() if name != attention and (share or name in always)]
     shares: dict[str, float] = {} if settings.dropout is None else dict.fromkeys(places, settings.dropout)
@@ -97,23 +97,23 @@ def _dropout(own: Dropout, settings: Settings) -> Dropout:
 
 
 def _has_pooler(base: Loaded, head: Head | None) -> bool:
-    """Whether there is a pooler: where the head reads it in this family; without a head, where the file had one."""
+    """Whether the model gets a pooler: with a head that reads it, as the family has it; without one, as the file."""
     if head is None:
         return any(name.startswith("pooler.") for name in base.module.state_dict())
     return base.family.defaults.pooler if head.pooled else base.config.pooler
 
 
 def _padding_token_id(base: Loaded) -> int | None:
-    """The tokenizer's padding; where it has none, as many decoders, the token that ends a text."""
+    """The tokenizer's padding token; where it has none, as in many decoders, the first end token."""
     own = base.tokenizer.pad_token_id if base.tokenizer else None
     return own if own is not None else next(iter(base.config.end_tokens), None)
 
 
-# -- numbers ----------------------------------------------------------------------------------------------------------
+# -- weights ----------------------------------------------------------------------------------------------------------
 
 
 def _reused_weights(base: Loaded, config: Config) -> dict[str, Tensor]:
-    """The numbers that go on: all but those of a head of another kind, or of other labels."""
+    """The weights of the base to reuse: all but those of a head of another kind, or with other labels."""
     before, now = (base.config.head, base.config.labels), (config.head, config.labels)
     labelled = config.head is not None and config.head.answers == "labels"
     same = before == now if labelled else before[0] == now[0]
@@ -124,7 +124,7 @@ def _reused_weights(base: Loaded, config: Config) -> dict[str, Tensor]:
 
 
 def _load_weights(module: Network, reused: Mapping[str, Tensor], config: Config, base: Loaded) -> set[str]:
-    """Copies what is reused. ->  the names of those that nothing was there for, or that were random before"""
+    """Copies the reused weights. ->  the names of parameters that are new, or were random in the base"""
     own = module.state_dict()
     module.load_state_dict({name: numbers for name, numbers in reused.items() if name in own}, strict=False)
     parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}

@@ -1,15 +1,15 @@
-"""What a training that is broken off goes on from, on the disk.
+"""The saved state from which an interrupted run resumes.
 
     my-model/training/
-      manifest.json                  written last: what it names is whole
-      state-00000120.safetensors     what learns, and AdamW's moments of it, after step 120
-      best-00000100.safetensors      what learns, at the best evaluation so far
+      manifest.json                  written last: all files that it names are complete
+      state-00000120.safetensors     trained parameters, and AdamW's moments of them, after step 120
+      best-00000100.safetensors      trained parameters at the best evaluation so far
       log.jsonl                      see `pellucid.training.log`
       lock
 
-A state is kept in this order: its file, flushed to the disk and moved into place; the log, flushed; the folder; the
-manifest, flushed and moved into place; the folder. Only then are older files taken away. Killed at any moment, the
-manifest names only what is whole. Order and chance need no file: they follow from the seed and the step.
+A state is saved in this order: its file, flushed to the disk and moved into place; the log, flushed; the folder; the
+manifest, flushed and moved into place; the folder. Only then are older files deleted. So the manifest names only
+complete files, whenever the process is killed. The order of examples and random numbers follow from seed and step.
 """
 
 import contextlib
@@ -37,21 +37,20 @@ from pellucid.training.manifest import FILES, NAME, Manifest, TrainingIdentity, 
 LOG, LOCK = "log.jsonl", "lock"
 
 _LEFT = re.compile(rf"\.(state-|best-|{re.escape(NAME)}-|{re.escape(LOG)}-).*")
-"""What a process that was killed leaves beside the places of its files."""
+"""Temporary files that a killed process leaves."""
 
 IN_MEMORY = 2**29
-"""Bytes up to which the best numbers wait in memory for the next state; larger ones go to the disk at once."""
+"""The most bytes of best weights that are kept in memory until the next state; more are written at once."""
 
 _NUMBERS, _MOMENTS = "parameters", "moments"
 
 
 class State(CheckpointStore):
-    """The folder of one training; also the store of its best numbers.
+    """The state folder of one training run; also the store of its best weights.
 
-    folder: `training` below the folder of the model.  identity: what this training is made of.
-    manifest: the state that it goes on from; None where it begins.
-    best_files: the file of the best numbers.  pending_best: the name of the file that those in memory will have; "" for
-        none.
+    folder: `training` below the folder of the model.  identity: what must be the same to resume.
+    manifest: of the last saved state; None where there is none.
+    best_files: the file of the best weights.  pending_best: the future file name of those in memory; "" for none.
     """
 
     def __init__(self, folder: Path, identity: TrainingIdentity) -> None:
@@ -64,14 +63,14 @@ class State(CheckpointStore):
         self.pending_best = ""
 
     def save(self, loop: Loop, log: Log, *, diverged: bool = False) -> None:
-        """Keeps what the loop needs to go on; when this returns, it is on the disk.
+        """Saves what the loop needs to resume; when this returns, it is on the disk.
 
-        Raises ResourceError where there is no room, and what was kept before is still there.
+        Raises ResourceError where the disk is full; the state before is then still there.
         """
         name = f"state-{loop.progress.step:08}.safetensors"
         known = self.manifest.files if self.manifest else {}
         try:
-            facts = known.get(name)  # what a manifest names is never written again
+            facts = known.get(name)  # files in a manifest are never rewritten
             facts = facts or self._write(name, _state_tensors(loop))
             if self.pending_best and self.pending_best not in self.best_files:
                 self.best_files = {self.pending_best: self._write(self.pending_best, self.numbers)}
@@ -90,9 +89,9 @@ class State(CheckpointStore):
 
     @no_grad()
     def restore(self, loop: Loop) -> None:
-        """Puts the loop where it was. Raises CorruptFileError for a file that was changed since."""
+        """Restores weights, optimizer and progress of the loop. Raises CorruptFileError for a changed file."""
         assert self.manifest is not None
-        for best in self.best_files.items():  # which nobody else reads before the end
+        for best in self.best_files.items():  # else only read at the end
             self._check(*best)
         (name, facts), *_ = self.manifest.files_of_kind("state").items()
         tensors = self._read(name, facts)
@@ -110,10 +109,10 @@ class State(CheckpointStore):
                 loop.optimizer.state[p][kind] = tensor.to(p.device)
         loop.progress = replace(self.manifest.progress)
 
-    # -- the best numbers ---------------------------------------------------------------------------------------------
+    # -- the best weights ---------------------------------------------------------------------------------------------
 
     def put(self, step: int, numbers: Mapping[str, Tensor]) -> None:
-        """Keeps the best numbers; the next `save` names them, and lets the older ones go."""
+        """Keeps the best weights; the next `save` records them in the manifest, and deletes older ones."""
         name, small = f"best-{step:08}.safetensors", _bytes(numbers) <= IN_MEMORY
         super().put(step, numbers if small else {})
         self.pending_best = name if small else ""
@@ -128,7 +127,7 @@ class State(CheckpointStore):
     # -- files --------------------------------------------------------------------------------------------------------
 
     def _write(self, name: str, tensors: Mapping[str, Tensor]) -> tuple[int, str]:
-        """Writes one file. ->  its bytes, and their sha256"""
+        """Writes one file. ->  its size in bytes, and their SHA-256"""
         path, needed = self.folder / name, _bytes(tensors)
         try:
             write_bundle(dict(tensors), {"pellucid": "training"}, path)
@@ -147,7 +146,7 @@ class State(CheckpointStore):
             raise cannot_write(path, error) from error
 
     def _read(self, name: str, facts: tuple[int, str]) -> dict[str, Tensor]:
-        """The tensors of one file, once its bytes are the ones that were written."""
+        """The tensors of one file, whose size and digest are checked first."""
         return {one: span.read() for one, span in read_bundle(self._check(name, facts))[0].items()}
 
     def _check(self, name: str, facts: tuple[int, str]) -> Path:
@@ -160,17 +159,17 @@ class State(CheckpointStore):
         return path
 
     def delete_stale_files(self) -> None:
-        """Takes away what no manifest names: older states, and what a process that was killed has left. Where one was
-        just put in place and may not be on the disk yet, the files of the one before stay as well."""
+        """Deletes files that no manifest names: older states, and those of a killed process. Where a new manifest may
+        not be on the disk yet, the files of the one before are kept as well."""
         named = {name for one in (self.manifest, read_manifest(self.folder)) if one for name in one.files}
         for path in folder_entries(self.folder.resolve()):  # it may be a link to a larger disk
             if (FILES.fullmatch(path.name) and path.name not in named) or _LEFT.fullmatch(path.name):
                 _delete(path)
 
     def remove(self, *others: str) -> None:
-        """Takes the whole state away, once the model itself is on the disk; the manifest goes first.
+        """Deletes the whole state once the model is on the disk, the manifest first.
 
-        others: names of files beside it that go as well. What somebody else has put there stays.
+        others: names of files in the folder to delete as well. Any other file is kept.
         """
         clear(self.folder, (LOCK, *others))
         with contextlib.suppress(OSError):
@@ -178,7 +177,7 @@ class State(CheckpointStore):
 
 
 def clear(folder: Path, others: tuple[str, ...] = ()) -> None:
-    """Takes away every file that a training keeps, but the one by which it is held."""
+    """Deletes every file of a state, and `others`, but not the lock unless named."""
     _delete(folder / NAME)
     for path in folder_entries(folder.resolve()):
         if FILES.fullmatch(path.name) or _LEFT.fullmatch(path.name) or path.name in (LOG, *others):
@@ -186,7 +185,7 @@ def clear(folder: Path, others: tuple[str, ...] = ()) -> None:
 
 
 def lock_folder(folder: Path) -> contextlib.AbstractContextManager[None]:
-    """Makes the folder, and holds it against a second training. Raises InputError where there is one already."""
+    """Creates the folder, and locks it against a second run. Raises InputError where it is locked already."""
     new: list[Path] = []
     try:
         new = [one for one in (folder, *folder.parents) if not one.exists()]
@@ -200,7 +199,7 @@ def lock_folder(folder: Path) -> contextlib.AbstractContextManager[None]:
 
 
 def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | None:
-    """Where the state of a training in `out` is kept. Raises InputError where it may not begin or go on there."""
+    """The state folder of a run in `out`; None without `out`. Raises InputError where it may not start or resume."""
     if resume and overwrite:
         raise InputError(RESUME, " goes on and ", OVERWRITE, " starts again: leave one of them out")
     if out is None:
@@ -252,6 +251,6 @@ def _tensors_of_kind(tensors: Mapping[str, Tensor], kind: str) -> dict[str, Tens
 
 
 def _delete(path: Path) -> None:
-    """Takes a file of ours away; one that cannot be taken away harms nobody."""
+    """Deletes a file or folder of ours; one that cannot be deleted does no harm."""
     with contextlib.suppress(OSError):
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a training says of itself: what it will do, in two lines before it begins, and its recipe."""
+"""The summary of a training run, in two lines before it starts, and its recipe."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from pellucid.training.report import RunStart
 
 SHOWN = 6
-"""So many labels are named."""
+"""The most labels that are named."""
 
 
 def summary_lines(start: "RunStart") -> list[str]:
-    """What will be done: the rows and their labels; the steps, what learns, and by which means."""
+    """Two lines: the rows and their labels; the steps, the trainable parameters, precision, threads and processes."""
     plan, held_out = start.plan, ""
     source, settings = plan.data_arguments.held_out_source, plan.settings
     if plan.held_out is not None:
@@ -46,7 +46,7 @@ def summary_lines(start: "RunStart") -> list[str]:
 
 
 def recipe_of(start: "RunStart", result: Mapping[str, Any] | None = None) -> Recipe:
-    """The recipe of a training that has begun.  result: what came of it, where it has ended."""
+    """The recipe of a run that has started.  result: its outcome, where it has ended."""
     plan = start.plan
     arguments, objective, base, held_out = plan.data_arguments, plan.objective, plan.base.source, plan.held_out
     whole = len(plan.data) + (len(held_out) if held_out is not None and arguments.held_out_source is None else 0)
@@ -78,7 +78,7 @@ def recipe_of(start: "RunStart", result: Mapping[str, Any] | None = None) -> Rec
 
 
 def _labels(plan: "Plan") -> str:
-    """The labels of the rows, where each row has one of a few."""
+    """The shares of the labels, where each row has one of the model's labels."""
     labels, rows = plan.loaded.config.labels, plan.data.rows
     many = Counter(str(row["label"]) for row in rows if row.get("label") is not None)
     if not many or not set(many) <= set(labels):
@@ -92,7 +92,7 @@ def _facts(data: Any, source: DataSource) -> dict[str, Any]:
 
 
 def _recipe_options(record: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that a person could have said; None is left out where it is what nothing said would mean."""
+    """The public fields of an objective or of settings; a None that is also the default is left out."""
     found = {}
     for one in fields(record):
         value = getattr(record, one.name)

@@ -1,4 +1,4 @@
-"""Which label each word has: names and places, parts of speech."""
+"""Token classification: a label for each word, such as named entities or parts of speech."""
 
 import json
 import logging
@@ -32,11 +32,11 @@ log = logging.getLogger("pellucid")
 
 
 class TaggingTarget(NamedTuple):
-    """What is asked of a stretch of a sentence.
+    """The target of a window of a sentence.
 
-    labels: of each token the number of its label, or `IGNORED`.
-    row: the number of the sentence.  words: the first token of each word that is asked here, and the word's number.
-    truth: the labels of all words of the sentence, as far as it is read.
+    labels: for each token the id of its label, or `IGNORED`.
+    row: the index of the sentence.  words: of each word labelled in this window its first token and its index.
+    truth: the tags of all words of the sentence that are not cut off.
     """
 
     labels: list[int]
@@ -47,19 +47,19 @@ class TaggingTarget(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenClassification(Objective):
-    """One label per word; cross-entropy, the mean over all words of a step.
+    """One label per word; the mean cross-entropy over all labelled tokens of a step.
 
-    Tags with letters (B- and I-; of some data also E-, L-, S-, U-) are those of entities, others of single words. An I-
-    that goes on with nothing counts as B-, and a note tells how many: so IOB1 is read as well (`training/tags.py`).
+    Tags with a prefix (B- and I-; in some data also E-, L-, S-, U-) are those of entities, others of single words. An
+    I- that continues no entity is read as B-, and their number is logged: so IOB1 is read too (`training/tags.py`).
 
-    Rows hold `tokens`, words, and `tags`, a label for each; or `text` and `entities`, its characters from and to and
-    their label each. Words are read with a space between, as the task reads them, and asked at their first token.
+    Rows hold `tokens`, words, and `tags`, a label for each; or `text` and `entities`, each with start, end and label.
+    Words are joined by spaces, as in the task, and labelled at their first token.
     classes: the labels; None for those of the data.
-    every_piece: all tokens of a word are asked for its label, not its first alone (B- goes on as I-).
-    long: what happens to sentences longer than the model reads: "windows" reads them in stretches, each word asked
-        where it stands farthest from a cut; "truncate" cuts them, and neither learns nor scores
-        what is cut off; "error" refuses them.
-    stride: tokens that a stretch shares with the one before; by default a quarter of what it holds.
+    every_piece: labels all tokens of a word, not only its first (after B- with I-).
+    long: how to read sentences that are too long: "windows" splits them into windows, and labels each word in the one
+        where it is farthest from a cut; "truncate" cuts them, and what is cut off is neither trained on nor scored;
+        "error" refuses them.
+    stride: tokens that a window shares with the one before; None for a quarter of a window.
     """
 
     classes: tuple[str, ...] | None = None
@@ -104,7 +104,7 @@ class TokenClassification(Objective):
         return head_for(loaded, self.name)
 
     def labels(self, loaded: Loaded) -> tuple[str, ...]:
-        """Those of the data; of a model that tags already and knows them all, its own."""
+        """The labels of the data, or the model's own where it is a tagger that has them all."""
         own, head = loaded.config.labels, loaded.config.head
         tags_already = head is not None and head.name == self.name
         return own if self.classes is None or (tags_already and set(self.classes) <= set(own)) else self.classes
@@ -124,7 +124,7 @@ class TokenClassification(Objective):
         return found
 
     def _warn_of_changed_tags(self, rows: Sequence[Fields]) -> None:
-        """Notes tags that were read as others than stand there."""
+        """Warns of tags that are read as I- changed to B-."""
         changed = list[str]()
         for row in rows:
             if not _has_entities(row):
@@ -176,7 +176,7 @@ class TokenClassification(Objective):
         return set(self._words_and_tags(row)[1])
 
     def _words_and_tags(self, row: Fields) -> tuple[list[str], list[str]]:
-        """The words of a row and their tags, which go on with what has begun."""
+        """The words of a row and their tags in IOB2, or unchanged where they have no prefixes."""
         words, found = (_text_list(row, name) for name in ("tokens", "tags"))
         if len(words) != len(found) or not words:
             tokens, marks = format_count(len(words), "token"), format_count(len(found), "tag")
@@ -186,7 +186,7 @@ class TokenClassification(Objective):
     def _windows_and_tokens(
         self, loaded: Loaded, sentence: AlignedText, location: str
     ) -> tuple[list[Window], TaggedTokens]:
-        """The stretches of a sentence, and all its tokens, each where it stands farthest from a cut."""
+        """The windows of a sentence, and all its tokens, each from the window where it is farthest from a cut."""
         tokenizer = loaded.required_tokenizer
         rule: dict[str, Any] = {
             "rule": self.long,
@@ -211,7 +211,7 @@ class TokenClassification(Objective):
         return functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum")
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
-        """->  of entities "precision", "recall", "f1"; of words "accuracy", and "loss", the mean cross-entropy"""
+        """->  "precision", "recall" and "f1" of entities, "accuracy" of words, and "loss", the mean cross-entropy"""
         logits = logits_of(loaded, examples)
         labels, total, num_tokens = loaded.config.labels, 0.0, 0
         found: dict[int, list[str]] = {}
@@ -232,14 +232,14 @@ class TokenClassification(Objective):
         return scores | {"accuracy": sum(right) / max(len(right), 1), "loss": total / max(num_tokens, 1)}
 
     def baseline_scores(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
-        """Whoever says of each word what most of those are that are learned from."""
+        """Scores of a baseline that predicts the most frequent tag of the training words for each word."""
         rows = ({one.target.row: one.target.truth for one in side}.values() for side in (learned, held_out))
         words, right = ([tag for row in side for tag in row] for side in rows)
         return {"accuracy": majority_accuracy(words, right)} if words and right else {}
 
 
 def _label_for_tag(tag: str, labels: Collection[str]) -> str:
-    """The label that a tag is asked for by; where no label begins entities, that by which they go on."""
+    """The label for a tag: the tag itself, or for a B- that is no label its I-."""
     return tag if tag in labels else tags.inside_tag(tag)
 
 
@@ -255,7 +255,7 @@ def _has_entities(row: Fields) -> bool:
 
 
 def _text_list(row: Fields, name: str) -> list[str]:
-    """A column that holds several texts; those of a table stand with spaces between, or are a list of JSON."""
+    """A column of lists of texts; a cell of a table has them separated by spaces, or as a JSON list."""
     location = row_location(row)
     if name not in row:
         raise InputError(
@@ -270,7 +270,7 @@ def _text_list(row: Fields, name: str) -> list[str]:
 
 
 def _split_cell(cell: str, name: str, location: str) -> Any:
-    """The words of a cell. No tag begins with a bracket; a word may, though not with a quote behind it."""
+    """The words of a cell, of JSON where it begins with [ in a column of tags, and with [" or [' in one of words."""
     within, begins = cell.strip(), "[" if name == "tags" else ('["', "['")
     if not (within.startswith(begins) and within.endswith("]")):
         return cell.split()
@@ -282,7 +282,7 @@ def _split_cell(cell: str, name: str, location: str) -> Any:
 
 
 def _text_and_entities(row: Fields) -> tuple[str, list[tags.Entity]]:
-    """The text of a row and its entities; those of a table are JSON."""
+    """The text of a row and its entities, which are JSON in a table."""
     text, found, location = row.get("text"), row["entities"], row_location(row)
     if not isinstance(text, str):
         raise InputError(f"{location} has entities, and its text is {type(text).__name__}, expected a string")
@@ -295,5 +295,5 @@ def _text_and_entities(row: Fields) -> tuple[str, list[tags.Entity]]:
 
 
 def _characters(tokens: TaggedTokens, word: range) -> tuple[int, int]:
-    """From and to; the space that some tokens begin with belongs to no word."""
+    """Start and end of a word in characters, without the space that its first token may include."""
     return trimmed_span(tokens.sentence.shown, tokens.places[word.start][0], tokens.places[word[-1]][1])

@@ -1,4 +1,4 @@
-"""Tags of words as data write them: checked, put in order, made of entities, and entities of them.
+"""Tags of words: checks them, normalises them to IOB2, and converts entities to tags and back.
 
 Angela  Merkel  visited  Sao    Paulo
 B-PER   I-PER   O        B-LOC  I-LOC      IOB2 (Tjong Kim Sang and Veenstra, 1999, arXiv:cs/9907006)
@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 from pellucid.errors import InputError, shorten
 
 OUTSIDE = "O"
-"""The tag of words that are part of nothing."""
+"""The tag of words outside all entities."""
 
 _MARKED = re.compile(r"[BIELSU]-.+", re.DOTALL)
 _OPENS, _CONTINUES = "BSU", "BI"
-"""Letters of a tag that begins an entity, and of one that another may follow. E and L end one, S and U are alone."""
+"""Prefixes that begin an entity, and prefixes after which it may continue. E and L end one, S and U are one word."""
 
 
 class Entity(NamedTuple):
-    """An entity of a text: its characters, from and to, and of which kind it is."""
+    """An entity of a text: start and end in characters, and its kind."""
 
     start: int
     end: int
@@ -28,19 +28,19 @@ class Entity(NamedTuple):
 
 
 def have_prefixes(labels: Iterable[str]) -> bool:
-    """Whether labels say where entities begin; parts of speech do not."""
+    """Whether all labels but "O" have prefixes of entities; parts of speech have none."""
     others = [label for label in labels if label != OUTSIDE]
     return bool(others) and all(_MARKED.fullmatch(label) for label in others)
 
 
 def labels_without_prefix(labels: Collection[str]) -> list[str]:
-    """Labels by which all others lose their letters: those without one where B- and I- of a kind stand beside them."""
+    """Labels without a prefix beside B- and I- of one kind: because of them no prefix is interpreted."""
     both = any(label[:2] == "B-" and f"I-{label[2:]}" in labels for label in labels)
     return sorted(label for label in labels if label != OUTSIDE and not _MARKED.fullmatch(label)) if both else []
 
 
 def head_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """Labels as a head has them: "O" first, then by kind; every kind that can begin can also go on."""
+    """The labels in the order of a head: "O" first, then by kind; every kind with B- also has I-."""
     found = set(labels)
     if have_prefixes(found):
         found |= {f"I-{label[2:]}" for label in found if label[0] == "B"}
@@ -49,16 +49,16 @@ def head_labels(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def to_iob2(tags: Sequence[str]) -> list[str]:
-    """Tags in which what goes on with nothing begins, as in CoNLL's script.
+    """Tags with B- for each I- that continues no entity, as in CoNLL's script.
 
-    So data in IOB1, where B- stands only right behind another entity of the same kind, become IOB2.
+    So IOB1, where B- occurs only directly after another entity of the same kind, becomes IOB2.
     """
     before = (OUTSIDE, *tags)
     return [f"B-{tag[2:]}" if tag[:2] == "I-" and not _continues(tag, last) else tag for tag, last in zip(tags, before)]
 
 
 def inside_tag(tag: str) -> str:
-    """The tag of what follows within a word."""
+    """The tag of further tokens of a word: I- for B-, else the same."""
     return f"I-{tag[2:]}" if tag[:2] == "B-" else tag
 
 
@@ -67,9 +67,9 @@ def _continues(tag: str, before: str) -> bool:
 
 
 def entity_spans(tags: Sequence[str], are_marked: bool) -> list[tuple[str, int, int]]:
-    """The entities of a sentence: kind, first word, last word. What goes on with nothing begins.
+    """The entities of a sentence: kind, first word, last word. A tag that continues no entity begins one.
 
-    are_marked: whether the tags have letters; else each word that has one is an entity of its own.
+    are_marked: whether the tags have prefixes; else each tagged word is an entity of its own.
     """
     found = list[tuple[str, int, int]]()
     before = OUTSIDE
@@ -82,13 +82,13 @@ def entity_spans(tags: Sequence[str], are_marked: bool) -> list[tuple[str, int, 
     return found
 
 
-# -- entities as data write them --------------------------------------------------------------------------------------
+# -- entities in data -------------------------------------------------------------------------------------------------
 
 
 def parse_entities(entities: Any, length: int, row: str) -> list[Entity]:
-    """In their order: objects with "start", "end" and "label", as the task answers too, or lists of the three.
+    """The entities in order, from objects with "start", "end" and "label" (or "entity_group"), or lists of the three.
 
-    length: characters of the text.  Raises InputError for those that are none, lie outside the text, or overlap.
+    length: characters of the text.  Raises InputError for invalid ones, and for those outside the text or overlapping.
     """
     if not isinstance(entities, Iterable) or isinstance(entities, str | Mapping):
         raise InputError(f"{row}: entities are {type(entities).__name__}, expected a list")
@@ -113,7 +113,7 @@ def _parse_entity(entity: Any, length: int, what: str) -> Entity:
 
 
 def tags_of(entities: Sequence[Entity], words: Sequence[tuple[int, int]], row: str) -> list[str]:
-    """The tag of each word. words: their characters, from and to; one belongs to the entity that it has a part in."""
+    """The tag of each word.  words: start and end in characters; a word belongs to the entity that it overlaps."""
     tags = [OUTSIDE] * len(words)
     for one in entities:
         here = [i for i, (start, end) in enumerate(words) if start < one.end and one.start < end and tags[i] == OUTSIDE]

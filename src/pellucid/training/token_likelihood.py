@@ -1,4 +1,4 @@
-"""How likely the tokens of a text are, position by position, without all logits being there at once."""
+"""Losses and scores of token predictions, without holding all logits in memory at once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from pellucid.training.objective import Example
 
 
 class LikelihoodSums(NamedTuple):
-    """Of some positions: their cross-entropies summed, how many they are, and at how many the likeliest is right."""
+    """The sum of cross-entropies over some positions, their number, and the number of right predictions (argmax)."""
 
     loss: float
     positions: int
@@ -30,7 +30,7 @@ class LikelihoodSums(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyObjective(DistillationObjective):
-    """An objective that asks some positions for a token: `labels` Int[Tensor, "batch seq"], -100 for none."""
+    """An objective that predicts tokens at some positions: `labels` Int[Tensor, "batch seq"], -100 for none."""
 
     def weight(self, batch: Mapping[str, Tensor]) -> float:
         return float((batch["labels"] != IGNORED).sum())
@@ -52,20 +52,20 @@ class VocabularyObjective(DistillationObjective):
 def target_features(
     learner: Learner, batch: Mapping[str, Tensor]
 ) -> tuple[Tensor, tuple[Tensor, Tensor | None], Tensor]:
-    """What the table of the head is multiplied with at the positions that are asked, since the vocabulary is the most
-    costly of all products; that table and its bias; and the right tokens."""
+    """The head's features, vocabulary matrix and bias, and the target tokens, of positions with a target only, since
+    the product with the vocabulary is the most expensive of all."""
     has_target, head = batch["labels"] != IGNORED, learner.module.head
-    assert isinstance(head, MaskedToken | NextToken)  # the objective asked for it
+    assert isinstance(head, MaskedToken | NextToken)  # what the objective's `head` returns
     return learner.features(learner.before_head(**batch)[has_target]), head.table, batch["labels"][has_target]
 
 
 def likelihood_scores(
     loaded: Loaded, examples: Sequence[Example], read: Callable[[list[int]], dict[str, Tensor]]
 ) -> dict[str, float]:
-    """The mean loss, its exponential and the share that is right, over all positions that are asked.
+    """The mean loss, perplexity and accuracy over all positions with a target.
 
-    read: the examples with these numbers as one batch, `labels` Int[Tensor, "batch seq"] among it, -100 for none.
-    Raises InputError where no position is asked.
+    read: returns the examples of these indices as one batch, with `labels` Int[Tensor, "batch seq"], -100 for none.
+    Raises InputError where no position has a target.
     """
     module, lengths = loaded.module.packed_copy(), [one.length for one in examples]
     found = [one for _, one in run_batches(module, lengths, lambda group: _batch_likelihood(module, **read(group)))]
@@ -77,7 +77,7 @@ def likelihood_scores(
 
 
 def no_target_error() -> InputError:
-    """The refusal of held-out examples in which no position is asked."""
+    """The error for held-out examples without any target."""
     return InputError("the held-out examples ask for no token: give more of them, or longer ones")
 
 

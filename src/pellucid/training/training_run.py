@@ -1,4 +1,4 @@
-"""A whole training: from a model and data to a folder that every command opens; broken off, it goes on where it was."""
+"""A whole training run, from a model and data to a saved checkpoint folder; an interrupted one can be resumed."""
 
 import contextlib
 import logging
@@ -37,10 +37,10 @@ log = logging.getLogger("pellucid")
 RECIPE = "recipe.toml"
 
 PAUSE = 30.0
-"""Seconds: where nobody says how often, an evaluation that comes sooner after a state keeps none of its own."""
+"""Minimum seconds between two saved states where `save_every` is None."""
 
 
-@inference_mode(False)  # and it learns, whatever a caller has turned off around it
+@inference_mode(False)  # gradients are needed, whatever a caller has turned off
 def run_training(
     base: Loaded,
     data_arguments: DataArguments,
@@ -55,19 +55,19 @@ def run_training(
     on_event: Callable[[Event], object] = lambda one: None,
     on_saved: Callable[[Path, Result], object] = lambda folder, result: None,
 ) -> Result:
-    """Learns an objective from data; `base` stays as it is.
+    """Trains a copy of `base` on an objective and data; `base` is unchanged.
 
-    out: a folder to write. While it learns, `out/training` holds what it goes on from.
-    resume: goes on where a training of the same model, data and settings was broken off; the result is the same, bit
-        for bit. Where there is nothing to go on from, it begins.  overwrite: begins anew in a folder that holds files.
-    progress: a bar on stderr; None shows it at a terminal.
-    on_start: called once before the first step.  on_event: with every step and every evaluation.  on_saved: with
-        `out`, once the model stands there, and before what it could go on from is removed. All of them in the first
-        process alone.
+    out: a folder to write. During training `out/training` holds the state to resume from.
+    resume: continues an interrupted run of the same model, data and settings; the result is the same bit for bit. Where
+        there is no state, it starts from the beginning.  overwrite: starts again in a folder that holds files.
+    progress: whether to show a progress bar on stderr; None for only at a terminal.
+    on_start: called once before the first step.  on_event: called with every step and every evaluation.  on_saved:
+        called with `out`, once the model is saved there and before the state is removed. All are called in the first
+        process only.
 
     Raises InputError (data, settings, or a folder that belongs to something else), CorruptFileError (a damaged state),
-    DivergedError (losses that are no numbers) and ResourceError (no room); what was kept is then still there.
-    KeyboardInterrupt once a step has ended and its state is kept.
+    DivergedError (losses that are not finite) and ResourceError (no space); saved states are then still there. Raises
+    Interrupted, a KeyboardInterrupt, once a step has ended and its state is saved.
     """
     data_arguments.check(objective)
     folder = check_folder(out, resume=resume, overwrite=overwrite)
@@ -81,17 +81,17 @@ def run_training(
         ranks = stack.enter_context(join_processes(device))
         if folder is not None and ranks.is_first:
             stack.enter_context(lock_folder(folder))
-            check_folder(out, resume=resume, overwrite=overwrite)  # again: another one may have ended there meanwhile
+            check_folder(out, resume=resume, overwrite=overwrite)  # again: another run may have ended there meanwhile
             if out is not None:
-                temporary_parent(out)  # tried now, and not once everything is learned
+                temporary_parent(out)  # fails now, and not after the training
             if overwrite:
                 clear(folder, (RECIPE,))
-        ranks.total(0.0)  # nobody reads before the first is ready
+        ranks.total(0.0)  # all wait until the first process is ready
         return _TrainingRun(plan, folder, ranks, progress, on_start, on_event, on_saved)()
 
 
 def _warn_of_learning_rate(settings: Settings, steps: int) -> None:
-    """Says what a person hardly means: a rate of nothing, or one that only rises."""
+    """Warns of a learning rate of 0, or of one that rises to the end."""
     if not settings.learning_rate:
         log.warning("learning_rate is 0: nothing will be learned")
     elif settings.warmup >= max(steps, 2) or (steps > 2 and settings.warmup_steps(steps) == steps - 1):
@@ -104,7 +104,7 @@ def _warn_of_learning_rate(settings: Settings, steps: int) -> None:
 
 @dataclass
 class _TrainingRun:
-    """One process's part of a training.  last_saved: by `time.monotonic`."""
+    """One process's part of a training run.  last_saved: by `time.monotonic`."""
 
     plan: Plan
     folder: Path | None
@@ -171,7 +171,7 @@ class _TrainingRun:
         bar.set_postfix_str(_short(event, self.loop), refresh=event.is_evaluation)
 
     def _warn_of_changed_files(self) -> None:
-        """Says, at the end of an epoch, that a file of the data is no longer what was read; once of each."""
+        """Warns, at the end of an epoch, of data files that have changed since they were read; once for each."""
         if self.ranks.is_first and self.loop.ends_epoch:
             for data in filter(None, (self.plan.data, self.plan.held_out)):
                 message = data.change_message()
@@ -180,7 +180,7 @@ class _TrainingRun:
                     log.warning("%s; this training goes on with what it read", message)
 
     def _save_if_due(self, evaluated: bool) -> None:
-        """Keeps a state where one is due; ends where the loop was asked to, or its numbers are none any more."""
+        """Saves a state where one is due. Raises Interrupted where a stop was requested, and DivergedError."""
         loop, every = self.loop, self.plan.settings.save_every
         try:
             loop.check_diverged()
@@ -208,12 +208,12 @@ class _TrainingRun:
             self.last_saved = time.monotonic()
 
     def _finish(self) -> Result:
-        """Takes the best numbers and writes the model; only then is its state removed."""
+        """Saves the model with its best weights, and only then removes the state."""
         loop, plan = self.loop, self.plan
         found = loop.finish()
-        unchanged = loop.progress.bad == loop.progress.step  # no step at all could be applied
+        unchanged = loop.progress.bad == loop.progress.step  # every step was skipped
         untrained = found.untrained if unchanged else mark_trained(found).untrained
-        plain = replace(low_rank.merge_adapters(found), untrained=untrained, initial_versions=())  # as it is written
+        plain = replace(low_rank.merge_adapters(found), untrained=untrained, initial_versions=())  # as it is saved
         now, out = loop.progress, self.folder.parent if self.folder else None
         base = plan.base.source if plan.settings.adapter_only else None
         held_out = plan.held_out_examples
@@ -239,7 +239,7 @@ class _TrainingRun:
             self.on_saved(out, result)
             sync_to_disk(out)
             self.state.remove(RECIPE)
-        self.ranks.total(0.0)  # when this returns, the folder is whole, whichever process asks
+        self.ranks.total(0.0)  # every process returns only once the folder is complete
         return replace(result, loaded=replace(result.loaded, source=source and with_stamps(source)))
 
     def _save_model(self, found: Loaded, plain: Loaded, out: Path) -> None:
@@ -249,7 +249,7 @@ class _TrainingRun:
             save_checkpoint(plain, out, overwrite=True)
 
     def _save_state_instead(self) -> MessagePart:
-        """Keeps the state of a training whose model could not be written; the answer says what is kept."""
+        """Saves the state of a run whose model could not be saved. ->  the end of the error message"""
         try:
             self._save_state()
         except PellucidError:
@@ -257,7 +257,7 @@ class _TrainingRun:
         return (f"; what was learned is kept in {self.folder}: ", RESUME, " only writes it")
 
     def _final_scores(self, plain: Loaded) -> dict[str, float]:
-        """Of the numbers that are kept; by what takes long as well, where the objective has such scores."""
+        """Scores of the kept weights, with the slow scores of the objective where it has such."""
         plan = self.plan
         if not plan.held_out_examples or type(plan.objective).final_scores is Objective.final_scores:
             return self.loop.progress.scores
@@ -267,7 +267,7 @@ class _TrainingRun:
 
 
 def _short(event: Event, loop: Loop) -> str:
-    """The few numbers that a bar has room for."""
+    """The few numbers that fit into a progress bar."""
     best, scores = loop.objective.best_metric, loop.progress.scores
     score = f", {best} {scores[best]:.4g}" if best in scores else ""
     if event.is_evaluation:

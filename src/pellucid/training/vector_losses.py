@@ -1,4 +1,4 @@
-"""Losses over vectors of texts: which should stand near which. Each is the mean over the pairs of a batch.
+"""Losses over text embeddings. "cosine" and multiple negatives are means over the pairs of a batch.
 
 cosines of pairs with scores:     1.0 -> .93   0.2 -> .41   0.6 -> .35
 cosent                                         ^------------^ in the wrong order
@@ -13,18 +13,18 @@ from torch.nn import functional
 from pellucid.machine import no_grad
 
 ROWS = 1_024
-"""Anchors that are compared with all candidates at a time."""
+"""Anchors that are compared with all candidates at once."""
 
 
 def cosines(vectors: Tensor) -> Tensor:
-    """How alike the first two texts of each pair are: Float[Tensor, "pairs texts width"]  ->  Float[Tensor, "pairs"]"""
+    """The cosine of the first two texts of each pair: Float[Tensor, "pairs texts width"]  ->  Float[Tensor, "pairs"]"""
     return functional.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1)
 
 
 def cosent(vectors: Tensor, scores: Tensor, scale: float) -> Tensor:
-    """Pairs should be ordered by their cosines as by their scores; equal scores do not matter.
+    """The loss of pairs whose cosines are not in the order of their scores; pairs of equal scores are not compared.
 
-        log(1 + sum of exp(scale * (cosine of the lesser score - cosine of the greater score)))
+        log(1 + sum of exp(scale * (cosine of the lower score - cosine of the higher score)))
 
     (Su, 2022, CoSENT; Huang et al., 2024, doi:10.1109/TASLP.2024.3402087.)
     vectors: Float[Tensor, "pairs 2 width"]; scores: Float[Tensor, "pairs"]
@@ -46,10 +46,10 @@ def multiple_negatives(vectors: Tensor, texts: Tensor, scale: float, symmetric: 
     """The cross-entropy of each anchor's own positive among the positives and negatives of all pairs.
 
     (Henderson et al., 2017, arXiv:1705.00652, section 4.4.)
-    vectors: Float[Tensor, "pairs 2|3 width"], each an anchor, its positive and perhaps a negative.
-    texts: Int[Tensor, "pairs 2|3"], a number for each, equal where the texts are. What is the same text as the anchor,
-        as its positive, or a positive of the same anchor elsewhere, is no negative.
-    symmetric: the mean of this and of each positive's own anchor among all anchors.
+    vectors: Float[Tensor, "pairs 2|3 width"], of each pair the anchor, its positive and optionally a negative.
+    texts: Int[Tensor, "pairs 2|3"], an id for each text, equal for equal texts. A text equal to the anchor or its
+        positive, or a positive of the same anchor in another pair, is not used as a negative.
+    symmetric: the mean of this and of the cross-entropy of each positive's own anchor among all anchors.
     """
     places = torch.arange(len(vectors), device=vectors.device)
     alike = scale * _candidate_cosines(vectors, vectors)
@@ -63,7 +63,7 @@ def multiple_negatives(vectors: Tensor, texts: Tensor, scale: float, symmetric: 
 
 @no_grad()
 def retrieval_accuracy(vectors: Tensor, texts: Tensor) -> float:
-    """The share of anchors that are nearer to their own positive than to any other text that is none of theirs."""
+    """The share of anchors that are nearer to their own positive than to all their negatives."""
     right = 0
     for places in torch.arange(len(vectors), device="cpu").split(ROWS):
         alike = _candidate_cosines(vectors[places], vectors)
@@ -73,7 +73,7 @@ def retrieval_accuracy(vectors: Tensor, texts: Tensor) -> float:
 
 
 def _candidate_cosines(some: Tensor, every: Tensor) -> Tensor:
-    """Cosines of the anchors of some pairs with the positives, and then the negatives, of all.
+    """Cosines of the anchors of some pairs with first the positives, then the negatives, of all pairs.
 
     ->  Float[Tensor, "some (texts-1)*pairs"]
     """
@@ -86,9 +86,9 @@ def _candidates(every: Tensor) -> Tensor:
 
 
 def _false_negatives(some: Tensor, every: Tensor, first: int = 0) -> Tensor:
-    """Whether a candidate is no negative of an anchor, and not its own positive: Bool[Tensor, "some candidates"]
+    """Whether a candidate is neither a negative of an anchor nor its own positive: Bool[Tensor, "some candidates"]
 
-    first: the number of the first of `some` among all.
+    first: the index of the first of `some` in `every`.
     """
     candidates, many = _candidates(every[..., None])[:, 0], len(every)
     same = (some[:, :1] == candidates) | (some[:, 1:2] == candidates)

@@ -1,4 +1,4 @@
-"""What is written for a text: a translation, a summary, an answer. An encoder reads, a decoder learns to write."""
+"""Sequence-to-sequence training: an encoder-decoder is trained to generate a translation, a summary or an answer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,29 +29,29 @@ from pellucid.training.source_and_target import BY_LANGUAGE, source_and_target_t
 from pellucid.training.token_likelihood import likelihood_scores, target_features
 
 _GENERATION_OPTIONS = ("num_beams", "length_penalty", "max_new_tokens")
-"""How held-out texts are written."""
+"""Options for generating from held-out texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextToText(Objective):
-    """The text that belongs to a text, token by token from those before it (Sutskever et al., 2014, arXiv:1409.3215);
+    """Prediction of a target text from a source text, token by token (Sutskever et al., 2014, arXiv:1409.3215);
     cross-entropy. Rows hold `text` and `target`, or a `translation`, {"en": ..., "de": ...}.
 
         source --> encoder --.
                               v
-        start  w1  w2 --> decoder --> w1  w2  end        (what is read, and what is learned to be said next)
+        start  w1  w2 --> decoder --> w1  w2  end        (inputs and labels of the decoder)
 
-    max_length: tokens of a source, special ones among them.  max_target_length: of a target.
-    label_smoothing: so much of the truth is spread evenly over the vocabulary while it learns.
-    prefix: a text before each source; None for what the checkpoint says. It is saved with the model.
-    src_lang, tgt_lang: the languages. They are what T5 is told, or special tokens of the tokenizer ("__de__" for "de",
-        "de_DE"), which then stand before the texts; and those that are taken of a `translation`.
-    parse_special_tokens: whether `<extra_id_0>`, typed in a text, is that token; else it is plain characters. In the
-        prefix it is that token.
-    generate: whether held-out texts are written and compared with the right ones, for BLEU and chrF: at each
-        evaluation, or never; None for once, at the end.
-    num_beams, length_penalty, max_new_tokens: how they are written; None for what the checkpoint says, of this task or
-        else of all, and for at most 50 tokens more than the longest source has (Vaswani et al., 2017, section 6.1).
+    max_length: tokens of a source, special ones included.  max_target_length: of a target.
+    label_smoothing: probability mass spread evenly over the vocabulary in training.
+    prefix: text before each source; None for the checkpoint's. It is saved with the model.
+    src_lang, tgt_lang: language codes. They select T5's prefix, or special tokens of the tokenizer ("__de__" for "de",
+        "de_DE"), which are put before the texts; and the two texts of a `translation`.
+    parse_special_tokens: whether `<extra_id_0>` in a text is that token, else plain characters. In the prefix it always
+        is the token.
+    generate: whether to generate from held-out texts, scored by BLEU and chrF: True at each evaluation, False never,
+        None once at the end.
+    num_beams, length_penalty, max_new_tokens: for generating; None for the checkpoint's, of this task or else of all,
+        and for at most 50 tokens more than the longest source (Vaswani et al., 2017, section 6.1).
     """
 
     max_target_length: int | None = None
@@ -67,7 +67,7 @@ class TextToText(Objective):
 
     name: ClassVar[str] = "text2text-generation"
     task_class: ClassVar[type[answering.Writing]] = answering.TextToText
-    """The task that its models are asked for."""
+    """The task of models trained by it."""
     columns: ClassVar[tuple[str, ...]] = ("text", "target", BY_LANGUAGE)
     reading_options: ClassVar[tuple[str, ...]] = ("prefix", "src_lang", "tgt_lang", "parse_special_tokens")
     parallel: ClassVar[tuple[str, ...]] = ("text", "target")
@@ -107,7 +107,7 @@ class TextToText(Objective):
         params = params_of(loaded)
         names = [name for name in self._task_names(loaded) if name in params]
         if self.src_lang and self.tgt_lang and translation_tasks(loaded):
-            names.append("translation")  # without languages it would be one of those pairs
+            names.append("translation")  # used for calls without languages
         return with_prefix(loaded, self._prefixes(loaded)[0], names)
 
     # -- rows to examples ---------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class TextToText(Objective):
         ]
 
     def _targets(self, loaded: Loaded, begins: str, right: Sequence[str]) -> list[list[int]]:
-        """What the decoder is to say behind what each target begins with, the token that ends a text last."""
+        """The token ids of each target, with its prefix, and with the end token last."""
         target_tokenizer = loaded.required_target_tokenizer
         if not loaded.config.end_tokens:
             raise InputError(
@@ -146,7 +146,7 @@ class TextToText(Objective):
         return [[*row.ids, *added] for row in rows]
 
     def _prefixes(self, loaded: Loaded) -> tuple[str, str]:
-        """What stands before each source, and before each target."""
+        """The prefix of each source, and that of each target."""
         marks = [
             _language_token(loaded, language, side)
             for language, side in ((self.src_lang, "src"), (self.tgt_lang, "tgt"))
@@ -158,7 +158,7 @@ class TextToText(Objective):
         return prefix_of(loaded, self.task_class.task_names(loaded, {})) or "", ""
 
     def _task_names(self, loaded: Loaded) -> list[str]:
-        """What a checkpoint may call this task, the best first."""
+        """The names of this task in a checkpoint's task settings, the most specific first."""
         if self.src_lang and self.tgt_lang:
             return [self.name, *answering.Translation.task_names(loaded, self._languages)]
         return self.task_class.task_names(loaded, {})
@@ -183,7 +183,7 @@ class TextToText(Objective):
     # -- scores -------------------------------------------------------------------------------------------------------
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
-        """The loss of the right tokens, unsmoothed, and what follows from it; with `generate`, also BLEU and chrF."""
+        """The unsmoothed loss, perplexity and accuracy of target tokens; with `generate`, also BLEU and chrF."""
 
         def read(group: list[int]) -> dict[str, Tensor]:
             return self.collate(loaded, [examples[i] for i in group], np.random.default_rng(0))
@@ -203,7 +203,7 @@ class TextToText(Objective):
         return generation_scores(self._generation_request(loaded, examples), [one.target for one in examples])
 
     def _generation_request(self, loaded: Loaded, examples: Sequence[Example]) -> GenerationRequest:
-        """What is to be written for the sources of some examples."""
+        """The request that generates from the sources of some examples."""
         sources = [one.ids[0] for one in examples]
         options = {name: getattr(self, name) for name in _GENERATION_OPTIONS} | {
             "do_sample": False,
@@ -216,7 +216,7 @@ class TextToText(Objective):
 
 @dataclass(frozen=True, kw_only=True)
 class Summarization(TextToText):
-    """A text in fewer words, read as the task `summarization` reads it."""
+    """Summaries of texts, read as by the task `summarization`."""
 
     parse_special_tokens: bool = False
 
@@ -226,7 +226,7 @@ class Summarization(TextToText):
 
 @dataclass(frozen=True, kw_only=True)
 class Translation(TextToText):
-    """A text in another language, read as the task `translation` reads it."""
+    """Translations of texts, read as by the task `translation`."""
 
     parse_special_tokens: bool = False
 
@@ -235,7 +235,7 @@ class Translation(TextToText):
 
 
 def _language_token(loaded: Loaded, language: str | None, side: str) -> str:
-    """The special token that stands for a language, as mBART and M2M have them; "" where there is none."""
+    """The special token of a language, as mBART and M2M have them; "" where there is none."""
     if language is None:
         return ""
     tokenizer = loaded.required_tokenizer if side == "src" else loaded.required_target_tokenizer
