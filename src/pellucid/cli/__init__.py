@@ -67,7 +67,7 @@ def _reopen_closed_streams() -> None:
 
 def _buffer_stdout() -> None:
     """With PYTHONUNBUFFERED, a partial write loses the rest without an error, so that output cut off by a full disk
-    would pass as complete. So all output goes through a buffer, which each write flushes."""
+    would pass as complete. So all output goes through a buffer, which is flushed after each message."""
     own = sys.stdout is sys.__stdout__  # not replaced
     if own and isinstance(sys.stdout, io.TextIOWrapper) and isinstance(sys.stdout.buffer, io.RawIOBase):
         encoding, errors = sys.stdout.encoding, sys.stdout.errors

@@ -46,7 +46,7 @@ def run(app: click.Command) -> int:
     except PellucidError as error:
         _log_traceback()
         return _print_error(_error_message(error, app), error.exit_code)
-    except Exception as error:  # noqa: BLE001 - the last resort: a traceback is only shown with --debug
+    except Exception as error:  # noqa: BLE001 - the last door: nobody should see a traceback they did not ask for
         _log_traceback()
         return _unexpected_error(error)
     return code if isinstance(code, int) else OK

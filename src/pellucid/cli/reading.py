@@ -81,7 +81,7 @@ def _is_file(argument: str, *, sure: bool) -> bool:
     from pellucid.text.rows import JSON_LINES_SUFFIXES, PLAIN, TABLE_SUFFIXES
 
     suffix = Path(argument).suffix
-    if os.path.isdir(argument):  # noqa: PTH112 - Path raises for a text longer than any file name
+    if os.path.isdir(argument):  # noqa: PTH112 - a text may be longer than any name, and for such Path raises
         raise InputError(f"{argument!r} is a folder, expected a file; a text that is called so: on standard input (-)")
     if os.path.isfile(argument):  # noqa: PTH113
         return sure or suffix != ""

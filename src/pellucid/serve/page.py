@@ -1,7 +1,7 @@
 """Serves one page and its blocks to a browser on this machine, so that a long text is loaded layer by layer.
 
 The server listens on 127.0.0.1 only. That keeps out other machines, but not other pages in the same browser, so each
-request must also have this server as its Host (which a domain that an attacker points here has not), come from this
+request must also name this server as its Host (unlike one to a domain that an attacker points here), come from this
 page or from no page, and have a random token in its path.
 """
 

@@ -1,5 +1,4 @@
-"""The order of examples: the batch of each step is a function of seed and step, so that resuming needs only the step.
-"""
+"""The order of examples: a batch follows from the seed and the step alone, so that resuming needs only the step."""
 
 import bisect
 from collections.abc import Sequence

@@ -96,7 +96,7 @@ def _notes(sentences: Sequence[Sequence[Line]]) -> set[int]:
 
 
 def _check_lines(path: Path, sentences: Sequence[Sequence[Line]]) -> None:
-    """Raises InputError for lines with another number of columns than the first, and for word counts as words."""
+    """Raises InputError for lines with another number of columns than the first, and for a first column of counts."""
     width = len(sentences[0][0].fields)
     for one in (one for sentence in sentences for one in sentence):
         if len(one.fields) < 2 or len(one.fields) != width:

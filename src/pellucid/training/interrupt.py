@@ -10,8 +10,8 @@ from pellucid.errors import handle_sigint
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Within the block, Ctrl-C requests a stop after the step, as the yielded function returns; a second one interrupts
-    at once. Other handlers of Ctrl-C are left in place."""
+    """Within the block, Ctrl-C requests a stop after the current step; a second one interrupts at once. The yielded
+    function returns whether a stop was requested. Other handlers of Ctrl-C are left in place."""
     stop_requested = threading.Event()
     mine = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)

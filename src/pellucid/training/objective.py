@@ -49,7 +49,7 @@ class Objective(ABC):
     """One objective with its options.
 
     max_length: maximum tokens of a row, special ones included; None for the model's. Longer rows are truncated, and
-        logged with their number.
+        their number is logged.
     """
 
     max_length: int | None = None

@@ -35,7 +35,7 @@ SCORED, MATCHED, NEGATIVE = ("sentence1", "sentence2"), ("anchor", "positive"), 
 
 
 class Pair(NamedTuple):
-    """score: similarity, 1 for the same meaning; NaN where the data have none.  texts: their ids, equal if they are."""
+    """score: similarity, 1 for the same meaning; NaN where the data have none.  texts: ids, equal for equal texts."""
 
     score: float
     texts: tuple[int, ...]

@@ -11,7 +11,7 @@ from pellucid.training.objective import Fields
 
 
 def token_limit(loaded: Loaded, max_length: int | None) -> int | None:
-    """The most tokens of a row: `max_length`, which must not exceed the model's limit, or that limit; None for none."""
+    """The most tokens of a row: `max_length` or the model's limit; None for none. Raises InputError above the limit."""
     own = loaded.max_length
     _check(max_length, own)
     return own if max_length is None else max_length

@@ -102,7 +102,7 @@ class TextRegression(DistillationObjective):
     # -- scores -------------------------------------------------------------------------------------------------------
 
     def score(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
-        """->  "mse", "pearson", "spearman", and "loss", equal to "mse"; rows without labels use the teacher's numbers"""
+        """->  "mse", "pearson", "spearman", and "loss", equal to "mse"; without labels by the teacher's numbers"""
         predictions = logits_of(loaded, examples)
         targets: list[Target] = [one.target for one in examples]
         right = [one.teacher_number if one.number is None else one.number for one in targets]

@@ -40,7 +40,7 @@ class Settings:
     activation_checkpointing: recomputes layers in the backward pass to save memory.
     lora: rank of the adapters that are trained in place of the weight matrices, see `pellucid.training.low_rank`; None
         for none. The default learning rate is then ten times the task's own.
-    lora_alpha: the adapters' output is scaled by lora_alpha / lora; None for twice the rank.
+    lora_alpha: the adapters' product is scaled by lora_alpha / lora; None for twice the rank.
     lora_targets: the linear layers that get an adapter, by path or its end, with `*` for anything; "all-linear" for all
         but the head's.  lora_beside: names of parameters that are trained as well; the head always is.
     adapter_only: saves the adapter alone, in PEFT's format, not the whole model.  adapter_dtype: of its saved weights,

@@ -16,7 +16,7 @@ OUTSIDE = "O"
 
 _MARKED = re.compile(r"[BIELSU]-.+", re.DOTALL)
 _OPENS, _CONTINUES = "BSU", "BI"
-"""Prefixes that begin an entity, and prefixes after which it may continue. E and L end one, S and U are one word."""
+"""Prefixes that begin an entity, and prefixes after which it may continue. E and L end one, S and U are whole ones."""
 
 
 class Entity(NamedTuple):

@@ -1,4 +1,4 @@
-"""Losses over text embeddings. "cosine" and multiple negatives are means over the pairs of a batch.
+"""Losses over text embeddings; `cosine` and `multiple_negatives` are means over the pairs of a batch.
 
 cosines of pairs with scores:     1.0 -> .93   0.2 -> .41   0.6 -> .35
 cosent                                         ^------------^ in the wrong order
