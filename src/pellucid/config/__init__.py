@@ -1,6 +1,6 @@
-"""What a model is: frozen facts, and nothing that computes.
+"""What a model is: frozen facts and no computation.
 
-A `Config` is a sum of small types, each carrying its own settings. Scalar facts keep the names that the field uses
+A `Config` is composed of small types, each with its own settings. Scalar facts keep the field's usual names
 (`hidden_size`, `num_attention_heads`, ...) and can be read from the top: `config.intermediate_size`.
 """
 

@@ -1,4 +1,4 @@
-"""The whole: an architecture as frozen facts."""
+"""`Config`: an architecture as frozen facts."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -23,17 +23,17 @@ _PART_TYPES: dict[str, Any] = {
     "head": Head | None,
     "inert": dict,
 }
-"""What may stand in a field of a config that is no single value."""
+"""The types of those fields of a config that are not single values."""
 
 
 def register(defaults: "Config") -> None:
-    """Makes a family known to `Config.of`; each family's page is read once, on import."""
+    """Registers a family's defaults for `Config.of`; called once per family page, on import."""
     _DEFAULTS[defaults.family] = defaults
 
 
 @dataclass(frozen=True)
 class Config:
-    """An architecture: enough to build the model, nothing about files, words or devices."""
+    """An architecture: all that is needed to build the model, and nothing about files, tokenizers or devices."""
 
     family: str
     vocab_size: int
@@ -45,38 +45,38 @@ class Config:
     feed_forward: FeedForward = Plain()
     norm: Norm = LayerNorm()
     residual: Literal["post", "pre"] = "post"
-    """Norms after the sums or inside the branches; with "pre", one more stands behind the last layer."""
+    """"post": norms after the residual sums; "pre": norms inside the branches, and a final one after the last layer."""
     position: Position = Learned()
     attention_position: AttentionPosition = NoPosition()
     type_vocab_size: int = 0
     embedding_norm: bool = True
     """Whether the sum of the embeddings is normalised."""
     embedding_size: int | None = None
-    """Width of the table of tokens, where it is not `hidden_size` and a linear map leads from one to the other."""
+    """Width of the token embeddings where it is not `hidden_size`; a linear layer then projects them to it."""
     embedding_projection: bool = False
-    """That map is there even where both are as wide."""
+    """Whether that projection exists even where both widths are equal."""
     scale_embedding: bool = False
-    """Token embeddings are multiplied with the square root of `hidden_size`."""
+    """Whether token embeddings are multiplied by the square root of `hidden_size`."""
     num_hidden_groups: int | None = None
-    """So many layers hold numbers of their own, each standing at several depths; None for all."""
+    """Number of layers with weights of their own, each applied at several depths; None for all."""
     decoder: DecoderSide | None = None
-    """The other half of an encoder-decoder; None for the other kinds."""
+    """The decoder of an encoder-decoder; None for the other kinds."""
     dropout: Dropout = Dropout()
     pooler: bool = False
-    """The family has a pooler; one is built where the head reads it or where there is no head."""
+    """Whether the family has a pooler; one is built where the head reads it or where there is no head."""
     head: Head | None = None
     labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
     tie_word_embeddings: bool = True
     scale_logits: bool = False
-    """The stream is divided by the square root of `hidden_size` before the tied table."""
+    """Whether the final hidden states are divided by the square root of `hidden_size` before the tied table."""
     initializer_range: float = 0.02
     pad_token_id: int | None = None
     padding_learns: bool = False
-    """Its row is one like any other, as in GPT-2 and T5; elsewhere it begins at nothing and never learns."""
+    """Whether the padding token's embedding trains, as in GPT-2 and T5; elsewhere it starts at zero and stays zero."""
     bos_token_id: int | None = None
     eos_token_id: int | tuple[int, ...] | None = None
     inert: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """Keys of the file that change no number of a forward pass; kept, so that saving loses nothing."""
+    """Keys of the file that do not affect a forward pass, kept so that saving loses nothing."""
 
     def __post_init__(self) -> None:
         for name, kind in _PART_TYPES.items():
@@ -85,7 +85,7 @@ class Config:
                 expected = " or ".join("None" if one == "NoneType" else one for one in names)
                 expected += "" if kind is dict else " of pellucid.config"
                 raise InputError(Argument(name), f" is {shorten(repr(value))}, expected {expected}")
-        object.__setattr__(self, "inert", dict(self.inert))  # what somebody writes into his own is not ours
+        object.__setattr__(self, "inert", dict(self.inert))  # a the caller may change theirs later
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
             check_count(name, getattr(self, name))
         check_count("type_vocab_size", self.type_vocab_size, most=1_000_000, least=0)
@@ -126,10 +126,10 @@ class Config:
         if not self.labels or len(set(self.labels)) != len(self.labels):
             shown = shorten(repr(list(self.labels)))
             raise InputError(Argument("labels"), f" are {shown}, expected at least one and no two alike")
-        object.__setattr__(self, "labels", tuple(self.labels))  # nobody changes them later, and a config has a hash
+        object.__setattr__(self, "labels", tuple(self.labels))  # immutable and hashable
 
     def _check_part(self, name: str, value: object) -> None:
-        """Refuses a plain value in the place of a small type."""
+        """Refuses a plain value where one of the small types is expected."""
         part = getattr(self, name)
         if value is None or dataclasses.is_dataclass(value):
             return
@@ -144,9 +144,9 @@ class Config:
         if side is not None:
             check_token_id("decoder_start_token_id", side.decoder_start_token_id, rows)
             rows = min(rows, side.source_vocab_size or rows)
-        if isinstance(position, Learned) and position.skip_padding:  # padding has its row there, words those behind it
+        if isinstance(position, Learned) and position.skip_padding:  # one row for padding; real positions come after it
             rows = min(rows, position.max_position_embeddings - 1)
-            if self.pad_token_id is None and self.kind == "encoder":  # others have no such places
+            if self.pad_token_id is None and self.kind == "encoder":  # other kinds have no such positions
                 expected = f", and positions are counted from it: expected the id of a token, 0 to {rows - 1}"
                 raise InputError(Argument("pad_token_id"), f" is {self.pad_token_id}", expected)
         check_token_id("pad_token_id", self.pad_token_id, rows)
@@ -178,21 +178,21 @@ class Config:
                 Argument("head_dim"), f" is {self.head_dim}, expected an even number: positions turn pairs of numbers"
             )
 
-    # Facts that follow from others, under the names that users know.
+    # Derived facts, under the names that users know.
 
     @property
     def head_dim(self) -> int:
-        """Numbers per attention head."""
+        """Width of one attention head."""
         return self.attention.head_dim or self.hidden_size // self.num_attention_heads
 
     @property
     def num_key_value_heads(self) -> int:
-        """Heads of key and value."""
+        """Number of key and value heads."""
         return self.attention.num_key_value_heads or self.num_attention_heads
 
     @property
     def longest(self) -> int | None:
-        """How many tokens the model was made for; None where nothing says so."""
+        """Maximum number of tokens that the model was made for; None where no position type limits it."""
         for position in (self.position, self.attention_position):
             if (length := getattr(position, "max_position_embeddings", None)) is not None:
                 return length - (self.pad_token_id or 0) - 1 if getattr(position, "skip_padding", False) else length
@@ -200,7 +200,7 @@ class Config:
 
     @property
     def end_tokens(self) -> tuple[int, ...]:
-        """The ids that end a text; none where the model has no such token."""
+        """The ids of end-of-sequence tokens; empty where the model has none."""
         ends = self.eos_token_id
         return () if ends is None else ends if isinstance(ends, tuple) else (ends,)
 
@@ -211,35 +211,35 @@ class Config:
 
     @property
     def writes(self) -> bool:
-        """Whether this model, with this head, says which token comes next."""
+        """Whether this model, with this head, predicts the next token."""
         return self.head is not None and self.head.writes
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        """What there is a logit of, in order; none where that is the vocabulary, or where there is no head."""
+        """What each logit stands for, in order; empty for a head over the vocabulary and for no head."""
         answers = self.head.answers if self.head else ()
         return self.labels if answers == "labels" else () if answers == "vocabulary" else answers
 
     @property
     def num_labels(self) -> int:
-        """How many labels there are."""
+        """Number of labels."""
         return len(self.labels)
 
     @property
     def id2label(self) -> dict[int, str]:
-        """The label of each logit, by its number."""
+        """The label of each logit, by index."""
         return dict(enumerate(self.labels))
 
     @property
     def label2id(self) -> dict[str, int]:
-        """The other way: the number of each label's logit."""
+        """The index of each label's logit."""
         return {label: index for index, label in enumerate(self.labels)}
 
     def __getattr__(self, name: str) -> Any:
         for part in _parts(self):
             if name in vars(part):
                 return vars(part)[name]
-        hint = did_you_mean(name, self.facts()) if "family" in vars(self) else ""  # not yet while it is being unpickled
+        hint = did_you_mean(name, self.facts()) if "family" in vars(self) else ""  # not yet set while unpickling
         raise AttributeError(f"a config has no {name!r}{hint}")
 
     @classmethod
@@ -259,7 +259,7 @@ class Config:
         return _DEFAULTS[family].replace(**changes)
 
     def facts(self) -> dict[str, Any]:
-        """Every scalar fact by its name: the own fields, then those of the small types."""
+        """Every scalar fact by name: the config's own fields, then those of the small types."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "inert"}
         flat = {name: value for name, value in values.items() if not dataclasses.is_dataclass(value)}
         for part in _parts(self):
@@ -267,8 +267,8 @@ class Config:
         return flat
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with some facts changed; facts of the small types may be named from the top. `num_labels` keeps labels
-        that are as many, and names others LABEL_0 and so on.
+        """A copy with some facts changed; facts of the small types can be named from the top. `num_labels` keeps the
+        labels where their number is unchanged, and otherwise names them LABEL_0, LABEL_1 and so on.
 
         >>> config.replace(num_hidden_layers=2, intermediate_size=64, num_labels=3)   # doctest: +SKIP
         """
@@ -291,7 +291,7 @@ class Config:
             name = next(iter(changes))
             raise InputError(f"a {self.family} config has no {shorten(repr(name))}{did_you_mean(name, self.facts())}")
         if isinstance(top.get("head"), QuestionAnswering) and len(top.get("labels", self.labels)) != 2:
-            top["labels"] = ("LABEL_0", "LABEL_1")  # by whose number the reference makes its two logits
+            top["labels"] = ("LABEL_0", "LABEL_1")  # the reference derives its two logits from the number of labels
         return dataclasses.replace(self, **top)
 
 

@@ -1,11 +1,11 @@
-"""What a model answers with, beside its hidden states.
+"""What a model predicts from its hidden states.
 
-Each kind says of itself, so that nobody else has to know its name:
+Each head type describes itself, so that no other code needs to test for its name:
 
-- `answers`: what there is a logit of: each token of the vocabulary, each label of the config, or the things named here;
-- `per`: whether every token has such logits, or the whole text once;
-- `writes`: whether they are for the token that comes next;
-- `pooled`: whether they are made from the pooled first token.
+- `answers`: what the logits are over: the vocabulary, the labels of the config, or the things named here;
+- `per`: whether there are logits for every token or once for the whole text;
+- `writes`: whether they predict the next token;
+- `pooled`: whether they are computed from the pooled first token.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ Per = Literal["token", "text"]
 class MaskedLM:
     """Logits over the vocabulary at every position: dense, activation, norm, then the (tied) token table.
 
-    activation: by default the feed-forward block's own.
+    activation: by default that of the feed-forward block.
     """
 
     activation: str | None = None
@@ -39,7 +39,7 @@ class MaskedLM:
 
 @dataclass(frozen=True)
 class CausalLM:
-    """Logits over the vocabulary at every position, for the token that comes next."""
+    """Logits over the vocabulary at every position, for the next token."""
 
     name: ClassVar[str] = "causal-lm"
     answers: ClassVar[Answers] = "vocabulary"
@@ -50,9 +50,9 @@ class CausalLM:
 
 @dataclass(frozen=True)
 class SequenceToSequenceLM:
-    """Logits over the vocabulary at every position of the decoder.
+    """Logits over the vocabulary at every position of the decoder, for the next token.
 
-    logits_bias: a summand per token stands behind the table.  bias_learns: whether it does; BART's stays as it is.
+    logits_bias: whether a bias per token is added to the logits.  bias_learns: whether it trains; BART's does not.
     """
 
     logits_bias: bool = False
@@ -81,11 +81,11 @@ class NextSentence:
 
 @dataclass(frozen=True)
 class SequenceClassification:
-    """One logit per label for the whole text, from one position of it.
+    """One logit per label for the whole text, read from one position.
 
     pool: "pooler" (the first token through the model's pooler), "first" (the first token as it is), "last" (the last
         token that is not padding) or "eos" (the last end-of-sequence token).
-    dense_activation: a dense layer with this activation stands before the classifier; None for none.
+    dense_activation: activation of a dense layer before the classifier; None for no such layer.
     """
 
     pool: Literal["pooler", "first", "last", "eos"] = "pooler"
@@ -120,7 +120,7 @@ class TokenClassification:
 
 @dataclass(frozen=True)
 class QuestionAnswering:
-    """Two logits at every position: the answer starts here, the answer ends here."""
+    """Two logits at every position: that the answer starts here, and that it ends here."""
 
     name: ClassVar[str] = "question-answering"
     answers: ClassVar[Answers] = ("start", "end")
@@ -140,13 +140,13 @@ Head = (
 )
 HEADS: tuple[type[Head], ...] = get_args(Head)
 WRITING = tuple(kind.name for kind in HEADS if kind.writes)
-"""The names of heads for the token that comes next."""
+"""Names of the heads that predict the next token."""
 OF_TOKENS = tuple(kind.name for kind in HEADS if kind.answers == "vocabulary")
-"""The names of heads that answer with tokens."""
+"""Names of the heads over the vocabulary."""
 
 
 def head_named(name: str) -> Head:
-    """The head that goes by `name`, with its default settings."""
+    """The head called `name`, with its default settings. Raises InputError for an unknown name."""
     for kind in HEADS:
         if kind.name == name:
             return kind()

@@ -1,5 +1,5 @@
-"""The small types that a config is a sum of: each variant carries its own settings, so that an impossible combination
-cannot be written. A model with no positions has no field for their number."""
+"""The small types that a config is composed of. Each variant carries its own settings, so that an impossible
+combination cannot be expressed: a model without positions has no field for their number."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from pellucid.config.checks import check_activation, check_bool, check_count, ch
 from pellucid.errors import Argument, InputError
 
 LEAST_EPS = 1e-30
-"""Less is nothing in float32, and a row of zeros divided by nothing is no number."""
+"""Anything smaller is 0 in float32, and normalising a row of zeros would divide by 0."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class RMSNorm:
 
 @dataclass(frozen=True)
 class Attention:
-    """What attention is made of, beside the number of heads.
+    """The settings of attention, besides the number of heads.
 
-    num_key_value_heads: heads of key and value, each shared by as many heads of query; None for one each
-        (Ainslie et al., 2023, arXiv:2305.13245).
+    num_key_value_heads: number of key and value heads, each shared by a group of query heads; None for one per query
+        head (Ainslie et al., 2023, arXiv:2305.13245).
     head_dim: width of one head; None for `hidden_size / num_attention_heads`.
-    attention_scale: what scores are multiplied with; None for 1 / sqrt(head_dim).
-    sliding_window: in causal attention, how many positions back one may look, the own one included.
+    attention_scale: factor of the scores; None for 1 / sqrt(head_dim).
+    sliding_window: in causal attention, the number of positions that a token attends to, its own included.
     """
 
     num_key_value_heads: int | None = None
@@ -60,7 +60,7 @@ class Attention:
 
 @dataclass(frozen=True)
 class Plain:
-    """Two linear maps with an activation between them, position by position."""
+    """Two linear layers with an activation between them, applied to each position."""
 
     intermediate_size: int = 3072
     hidden_act: str = "gelu"
@@ -74,8 +74,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class Gated:
-    """Like `Plain`, and a third linear map decides how much of each number passes (Shazeer, 2020,
-    arXiv:2002.05202)."""
+    """Like `Plain`, with a third linear layer that gates each value (Shazeer, 2020, arXiv:2002.05202)."""
 
     intermediate_size: int = 3072
     hidden_act: str = "silu"
@@ -89,11 +88,11 @@ class Gated:
 
 @dataclass(frozen=True)
 class DecoderSide:
-    """Where the decoder of an encoder-decoder differs from its encoder, and how it begins.
+    """Where the decoder of an encoder-decoder differs from its encoder, and how it starts.
 
-    decoder_start_token_id: what stands before the first word that the decoder writes.
-    share_embeddings: encoder and decoder have one table of tokens.
-    source_vocab_size: rows of the encoder's table, where it has its own.
+    decoder_start_token_id: the token before the first one that the decoder generates.
+    share_embeddings: whether encoder and decoder share one token table.
+    source_vocab_size: rows of the encoder's token table, where it has its own.
     """
 
     num_decoder_layers: int = 6
@@ -117,18 +116,18 @@ class DecoderSide:
 
 @dataclass(frozen=True)
 class Dropout:
-    """Shares of numbers set to zero in training, by place; nothing is dropped in evaluation.
+    """Dropout probabilities by place; nothing is dropped in evaluation.
 
-    hidden_dropout_prob: of what attention, its feed-forward block and the embeddings give to the stream.
-    attention_probs_dropout_prob: of attention's weights.
-    classifier_dropout: before the labels of a head.
+    hidden_dropout_prob: of the outputs of attention, feed-forward block and embeddings.
+    attention_probs_dropout_prob: of the attention weights.
+    classifier_dropout: before the classifier of a head.
 
-    These and the others say where a family, or a file, has another share; None for that of the first, and for
-    `dense_dropout` and `text_dropout` that of the third.
-    embedding_dropout, attention_output_dropout, feed_forward_dropout: one of the three that the first is of.
-    activation_dropout: behind the activation of the feed-forward block.  last_dropout: behind a stack's last norm.
-    dense_dropout: before the dense map of a head of labels.  text_dropout: before the labels of a whole text.
-    answer_dropout: before the two ends of an answer.
+    All fields but the first may be None, which means the value of the first, or of `classifier_dropout` for
+    `dense_dropout` and `text_dropout`. The other fields serve families, or files, that differ.
+    embedding_dropout, attention_output_dropout, feed_forward_dropout: the three places of the first, separately.
+    activation_dropout: after the activation of the feed-forward block.  last_dropout: after a stack's last norm.
+    dense_dropout: before the dense layer of a classification head.  text_dropout: before the classifier of whole texts.
+    answer_dropout: before the start and end logits of an answer.
     """
 
     hidden_dropout_prob: float = 0.1
@@ -149,7 +148,7 @@ class Dropout:
                 check_range(name, value, least=0.0, below=1.0)
 
     def probability(self, field_name: str) -> float:
-        """The share of numbers that is set to zero, by the name of a field."""
+        """The dropout probability of a field, with None resolved."""
         own = getattr(self, field_name)
         if own is not None:
             return own

@@ -1,4 +1,4 @@
-"""Frozen facts as plain values that JSON can hold, and back: each dataclass with its name, each value of its type."""
+"""Frozen dataclasses as plain values that JSON can hold, and back: each with its type name, each value type-checked."""
 
 import dataclasses
 import types
@@ -6,7 +6,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
 def to_json_value(value: Any) -> Any:
-    """A dataclass, or anything in it, as dictionaries, lists and single values."""
+    """A dataclass, or any value in one, as dictionaries, lists and single values."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         inner = {field.name: to_json_value(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return {"kind": type(value).__name__, "facts": inner}
@@ -14,10 +14,10 @@ def to_json_value(value: Any) -> Any:
 
 
 def from_json_value(value: Any, kind: Any) -> Any:
-    """What `to_json_value`, or `dataclasses.asdict`, made of a value of this type, as it was; a fact that is not said
-    has its default.
+    """The value of type `kind` that `to_json_value` or `dataclasses.asdict` was called on; missing fields get their
+    defaults.
 
-    Raises ValueError, in a sentence, where a value is of another type or a fact is strange.
+    Raises ValueError, in a sentence, where a value has another type or a field is unknown.
     """
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):

@@ -5,25 +5,25 @@ from dataclasses import dataclass, field
 from pellucid.errors import InputError, did_you_mean
 
 MODES = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
-"""The ways to make one vector of many."""
+"""The ways to pool many vectors into one."""
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
-"""The ways to compare two vectors; the last two are distances, less than nothing."""
+"""The ways to compare two vectors; the last two are negated distances."""
 
 
 @dataclass(frozen=True)
 class Pooling:
     """How a text becomes one vector.
 
-    modes: names from `MODES`; several are laid side by side.
-    normalize: scale the vector to length 1.
-    max_length: longer texts are cut to so many tokens; None for the model's own limit.
-    similarity: how such vectors are compared, a name from `SIMILARITIES`.
-    truncate_dim: so many numbers of the finished vector are kept, the first ones; None for all.
-    do_lower_case: texts are read in lower case; the model's tokenizer sees to it.
-    prompts, include_prompt: what a caller may put before a text, by name, and whether it is part of the vector. Kept
-        for whoever reads them, so that saving loses nothing: nothing is put before a text here.
-    hidden: numbers of the hidden states that it was written for; None where the files do not say.
+    modes: names from `MODES`; the results of several are concatenated.
+    normalize: whether the vector is scaled to length 1.
+    max_length: maximum number of tokens, longer texts are truncated; None for the model's own limit.
+    similarity: how vectors are compared, a name from `SIMILARITIES`.
+    truncate_dim: number of leading components of the finished vector that are kept; None for all.
+    do_lower_case: whether texts are lower-cased, which the model's tokenizer does.
+    prompts, include_prompt: prefixes that a caller may put before a text, by name, and whether they count in pooling.
+        They are only kept, so that saving loses nothing; no prefix is added here.
+    hidden: width of the hidden states that the pooling was saved for; None where the files do not say.
     """
 
     modes: tuple[str, ...] = ("mean",)
@@ -42,5 +42,5 @@ class Pooling:
                 raise InputError(f"pooling {mode!r} is not known{did_you_mean(mode, MODES)}: one of {', '.join(MODES)}")
 
     def width(self, hidden: int) -> int:
-        """Numbers of a vector, from those of a hidden state."""
+        """Width of the vector for hidden states of width `hidden`."""
         return min(hidden * len(self.modes), self.truncate_dim or hidden * len(self.modes))

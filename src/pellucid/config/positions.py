@@ -1,4 +1,4 @@
-"""How a model knows the order of its tokens: from what is added to an embedding, or inside attention."""
+"""How a model represents the order of its tokens: added to the embeddings, or inside attention."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,16 +6,16 @@ from typing import Literal
 from pellucid.config.checks import check_bool, check_choice, check_count, check_range
 from pellucid.errors import Argument, InputError, shorten
 
-# -- where a token stands: added to its embedding ---------------------------------------------------------------------
+# -- absolute positions: added to the embeddings ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Learned:
-    """A table of positions that is learned: `max_position_embeddings` rows, no more.
+    """A trained table of `max_position_embeddings` position embeddings; longer inputs are not possible.
 
-    position_offset: the row of the first place; the rows before it are never read.
-    skip_padding: padding takes no place. Words are counted from `pad_token_id` + 1, and padding stands at
-        `pad_token_id` itself, so that a text's places do not depend on where its padding stands. In encoders alone.
+    position_offset: the row of the first position; the rows before it are never read.
+    skip_padding: whether padding is not counted. Positions of tokens then start at `pad_token_id` + 1 and all padding
+        has position `pad_token_id`, so that a text's positions do not depend on its padding. Encoders only.
     """
 
     max_position_embeddings: int = 512
@@ -30,10 +30,10 @@ class Learned:
 
 @dataclass(frozen=True)
 class Sinusoidal:
-    """Fixed waves of sine and cosine (Vaswani et al., 2017, arXiv:1706.03762, section 3.5).
+    """Fixed sine and cosine waves (Vaswani et al., 2017, arXiv:1706.03762, section 3.5).
 
     waves: "interleaved" (sine, cosine, sine, ...; the paper's), "halves" (all sines, then all cosines) or
-        "tensor2tensor" (halves, whose slowest wave turns through one radian in exactly 10,000 places).
+        "tensor2tensor" (halves, where the slowest wave advances one radian in exactly 10,000 positions).
     """
 
     max_position_embeddings: int = 512
@@ -51,12 +51,12 @@ class NoPosition:
     """No positions of this kind."""
 
 
-# -- where tokens stand to each other: known to attention alone -------------------------------------------------------
+# -- relative positions: inside attention only ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Llama3Scaling:
-    """Slow waves turn slower by `factor`, fast ones as before, those between in proportion (Llama 3.1)."""
+    """Divides low frequencies by `factor`, keeps high ones and interpolates between them (Llama 3.1)."""
 
     factor: float = 8.0
     low_freq_factor: float = 1.0
@@ -74,7 +74,7 @@ class Llama3Scaling:
 
 @dataclass(frozen=True)
 class LinearScaling:
-    """All waves turn slower by `factor` (position interpolation: Chen et al., 2023, arXiv:2306.15595)."""
+    """Divides all frequencies by `factor` (position interpolation: Chen et al., 2023, arXiv:2306.15595)."""
 
     factor: float = 1.0
 
@@ -84,9 +84,10 @@ class LinearScaling:
 
 @dataclass(frozen=True)
 class Rotary:
-    """Query and key are turned by an angle that grows with the place (Su et al., 2021, arXiv:2104.09864).
+    """Rotates queries and keys by an angle that grows with the position (Su et al., 2021, arXiv:2104.09864).
 
-    max_position_embeddings: how far the model was trained. A pass may go beyond it; texts, and writing, may not.
+    max_position_embeddings: the length that the model was trained on. A forward pass on ids may exceed it; texts and
+        generation may not.
     """
 
     rope_theta: float = 10_000.0
@@ -96,15 +97,15 @@ class Rotary:
     def __post_init__(self) -> None:
         check_range("rope_theta", self.rope_theta, above=0.0, most=1e12)
         check_count("max_position_embeddings", self.max_position_embeddings)
-        if not isinstance(self.rope_scaling, Llama3Scaling | LinearScaling | None):  # a dict, as config.json has it
+        if not isinstance(self.rope_scaling, Llama3Scaling | LinearScaling | None):  # a dict, as in config.json
             expected = "pellucid.config.Llama3Scaling(...) or LinearScaling(...)"
             raise InputError(Argument("rope_scaling"), f" is {shorten(repr(self.rope_scaling))}, expected {expected}")
 
 
 @dataclass(frozen=True)
 class RelativeBias:
-    """A learned summand per head and bucket of distances, one table for all layers (Raffel et al., 2019,
-    arXiv:1910.10683, section 2.1). Near distances have a bucket each, far ones share."""
+    """A trained bias per head and bucket of distances, shared by all layers (Raffel et al., 2019, arXiv:1910.10683,
+    section 2.1). Small distances have a bucket each; larger ones share buckets."""
 
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128

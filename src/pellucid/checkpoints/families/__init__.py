@@ -15,7 +15,7 @@ from pellucid.errors import InputError, did_you_mean, join_names, shorten
 
 @functools.cache
 def families() -> dict[str, Family]:
-    """Every family by the `model_type` that names it."""
+    """Every family by its `model_type`."""
     found: dict[str, Family] = {}
     for entry in pkgutil.iter_modules(__path__):
         page = importlib.import_module(f"{__name__}.{entry.name}")
@@ -25,7 +25,7 @@ def families() -> dict[str, Family]:
 
 
 def family_of(model_type: object, location: str) -> Family:
-    """The family that answers to `model_type`; `location` is the file that named it, for the error."""
+    """The family of `model_type`; `location` is the file that named it, for the error."""
     known = families()
     if model_type is None:
         raise InputError(
@@ -38,7 +38,7 @@ def family_of(model_type: object, location: str) -> Family:
 
 
 def family_of_config(facts: Mapping[str, Any], location: str) -> Family:
-    """The family of a `config.json`, by its `model_type`, or by its architecture in files from before there was one
+    """The family of a `config.json` by its `model_type`, or by its architecture in files older than that key
     (ProtBERT); `location` is the file, for the error."""
     model_type, architectures = facts.get("model_type"), facts.get("architectures")
     if (
@@ -59,7 +59,7 @@ def _family_of_architecture(architecture: object) -> Family | None:
 
 
 def mismatched_family(family: Family, architecture: object) -> Family | None:
-    """Another family that this architecture belongs to, where its tensors go by other names."""
+    """Another family that this architecture belongs to, where its tensor names differ; else None."""
     other = _family_of_architecture(architecture)
     return None if other is None or other.names is family.names else other
 
@@ -68,6 +68,6 @@ def _reduce_family(family: Family) -> tuple[Callable[..., Family], tuple[str, st
     return family_of, (family.model_type, "the pickled model")
 
 
-copyreg.pickle(Family, _reduce_family)  # a page is code: a model that goes to another process names it
+copyreg.pickle(Family, _reduce_family)  # a page is code: a pickled model refers to it by name
 for _family in families().values():
     register(_family.defaults)

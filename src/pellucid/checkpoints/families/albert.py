@@ -1,4 +1,4 @@
-"""ALBERT: one layer's numbers at every depth, and a narrow table of tokens (Lan et al., 2019, arXiv:1909.11942)."""
+"""ALBERT: one layer's weights at every depth, and a narrow token table (Lan et al., 2019, arXiv:1909.11942)."""
 
 from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.families import bert

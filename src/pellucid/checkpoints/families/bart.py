@@ -1,4 +1,4 @@
-"""BART: BERT's layers, and the same with a look across as a decoder (Lewis et al., 2019, arXiv:1910.13461)."""
+"""BART: BERT's layers, and in the decoder also cross-attention (Lewis et al., 2019, arXiv:1910.13461)."""
 
 from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.names import TensorNames, with_prefixes
@@ -68,7 +68,7 @@ _attention = (
 )
 _layer = (
     *with_prefixes("self_attn", "attention", _attention),
-    *with_prefixes("encoder_attn", "cross_attention", _attention),  # in the decoder alone
+    *with_prefixes("encoder_attn", "cross_attention", _attention),  # in the decoder only
     ("fc1", "feed_forward.up"),
     ("fc2", "feed_forward.down"),
     ("final_layer_norm", "feed_forward_norm"),

@@ -1,4 +1,4 @@
-"""BERT: an encoder that normalises after each sum and learns its positions (Devlin et al., 2018, arXiv:1810.04805)."""
+"""BERT: an encoder with post-norm layers and trained positions (Devlin et al., 2018, arXiv:1810.04805)."""
 
 from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.names import TensorNames
@@ -39,7 +39,7 @@ keys = Keys(
         type_vocab_size initializer_range layer_norm_eps pad_token_id tie_word_embeddings""".split()
     ),
     fixed={"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False},
-    inert=tuple(  # of the multilingual and the Chinese ones, which TensorFlow wrote
+    inert=tuple(  # of the multilingual and Chinese checkpoints, which TensorFlow wrote
         """directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head
         pooler_type""".split()
     ),
@@ -62,7 +62,7 @@ names = TensorNames(
         ("encoder.layer.{i}.output.LayerNorm", "layers.{i}.feed_forward_norm"),
         ("pooler.dense", "pooler.dense"),
     ),
-    renamed={"gamma": "weight", "beta": "bias"},  # as TensorFlow called gain and bias of a norm
+    renamed={"gamma": "weight", "beta": "bias"},  # TensorFlow's names for gain and bias of a norm
     dropped={"embeddings.position_ids": "counts 0, 1, 2, ... and holds nothing learned"},
 )
 

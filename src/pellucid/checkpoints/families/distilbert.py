@@ -1,4 +1,4 @@
-"""DistilBERT: half of BERT's layers, taught by the whole; no token types, no pooler (Sanh et al., 2019,
+"""DistilBERT: half of BERT's layers, distilled from BERT; no token types, no pooler (Sanh et al., 2019,
 arXiv:1910.01108)."""
 
 from pellucid.checkpoints.facts import Keys
@@ -37,7 +37,7 @@ keys = Keys(
         "qa_dropout": "answer_dropout",
     },
     aliases=("hidden_size", "num_hidden_layers", "num_attention_heads"),
-    inert=("sinusoidal_pos_embds", "tie_weights_"),  # waves, where they were chosen, stand in the file as a table
+    inert=("sinusoidal_pos_embds", "tie_weights_"),  # sinusoidal tables are stored in the file
 )
 
 names = TensorNames(

@@ -1,5 +1,5 @@
-"""ELECTRA: BERT's layers behind a narrow table of tokens; it learned to tell which words had been replaced (Clark et
-al., 2020, arXiv:2003.10555)."""
+"""ELECTRA: BERT's layers over a narrow token table, trained to detect replaced tokens (Clark et al., 2020,
+arXiv:2003.10555)."""
 
 from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.families import bert
@@ -66,7 +66,7 @@ heads = (
     ),
     HeadPage("ElectraForTokenClassification", TokenClassification(), (("classifier", "head.classifier"),)),
     HeadPage("ElectraForQuestionAnswering", QuestionAnswering(), (("qa_outputs", "head.classifier"),)),
-    HeadPage("ElectraForPreTraining", None),  # its body alone
+    HeadPage("ElectraForPreTraining", None),  # only its body
 )
 
 family = Family(defaults=defaults, keys=keys, names=names, heads=heads)

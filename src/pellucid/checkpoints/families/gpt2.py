@@ -1,4 +1,4 @@
-"""GPT-2: a decoder with learned places whose norms stand inside the branches (Radford et al., 2019)."""
+"""GPT-2: a decoder with trained positions and pre-norm layers (Radford et al., 2019)."""
 
 from typing import Any
 
@@ -39,13 +39,13 @@ defaults = Config(
 
 
 def _write_inner(config: Config) -> dict[str, Any]:
-    """Nothing where it is four times the stream, as it then stays where the stream is made another width."""
+    """None where it is 4 * hidden_size, so that it follows if the hidden size is changed."""
     width = config.feed_forward.intermediate_size
     return {"n_inner": None if width == 4 * config.hidden_size else width}
 
 
 def _read_inner(raw: dict[str, Any]) -> dict[str, Any]:
-    """Four times the stream where the file does not say it."""
+    """4 * hidden_size where the file does not give it."""
     width = raw.get("n_inner")
     if width is None:
         return {"intermediate_size": 4 * raw.get("n_embd", defaults.hidden_size)}

@@ -1,5 +1,5 @@
-"""Llama, and what falls out of it, such as SmolLM2: decoders with turned queries and keys, gated feed-forward blocks
-and one gain per norm (Touvron et al., 2023, arXiv:2302.13971)."""
+"""Llama and its descendants such as SmolLM2: decoders with rotary positions, gated feed-forward blocks and RMSNorm
+(Touvron et al., 2023, arXiv:2302.13971)."""
 
 from typing import Any
 
@@ -87,9 +87,9 @@ names = TensorNames(
 
 
 def heads(stem: str, answer_prefix: str | None = "transformer.") -> tuple[HeadPage, ...]:
-    """The heads, as the models of this kind are called by `stem`.
+    """The heads; class names begin with `stem`.
 
-    answer_prefix: the body's prefix in the one for questions; None for the prefix that all others have.
+    answer_prefix: the body's prefix with the question-answering head; None for the same prefix as with all others.
     """
     classification = SequenceClassification(pool="last", classifier_bias=False)
     answer_rows = (("qa_outputs", "head.classifier"),)

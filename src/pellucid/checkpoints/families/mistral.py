@@ -1,5 +1,4 @@
-"""Mistral: Llama whose tokens look back through a window, and share their keys (Jiang et al., 2023,
-arXiv:2310.06825)."""
+"""Mistral: Llama with sliding-window and grouped-query attention (Jiang et al., 2023, arXiv:2310.06825)."""
 
 from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.families import llama

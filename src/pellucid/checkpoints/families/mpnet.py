@@ -1,4 +1,4 @@
-"""MPNet: RoBERTa's places, and a summand for the distance of two tokens in every layer (Song et al., 2020,
+"""MPNet: RoBERTa's positions, and a bias per distance of two tokens in every layer (Song et al., 2020,
 arXiv:2004.09297)."""
 
 from pellucid.checkpoints.facts import Keys
@@ -25,7 +25,7 @@ keys = Keys(
     unrenamed=tuple(
         key for key in roberta.keys.unrenamed if key not in ("type_vocab_size", "classifier_dropout", "pad_token_id")
     ),
-    # the reference makes a table by the one, and counts 32 all the same; places it counts by 1, whatever padding is
+    # the reference sizes the table by the key but buckets by 32, and counts positions from 1 whatever padding is
     fixed={"relative_attention_num_buckets": 32, "pad_token_id": 1},
 )
 

@@ -20,7 +20,7 @@ keys = Keys(
     renamed=llama.dropout,
     computed=(ROPE,),
     fixed={"use_sliding_window": False},
-    # those of windows say something only where windows are used
+    # the window keys matter only where windows are used
     inert=("sliding_window", "max_window_layers", "layer_types", "use_mrope"),
 )
 

@@ -1,5 +1,5 @@
-"""RoBERTa, XLM-RoBERTa and CamemBERT: BERT trained longer, on bytes or pieces; padding takes no place (Liu et al.,
-2019, arXiv:1907.11692; Conneau et al., 2019, arXiv:1911.02116; Martin et al., 2019, arXiv:1911.03894)."""
+"""RoBERTa, XLM-RoBERTa and CamemBERT: BERT trained longer, on bytes or pieces; padding has no position of its own (Liu
+et al., 2019, arXiv:1907.11692; Conneau et al., 2019, arXiv:1911.02116; Martin et al., 2019, arXiv:1911.03894)."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ labels = (("classifier", "head.classifier"),)
 
 
 def heads(stem: str) -> tuple[HeadPage, ...]:
-    """The heads, as the models of this kind are called by `stem`."""
+    """The heads; class names begin with `stem`."""
     return (
         HeadPage(f"{stem}Model", None),
         HeadPage(

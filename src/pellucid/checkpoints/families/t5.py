@@ -1,5 +1,5 @@
-"""T5, versions 1.0 and 1.1 and Flan: text to text, places known only as distances, no bias anywhere (Raffel et al.,
-2019, arXiv:1910.10683; Chung et al., 2022, arXiv:2210.11416)."""
+"""T5, versions 1.0 and 1.1, and Flan-T5: text to text, relative positions only, no bias anywhere (Raffel et al., 2019,
+arXiv:1910.10683; Chung et al., 2022, arXiv:2210.11416)."""
 
 from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.names import Rows, TensorNames, with_prefixes
@@ -68,7 +68,7 @@ _gated = ((".wi_0", ".gate"), (".wi_1", ".up"), (".wo", ".down"))
 
 
 def _side(*parts: Rows) -> Rows:
-    """Each part of a layer is numbered, and stands behind its norm."""
+    """The rows of encoder or decoder: within a layer each part is numbered and comes with its norm."""
     layer = tuple(row for i, part in enumerate(parts) for row in with_prefixes(f"{i}.", "", part))
     return (
         ("embed_tokens", "embeddings.token"),
@@ -79,7 +79,7 @@ def _side(*parts: Rows) -> Rows:
 
 
 def names(config: Config) -> TensorNames:
-    """The feed-forward tables are called differently where there is a gate."""
+    """The tensor names; feed-forward weights are named differently where there is a gate."""
     tables = _gated if isinstance(config.feed_forward, Gated) else _plain
     attention = (*with_prefixes("SelfAttention", "attention", _attention), ("layer_norm", "attention_norm"))
     cross = (*with_prefixes("EncDecAttention", "cross_attention", _attention), ("layer_norm", "cross_attention_norm"))
@@ -102,7 +102,7 @@ heads = (
         "T5ForConditionalGeneration",
         SequenceToSequenceLM(),
         (("lm_head", "head.decoder"),),
-        tied_if_absent=True,  # the reference reads "not tied" of such files as "not scaled" alone
+        tied_if_absent=True,  # in such files the reference takes "not tied" to mean only "not scaled"
         # 1.1, saved by transformers 5
         untied_if_present=lambda config: config.tie_word_embeddings and not config.scale_logits,
     ),

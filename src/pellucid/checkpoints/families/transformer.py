@@ -1,5 +1,5 @@
-"""The Transformer of "Attention Is All You Need": encoder and decoder, norms after the sums, ReLU, waves for places
-(Vaswani et al., 2017, arXiv:1706.03762). Its files speak our own names."""
+"""The Transformer of "Attention Is All You Need": encoder and decoder, post-norm, ReLU, sinusoidal positions (Vaswani
+et al., 2017, arXiv:1706.03762). Its files use our own names."""
 
 from typing import Any
 
