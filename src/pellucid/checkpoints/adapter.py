@@ -1,8 +1,8 @@
-"""Adapters of low rank, in the format of the library PEFT: opened over their base, as if its files held their numbers.
+"""Low-rank adapters in PEFT's format, opened over their base as if the base's files held the adapted weights.
 
-    table of the file  =  table of the base + scale x B A          (Hu et al., 2021, arXiv:2106.09685)
+    the file's matrix  =  the base's matrix + scale x B A          (Hu et al., 2021, arXiv:2106.09685)
 
-A holds [rank, in] numbers and B [out, rank]. What else an adapter holds, such as a head, stands in place of the base's.
+A is [rank, in] and B is [out, rank]. An adapter's other tensors, such as a head, replace the base's.
 """
 
 import re
@@ -31,7 +31,7 @@ from pellucid.text import Tokenizer
 _RETRAIN_ADVICE = "one shared table cannot hold that; train an adapter that leaves it out"
 
 PREFIX = "base_model.model."
-"""Stands before every name of the format."""
+"""Prefix of every tensor name in the format."""
 
 _HEAD = "head.decoder.weight"
 _WRAPPER_PART = re.compile(r"\.(modules_to_save|original_module)\.")
@@ -40,7 +40,7 @@ _LORA_NAME = re.compile(r"(?P<module>[\w.]+)\.lora_(?P<kind>embedding_|)(?P<side
 
 @dataclass(frozen=True)
 class _StoredUpdate:
-    """What is added to one table. transposed: the file has it as [in, out]."""
+    """A low-rank update of one matrix. transposed: whether the file stores the matrix as [in, out]."""
 
     down: StoredTensor
     up: StoredTensor
@@ -48,7 +48,7 @@ class _StoredUpdate:
     transposed: bool
 
     def added_to(self, base: StoredTensor, min_dtype: torch.dtype) -> StoredTensor:
-        """The sum, not read yet.  min_dtype: the narrowest kind in which it may be computed."""
+        """The updated matrix, not read yet.  min_dtype: the narrowest dtype in which the sum may be computed."""
 
         def read() -> Tensor:
             table = base.read()
@@ -61,7 +61,7 @@ class _StoredUpdate:
 
 
 def _pad_joined_rows(up: StoredTensor, location: TensorLocation | None) -> StoredTensor:
-    """The numbers of one map, with zeros for the others that the file joins with it to one table."""
+    """The rows of one linear layer, with zeros for the others that the file stores in the same matrix."""
     if location is None or location.parts == 1 or len(up.shape) != 2:
         return up
     rows, rank = up.shape
@@ -76,10 +76,10 @@ def _pad_joined_rows(up: StoredTensor, location: TensorLocation | None) -> Store
 
 
 def read_source(source: Source, min_dtype: torch.dtype = torch.float32) -> Contents:
-    """What the files of a checkpoint say; of an adapter, what those of its base say with its own numbers in place.
+    """The contents of a checkpoint; of an adapter, those of its base with the adapter applied.
 
-    min_dtype: the narrowest kind in which these are added.
-    Raises CheckpointMismatchError where the two do not belong together.
+    min_dtype: the narrowest dtype in which updates are added.
+    Raises CheckpointMismatchError where adapter and base do not fit each other.
     """
     if source.base is None:
         return read_contents(source)
@@ -106,7 +106,7 @@ class _AdaptedContents(Contents):
     def tensors(self) -> dict[str, StoredTensor]:
         pairs, replacements = self._pairs_and_replacements
         tensors = dict(self.base.tensors)
-        for name, numbers in replacements.items():  # first: beside what is added to a table may stand that table itself
+        for name, numbers in replacements.items():  # first, since a replaced matrix may also be updated
             tensors[self._replaced_name(name)] = numbers
         self._check_vocabulary(tensors)
         for module, pair in pairs.items():
@@ -115,7 +115,7 @@ class _AdaptedContents(Contents):
         return tensors
 
     def tokenizer(self, config: Config) -> Tokenizer | None:
-        """The adapter's own, where it has one."""
+        """The adapter's own tokenizer where it has one, else the base's."""
         own = tokenizer_in(self.adapter.folder, config, self.base.facts.get("tokenizer_class"))
         return own or self.base.tokenizer(config)
 
@@ -125,7 +125,7 @@ class _AdaptedContents(Contents):
 
     @cached_property
     def pooling(self) -> Pooling | None:
-        """The adapter's own, where its folder says one."""
+        """The adapter's own pooling where its folder has one, else the base's."""
         own = read_pooling(self.adapter.folder)
         return self.base.pooling if own is None else own
 
@@ -135,24 +135,24 @@ class _AdaptedContents(Contents):
 
     @property
     def untrained(self) -> tuple[str, ...]:
-        """The base's, but for what the adapter holds."""
+        """The base's untrained parts, without those that the adapter replaces."""
         stored = {
             f"{ours}." for theirs in self._pairs_and_replacements[1] for ours in self.base_tensors.locations_in(theirs)
         }
         return tuple(part for part in self.base.untrained if not any(one.startswith(f"{part}.") for one in stored))
 
-    # -- what the file holds ------------------------------------------------------------------------------------------
+    # -- the adapter's tensors ----------------------------------------------------------------------------------------
 
     @cached_property
     def _pairs_and_replacements(self) -> tuple[dict[str, dict[str, StoredTensor]], dict[str, StoredTensor]]:
-        """Pairs of tables by the path of their module, and whole tensors by name."""
+        """Low-rank pairs by the path of their module, and whole tensors by name."""
         pairs: dict[str, dict[str, StoredTensor]] = {}
         replacements: dict[str, StoredTensor] = {}
         stored = tensors_in_file(self.adapter.path)
         for name, numbers in stored.items():
             bare = name.removeprefix(PREFIX)
             if (unwrapped := _WRAPPER_PART.sub(".", name)) != name and unwrapped in stored:
-                continue  # where the words were resized, the library writes the wrapping of a table beside the table
+                continue  # where the vocabulary was resized, PEFT stores a table both wrapped and unwrapped
             if bare == name:
                 raise self.mismatch_error(f"{name!r} does not begin with {PREFIX!r}, as the names of the format do")
             if not numbers.dtype.is_floating_point:
@@ -167,7 +167,7 @@ class _AdaptedContents(Contents):
         return pairs, replacements
 
     def _check_vocabulary(self, tensors: dict[str, StoredTensor]) -> None:
-        """Refuses more tokens, or fewer, where the table of the head has as many rows as before."""
+        """Refuses a changed vocabulary size where the head's table keeps the old one."""
         rows = self.facts.get("vocab_size")
         if rows == self.base.facts.get("vocab_size", rows):
             return
@@ -181,7 +181,7 @@ class _AdaptedContents(Contents):
     def _stored_update(
         self, module: str, pair: dict[str, StoredTensor], tensors: dict[str, StoredTensor]
     ) -> tuple[str, _StoredUpdate]:
-        """Which of the tensors a pair changes, and how."""
+        """Which tensor a pair updates, and how."""
         base_tensors = self.base_tensors
         theirs, location = base_tensors.table_location(module)
         if location is None:
@@ -219,7 +219,7 @@ class _AdaptedContents(Contents):
             raise self.adapter.other_base_error(f"at {module} it adds {added} to a table of {[*shape]}")
 
     def _replaced_name(self, name: str) -> str:
-        """The name under which a whole tensor goes: that of the base's, where there is one."""
+        """The name under which a whole tensor is stored: the base's name where it has one."""
         base_tensors = self.base_tensors
         locations = base_tensors.locations_in(name)
         if not locations:
@@ -239,15 +239,15 @@ class _AdaptedContents(Contents):
         return base_tensors.names_by_parameters.get(frozenset(locations), location.tensor_name)
 
     def _is_saved_module(self, name: str) -> bool:
-        """Whether the library puts a module of its own in place of this one, or of one around it, and leaves the base's
-        table as it is; else it writes into that table."""
+        """Whether PEFT puts a copy in place of this module, or of one around it, and leaves the base's weights alone;
+        otherwise it overwrites those weights."""
         parts = name.split(".")[:-1]
         paths = [".".join(parts[: i + 1]) for i in range(len(parts))]
         return any(path.endswith(one) for path in paths for one in self.adapter.facts.modules_to_save)
 
     def _tied_advice(self, location: TensorLocation) -> str:
-        """What to do about a pair in one place of a table that serves twice. The library adds it there alone, and where
-        it merges, in both: other numbers, and no word."""
+        """What to do about an update of one use of a shared table. PEFT applies it to that use only, but on merging to
+        both, which silently gives other results."""
         if self.adapter.facts.ensure_weight_tying or (
             self.base_tensors.shares_embeddings and not self.base_tensors.is_tied_head(location)
         ):
@@ -262,7 +262,7 @@ class _AdaptedContents(Contents):
 
 
 class _BaseTensors:
-    """The tensors of the base by the names of ours that they fill, however its file spells them."""
+    """The tensors of the base by the parameters of ours that they fill, however its file names them."""
 
     def __init__(self, names: TensorNames, page: HeadPage, tensors: dict[str, StoredTensor]) -> None:
         self.names, self.page, self.tensors = names, page, tensors
@@ -272,23 +272,23 @@ class _BaseTensors:
         return locations_in(self.names, name)
 
     def own_location(self, name: str) -> TensorLocation | None:
-        """Where numbers stand that go by our own name."""
+        """The file location of a parameter given by our own name."""
         return own_location(self.names, name)
 
     def table_location(self, module: str) -> tuple[str | None, TensorLocation | None]:
-        """The base's name of a module's table, and how it lies."""
+        """The base's name of a module's weight matrix, and its location."""
         locations = self.locations_in(f"{module}.weight")
         return self.names_by_parameters.get(frozenset(locations)), next(iter(locations.values()), None)
 
     def is_shared(self, place: TensorLocation) -> bool:
-        """Whether a table is that of the tokens and serves twice, as the file of the base has it: a head reads it too,
-        or encoder and decoder do."""
+        """Whether a matrix is the token table and is shared in the base's file: with the head, or between encoder and
+        decoder."""
         has_vocabulary_head = self.page.head is not None and self.page.head.answers == "vocabulary"
         twice = (has_vocabulary_head and _HEAD not in self._filled_parameters) or self.shares_embeddings
         return twice and any(name.endswith("embeddings.token.weight") for name in self.locations_in(place.tensor_name))
 
     def is_tied_head(self, location: TensorLocation) -> bool:
-        """Whether a table is that of a head, for which the base has the table of the tokens."""
+        """Whether a matrix is a head's, for which the base uses the token table."""
         return _HEAD in self.locations_in(location.tensor_name) and _HEAD not in self._filled_parameters
 
     @cached_property
@@ -297,5 +297,5 @@ class _BaseTensors:
 
     @cached_property
     def shares_embeddings(self) -> bool:
-        """Whether encoder and decoder read one table."""
+        """Whether encoder and decoder share one token table."""
         return len({name for name in self._filled_parameters if name.endswith("coder.embeddings.token.weight")}) == 1

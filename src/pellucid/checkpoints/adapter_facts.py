@@ -1,7 +1,6 @@
-"""`adapter_config.json`: what an adapter of low rank says of itself, in the format of the library PEFT.
+"""`adapter_config.json`: the facts of a low-rank adapter in PEFT's format.
 
-Every key is read, known to change no number, or named out loud; what would change numbers in a way that is not read
-here is refused.
+Every key is read, known to change nothing, or reported; unsupported keys that would change the output are refused.
 """
 
 import math
@@ -18,7 +17,7 @@ from pellucid.files import read_json
 
 FILE = ADAPTER_CONFIG
 WEIGHTS_FILES = (ADAPTER_SAFETENSORS, ADAPTER_PICKLED)
-"""The files with the numbers, the better one first."""
+"""The weight files, the preferred one first."""
 
 PEFT_TYPE = "LORA"
 
@@ -30,7 +29,7 @@ TASKS = {
     "SEQ_2_SEQ_LM": "sequence-to-sequence-lm",
     "FEATURE_EXTRACTION": None,
 }
-"""The format's word for what a model is for, and our name of the head."""
+"""The format's task types, and our names of the heads."""
 
 _READ = frozenset(
     """peft_type base_model_name_or_path revision task_type r lora_alpha rank_pattern alpha_pattern use_rslora bias
@@ -40,30 +39,30 @@ _INERT = frozenset(
     """auto_mapping corda_config eva_config fan_in_fan_out inference_mode loftq_config lora_dropout lora_ga_config
     megatron_config megatron_core peft_version qalora_group_size runtime_config""".split()
 )
-"""Keys that change no number of an adapter that is learned already; how its tables lie, the family says."""
+"""Keys that do not affect a trained adapter; whether matrices are transposed follows from the family."""
 
 _UNSUPPORTED = frozenset(
     """alora_invocation_tokens arrow_config layer_replication lora_bias monteclora_config target_parameters
     trainable_token_indices use_bdlora use_dora use_qalora velora_config""".split()
 )
-"""Keys that change numbers in ways that are not read here, where they are set."""
+"""Keys that, where set, change the output in unsupported ways."""
 
 _SUPPORTED_INITS = (True, False, None, "gaussian", "eva", "orthogonal", "mica")
-"""Ways of drawing the first numbers that leave the table of the base as it is."""
+"""Initialisations that leave the base's weights as they are."""
 
 MAX_RANK = 100_000
 
 
 @dataclass(frozen=True)
 class AdapterFacts:
-    """What is added to a base: `scale` x B A to some of its tables, and some modules in place of its own.
+    """A low-rank adapter: `scale` x B A is added to some matrices of the base, and some modules are replaced.
 
-    base: the checkpoint, by a name that pellucid finds.  revision: of it on the hub.
-    task: what it is for, in the format's word; None where it does not say.
-    rank, alpha: of a module; rank_pattern, alpha_pattern: of those that differ, by their path or the end of it.
+    base: the checkpoint, by a name that pellucid finds.  revision: of the base on the hub.
+    task: the format's task type; None where it is not given.
+    rank, alpha: defaults for all modules; rank_pattern, alpha_pattern: exceptions, by a module's path or its end.
     use_rslora: the scale is alpha / sqrt(rank) (Kalajdzievski, 2023, arXiv:2312.03732), else alpha / rank.
-    modules_to_save: modules that are replaced, not added to.  targets: those that may be added to.
-    ensure_weight_tying: of a table that serves twice, both places are changed together.
+    modules_to_save: modules that are replaced.  targets: modules that may be updated.
+    ensure_weight_tying: whether both uses of a shared table are changed together.
     """
 
     base: str
@@ -79,17 +78,17 @@ class AdapterFacts:
     targets: Targets = field(default_factory=Targets)
 
     def rank_of(self, module: str) -> int:
-        """The rank of a module by its path."""
+        """The rank of a module, by its path."""
         return _pattern_value(module, self.rank_pattern, self.rank)
 
     def scale_of(self, module: str) -> float:
-        """What the product of a module's two tables is multiplied with."""
+        """The factor of a module's B A product."""
         rank = self.rank_of(module)
         return _pattern_value(module, self.alpha_pattern, self.alpha) / (math.sqrt(rank) if self.use_rslora else rank)
 
 
 def read_adapter_facts(folder: Path) -> AdapterFacts:
-    """What `adapter_config.json` says. Raises CheckpointMismatchError for what pellucid does not read."""
+    """The facts in `adapter_config.json`. Raises CheckpointMismatchError for what pellucid does not support."""
     path = folder / FILE
     raw = read_json(path)
     if (kind := raw.get("peft_type")) != PEFT_TYPE:
@@ -178,7 +177,7 @@ def _read_pattern(raw: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _pattern_value(module: str, table: dict[str, Any], default: Any) -> Any:
-    """The first entry that is the module's path or, without a `^`, the end of it."""
+    """The value of the first pattern that is the module's path or, without a `^`, its end."""
     for pattern, value in table.items():
         path = pattern.removeprefix("^")
         if module == path or (path == pattern and module.endswith(f".{path}")):
@@ -187,9 +186,9 @@ def _pattern_value(module: str, table: dict[str, Any], default: Any) -> Any:
 
 
 def adapter_config_keys(facts: AdapterFacts, targets: list[str], *, transposed: bool) -> dict[str, Any]:
-    """The same as the keys of the file.
+    """The facts as keys of the file.
 
-    targets: the paths of the modules that are added to.  transposed: their tables lie as [in, out].
+    targets: the paths of the updated modules.  transposed: whether their matrices are stored as [in, out].
     """
     return {
         "alpha_pattern": facts.alpha_pattern,
@@ -216,7 +215,7 @@ def adapter_config_keys(facts: AdapterFacts, targets: list[str], *, transposed: 
 
 
 def weights_file_name(folder: Path) -> str:
-    """The name of the file with the numbers of an adapter. Raises NotFoundError where there is none."""
+    """The name of an adapter's weight file. Raises NotFoundError where there is none."""
     for name in WEIGHTS_FILES:
         if (folder / name).exists() or (folder / name).is_symlink():
             return name

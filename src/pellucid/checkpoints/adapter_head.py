@@ -1,4 +1,4 @@
-"""What an adapter says of the whole model: by whose facts it was learned, which head it has, and how many labels."""
+"""How an adapter changes the facts of its base: the head, its labels and the vocabulary size."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,25 +17,24 @@ from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputErro
 from pellucid.lazy import cached_property
 
 CONFIG_KEY = "config"
-"""In the header of our own files: what the whole model is, as its config.json would say it. The format has no place for
-the names of labels."""
+"""Metadata key of our own files for the adapted model's config.json; PEFT's format has no place for label names."""
 
 HEAD_KEYS = "architectures id2label label2id num_labels problem_type classifier_dropout pad_token_id prefix".split()
-"""Facts that an adapter may say in place of its base."""
+"""Keys in which an adapter may override its base."""
 
 
 NETWORK = "network."
-"""Stands before our own names in what PEFT writes of a model of `pellucid.compat`."""
+"""Prefix of our own names in what PEFT writes for a model of `pellucid.compat`."""
 
 
 def locations_in(names: TensorNames, theirs: str) -> dict[str, TensorLocation]:
-    """Our parameters that a tensor of an adapter stands for, and where: by a name of the family, or by our own."""
+    """Our parameters that an adapter's tensor holds, and their locations; `theirs` is the family's name or ours."""
     location = own_location(names, theirs)
     return names.parameters_of(theirs if location is None else location.tensor_name)
 
 
 def own_location(names: TensorNames, name: str) -> TensorLocation | None:
-    """Where the numbers of a parameter of ours stand in the files of its family; None for any other name."""
+    """The location of one of our parameters in its family's files; None for any other name."""
     if not name.startswith(NETWORK):
         return None
     try:
@@ -46,7 +45,7 @@ def own_location(names: TensorNames, name: str) -> TensorLocation | None:
 
 @dataclass(frozen=True)
 class Adapter:
-    """An adapter's files, before they are understood. base, base_name: the contents of its base, and who that is."""
+    """An adapter's files, and the base that it needs. base, base_name: the contents and the name of the base."""
 
     folder: Path
     base: Contents
@@ -54,38 +53,38 @@ class Adapter:
 
     @cached_property
     def facts(self) -> AdapterFacts:
-        """What its own file says."""
+        """The facts in its adapter_config.json."""
         return read_adapter_facts(self.folder)
 
     @cached_property
     def path(self) -> Path:
-        """The file with its numbers."""
+        """The file with its weights."""
         return path_inside(self.folder, weights_file_name(self.folder))
 
     @cached_property
     def family(self) -> Family:
-        """That of the base."""
+        """The family of the base."""
         return family_of_config(self.base.facts, str(self.base.facts_path))
 
     def head_page(self, facts: dict[str, Any]) -> tuple[HeadPage, TensorNames]:
-        """The page of the head that these facts name, and how the tensors of its file are called."""
+        """The page of the head that these facts name, and the tensor names of its files."""
         architecture = next(iter(facts.get("architectures") or []), None)
         page = next((one for one in self.family.heads if one.architecture == architecture), self.family.heads[0])
         return page, self.family.names_with(page, lambda: self.family.read(facts, self.base.facts_path))
 
     def mismatch_error(self, *what: MessagePart) -> CheckpointMismatchError:
-        """The error that says what does not fit."""
+        """The error for an adapter that does not fit."""
         return CheckpointMismatchError(f"{self.path}: ", *what)
 
     def other_base_error(self, why: str) -> CheckpointMismatchError:
-        """The error for a base that it was not learned on."""
+        """The error for a base that the adapter was not trained on."""
         return CheckpointMismatchError(f"{self.path} was made for another base than {self.base_name}: {why}")
 
 
 def adapted_facts(adapter: Adapter, replacements: dict[str, StoredTensor]) -> dict[str, Any]:
-    """The facts of the base with the head that the adapter speaks of.
+    """The facts of the base, with the adapter's head.
 
-    replacements: its tensors that stand in place of the base's, by the reference's names.
+    replacements: the adapter's tensors that replace the base's, by the reference's names.
     """
     noted_facts, base = _noted_facts(adapter.path), adapter.base.facts
     if noted_facts is not None:
@@ -109,7 +108,7 @@ def adapted_facts(adapter: Adapter, replacements: dict[str, StoredTensor]) -> di
 
 
 def _vocabulary_facts(adapter: Adapter, replacements: dict[str, StoredTensor]) -> dict[str, Any]:
-    """How many tokens there are, where the adapter holds a table of them: it may know more than its base."""
+    """The vocabulary size, where the adapter holds a token table: it may have more tokens than its base."""
     _, names = adapter.head_page(adapter.base.facts)
     for name, numbers in replacements.items():
         if numbers.shape and any(ours.endswith("embeddings.token.weight") for ours in locations_in(names, name)):
@@ -118,7 +117,7 @@ def _vocabulary_facts(adapter: Adapter, replacements: dict[str, StoredTensor]) -
 
 
 def _noted_facts(path: Path) -> dict[str, Any] | None:
-    """What our own files say of the whole model."""
+    """The adapted model's facts, in the metadata of our own files."""
     note = read_metadata_value(path, CONFIG_KEY) if path.suffix == ".safetensors" else None
     if note is not None and not isinstance(note, dict):
         raise CorruptFileError(f"{path} has a note that is a {type(note).__name__}, expected an object")
@@ -126,7 +125,7 @@ def _noted_facts(path: Path) -> dict[str, Any] | None:
 
 
 def _check_same_base(adapter: Adapter, noted_facts: dict[str, Any]) -> None:
-    """The facts by which the adapter was learned must be those of the base."""
+    """Checks that the adapter was trained on a base with these facts."""
     keys, standard = adapter.family.keys, adapter.family.defaults.facts()
     defaults = {"model_type": None} | {key: standard[ours] for key, ours in keys.our_names.items()}
     for key, default in defaults.items():
@@ -143,7 +142,7 @@ def _may_differ(key: str) -> bool:
 
 
 def _with_labels(facts: dict[str, Any], number: int) -> dict[str, Any]:
-    """The facts with so many labels, and their names where these are as many."""
+    """The facts with this number of labels; their names are kept where the number is unchanged."""
     id2label = facts.get("id2label")
     if isinstance(id2label, dict) and len(id2label) == number:
         return facts

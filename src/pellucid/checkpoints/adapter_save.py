@@ -1,5 +1,4 @@
-"""Writes an adapter of low rank as the library PEFT has them: a folder that it, `transformers` and pellucid open over
-the base."""
+"""Saves low-rank adapters in PEFT's format: folders that PEFT, `transformers` and pellucid open over the base."""
 
 import json
 import os
@@ -29,7 +28,7 @@ _WHOLE_MODEL_ADVICE = (", or pass ", Argument("adapter_only", False), ", by whic
 
 @dataclass(frozen=True)
 class LowRankUpdate:
-    """What is added to the table of a linear map: scale x up @ down.
+    """An update of a linear layer's weight: scale x up @ down.
 
     down: Float[Tensor, "rank in"].  up: Float[Tensor, "out rank"].
     """
@@ -48,13 +47,13 @@ def save_adapter(
     dtype: torch.dtype | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Writes what was learned over a base as the folder `name`.
+    """Saves an adapter that was trained over a base as the folder `name`.
 
-    loaded: the model with everything in its tables; its source is the base.
-    changes: by the path of the linear map.  whole: names of the parameters that learned beside them.
-    dtype: of the numbers in the file; None for what they are.
-    Raises InputError for a base that nobody would find again, for its own folder, and for a table that the format has
-    no words for.
+    loaded: the model with all updates merged; its source is the base.
+    changes: by the path of the linear layer.  whole: names of other trained parameters, which are stored whole.
+    dtype: of the tensors in the file; None to keep theirs.
+    Raises InputError for a base that could not be found again, for the base's own folder, and for parameters that the
+    format cannot express.
     """
     target = path_of(name)
     check_target(target, overwrite=overwrite)
@@ -83,22 +82,22 @@ def save_adapter(
         write_tensors(numbers, folder / WEIGHTS_FILES[0], {CONFIG_KEY: json.dumps(_config_note(loaded))})
         config_keys = adapter_config_keys(facts, [_module_path(theirs) for theirs in updates], transposed=transposed)
         (folder / FILE).write_text(json.dumps(config_keys, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        if loaded.pooling is not None:  # which may have been learned with, and is not the base's then
+        if loaded.pooling is not None:  # it may differ from the base's
             write_pooling(loaded.pooling, loaded.config.hidden_size, folder)
-            if loaded.tokenizer is not None:  # sentence-transformers looks for it here alone
+            if loaded.tokenizer is not None:  # sentence-transformers looks for it only here
                 write_tokenizer(loaded.tokenizer, folder, token_types=loaded.config.type_vocab_size > 1)
     return target
 
 
 def check_expressible(loaded: Loaded, changes: Mapping[str, LowRankUpdate], whole: Iterable[str]) -> None:
-    """Raises InputError where `save_adapter` would refuse these, whatever their numbers are by then."""
+    """Raises InputError where `save_adapter` would refuse these parameters, whatever their values."""
     base_name(loaded)
     _updates_and_replacements(_FileTensors(loaded), changes, whole)
 
 
 def check_not_base_folder(target: Path, loaded: Loaded, needs: str = "the adapter needs to be there") -> None:
-    """Refuses the folder of the base, whose files would go where the others come, and a base that may not be looked at
-    any more.  needs: who needs its files, for what."""
+    """Refuses the base's folder as the target, which would overwrite it, and an unreadable base.  needs: who needs the
+    base's files, and for what."""
     source = loaded.source
     with file_errors():
         same = source is not None and target.exists() and source.folder.exists() and target.samefile(source.folder)
@@ -107,7 +106,7 @@ def check_not_base_folder(target: Path, loaded: Loaded, needs: str = "the adapte
 
 
 def base_name(loaded: Loaded) -> str:
-    """The name by which the base is found again. Raises InputError where there is none."""
+    """The name by which the base can be loaded again. Raises InputError where there is none."""
     source = loaded.source
     if source is None:
         raise InputError("an adapter names its base, and this model was built, not loaded: save it and load it first")
@@ -121,8 +120,8 @@ def base_name(loaded: Loaded) -> str:
 def _updates_and_replacements(
     tables: "_FileTensors", changes: Mapping[str, LowRankUpdate], whole: Iterable[str]
 ) -> tuple[dict[str, LowRankUpdate], dict[str, Tensor]]:
-    """What is added to the tables of the file, and its tensors that are written whole: of every module of which a part
-    is, all that stands in and below it, since the library takes it for its own."""
+    """Low-rank updates and whole tensors by the file's names. Where a part of a module is stored whole, everything in
+    and below that module is, since PEFT replaces modules as a whole."""
     replaced = tables.tensors_below(whole)
     updates = {theirs: update for theirs, update in tables.join_updates(changes).items() if theirs not in replaced}
     if changes and not updates:
@@ -148,7 +147,7 @@ class _FileTensors:
         self.names = self.family.names_with(self.page, lambda: self.config)
 
     def location(self, ours: str) -> TensorLocation:
-        """Where a parameter of ours stands."""
+        """Where one of our parameters is stored."""
         return self.names.location_of(ours, prefixed=self.config.head is not None)
 
     def tensors_below(self, whole: Iterable[str]) -> dict[str, Tensor]:
@@ -171,7 +170,7 @@ class _FileTensors:
         return found | {twin: found[name] for name, twin in self.page.twins.items() if name in found}
 
     def shorten_modules(self, whole: set[str]) -> set[str]:
-        """The modules of tensors that are written whole, by the first word of their path where all below it are."""
+        """The modules of whole tensors, reduced to the first part of their path where everything below it is whole."""
         every = {self.location(ours).tensor_name for ours in self.module.state_dict()}
         others = {theirs.partition(".")[0] for theirs in every - whole}
         first_parts = {theirs: theirs.partition(".")[0] for theirs in whole}
@@ -180,12 +179,12 @@ class _FileTensors:
         )
 
     def is_transposed(self, theirs: str) -> bool:
-        """Whether a table of the file is [in, out]."""
+        """Whether the file stores this matrix as [in, out]."""
         first = next(iter(self.names.parameters_of(theirs).values()))
         return first.layout.transposed
 
     def join_updates(self, changes: Mapping[str, LowRankUpdate]) -> dict[str, LowRankUpdate]:
-        """The changes of the file's tables. Of maps that stand in one table, A stands below A, and B beside B:
+        """The updates of the file's matrices. For layers that share one, A's are stacked and B's are block-diagonal:
 
                  [ up_q         ]   [ down_q ]
         change = [        up_k  ] x [ down_k ]
@@ -218,13 +217,13 @@ def _module_path(theirs: str) -> str:
 
 
 def _outermost(modules: Iterable[str]) -> set[str]:
-    """Those that stand below no other."""
+    """The modules that are not inside another one."""
     every = set(modules)
     return {one for one in every if not any(one.startswith(f"{other}.") for other in every)}
 
 
 def _rank_facts(updates: dict[str, LowRankUpdate]) -> dict[str, Any]:
-    """Rank and alpha of most modules, and those of each that differs, as `AdapterFacts` has them."""
+    """Rank and alpha of most modules, and the patterns for those that differ, as fields of `AdapterFacts`."""
     ranks_and_alphas = {
         path: (update.down.shape[0], _as_integer(update.scale * update.down.shape[0]))
         for path, update in updates.items()
@@ -241,12 +240,12 @@ def _rank_facts(updates: dict[str, LowRankUpdate]) -> dict[str, Any]:
 
 
 def _as_integer(number: float) -> float:
-    """As a whole number where it is one: the format's own is."""
+    """As an int where it is integral, as in the format's own files."""
     return round(number) if abs(number - round(number)) < 1e-9 else number
 
 
 def _config_note(loaded: Loaded) -> dict[str, Any]:
-    """What the whole model is, without what changes no number of its body."""
+    """The model's config.json, without keys that do not affect its body."""
     config = loaded.config
     return {
         key: value for key, value in loaded.family.write(config).items() if key not in config.inert or key in HEAD_KEYS

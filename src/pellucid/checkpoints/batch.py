@@ -1,4 +1,4 @@
-"""Rows of ids as one batch for a model: the one place that pads with the token by which the model knows padding."""
+"""Rows of ids as a padded batch for a model; the only place that picks the padding token."""
 
 from collections.abc import Sequence
 
@@ -20,12 +20,12 @@ def as_batch(
     decoder_rows: Rows | None = None,
     pad_left: bool = False,
 ) -> dict[str, Tensor]:
-    """What the module takes for these rows in one pass, padded to the longest: Int[Tensor, "batch seq"] each.
+    """The module's inputs for these rows in one pass, padded to the longest: Int[Tensor, "batch seq"] each.
 
-    token_types: the text of a pair that each token is of; by default the first.
-    pad_left: padding stands before a text.
-    decoder_rows: what the decoder of an encoder-decoder has read.
-    A mask is among it only where something is padding.
+    token_types: for each token, which text of a pair it belongs to; by default the first.
+    pad_left: whether padding precedes the text.
+    decoder_rows: input rows of the decoder of an encoder-decoder.
+    A mask is included only where there is padding.
     """
     arrays = _collate_unpadded_mask(rows, rows if token_types is None else token_types, loaded.padding_id, pad_left)
     if token_types is None or not loaded.uses_token_types:
@@ -47,7 +47,7 @@ def _collate_unpadded_mask(rows: Rows, token_types: Rows, pad: int, pad_left: bo
 
 
 def _target_padding_id(loaded: Loaded) -> int:
-    """As `Loaded.padding_id`, on the side of the decoder, which may have a tokenizer of its own."""
+    """`Loaded.padding_id` for the decoder, which may have its own tokenizer."""
     tokenizer = loaded.target_tokenizer
     if tokenizer is None or loaded.config.pad_token_id is not None:
         return loaded.padding_id

@@ -1,4 +1,4 @@
-"""Tensors with a note beside them, as one file of safetensors: no checkpoint, and read with the same care as one."""
+"""Tensors with metadata in one safetensors file that is not a checkpoint, and is read with the same care."""
 
 import json
 import tempfile
@@ -13,13 +13,13 @@ from pellucid.errors import InputError, NotFoundError
 from pellucid.files import cannot_write, file_errors, sync_to_disk
 
 _RESERVED_HEADER_BYTES = 2_000_000
-"""Bytes of a header that are left for the names and places of the tensors."""
+"""Bytes of the header that are reserved for the names and offsets of the tensors."""
 
 
 def write_bundle(tensors: dict[str, Tensor], metadata: dict[str, str], target: Path) -> Path:
-    """Writes one file beside its place, then moves it there; what was there before is replaced whole or not at all.
+    """Writes a temporary file and moves it to `target`, which is replaced either completely or not at all.
 
-    Raises InputError where the place cannot be written, or the note is too long for a header.
+    Raises InputError where the target cannot be written, or the metadata is too long for a header.
     """
     size = sum(len(json.dumps(text)) for text in metadata.values())
     if size > MAX_HEADER_BYTES - _RESERVED_HEADER_BYTES:
@@ -38,7 +38,7 @@ def write_bundle(tensors: dict[str, Tensor], metadata: dict[str, str], target: P
 
 
 def read_bundle(path: Path) -> tuple[dict[str, TensorSpan], dict[str, Any]]:
-    """Every tensor of a file, none read yet, and the note beside them."""
+    """The tensors of a file, not read yet, and its metadata."""
     with file_errors(path):
         if not path.exists():
             raise NotFoundError(f"{path} does not exist")

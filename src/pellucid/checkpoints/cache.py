@@ -1,4 +1,4 @@
-"""The hub's cache: what lies there of a repository, whether that is all of it, and what brings the rest."""
+"""The hub's cache: what it holds of a repository, whether that is complete, and which command fetches the rest."""
 
 import logging
 import os
@@ -18,14 +18,14 @@ from pellucid.files import write_atomically
 log = logging.getLogger("pellucid")
 
 _ODD = (ValueError, TypeError, AttributeError, KeyError)
-"""What the hub's client raises where its own notes are damaged; bytes that are no text are ValueErrors."""
+"""What the hub's client raises where its own records are damaged; a UnicodeDecodeError is a ValueError."""
 
 
-# -- what lies there ---------------------------------------------------------------------------------------------------
+# -- what is cached ----------------------------------------------------------------------------------------------------
 
 
 def cached_names() -> dict[Path, str]:
-    """Each folder of the hub's cache, and the name of what lies in it."""
+    """The repository folders of the hub's cache, and their hub names."""
     return {
         folder: _repository_name(folder)
         for folder in sorted(Path(hub_client().constants.HF_HUB_CACHE).glob("models--*"))
@@ -33,28 +33,28 @@ def cached_names() -> dict[Path, str]:
 
 
 def _repository_name(repository: Path) -> str:
-    """The name of what lies in a folder of the hub's cache."""
+    """The hub name of a repository folder in the cache."""
     return repository.name.removeprefix("models--").replace("--", "/")
 
 
 def _repository_of_snapshot(folder: Path) -> Path:
-    """The folder of the hub's cache that a snapshot lies in."""
+    """The repository folder of a snapshot."""
     return folder.parent.parent
 
 
 def repository_folder(name: str, hub_options: HubOptions) -> Path:
-    """The folder of the hub's cache for what goes by a name, there or not. Raises InputError where nothing can lie."""
+    """The repository folder of a hub name, existing or not. Raises InputError where the cache folder is impossible."""
     cache_dir = Path(hub_options.cache_dir or hub_client().constants.HF_HUB_CACHE)
     try:
         cache_dir = cache_dir.resolve()
-    except (OSError, RuntimeError) as error:  # a link that leads to itself
+    except (OSError, RuntimeError) as error:  # a circular link
         raise InputError(f"{cache_dir} can be no cache of the hub: {error}; set HF_HUB_CACHE to a folder") from error
     return cache_dir / f"models--{name.replace('/', '--')}"
 
 
 def cached_snapshot(name: str, hub_options: HubOptions) -> Path | None:
-    """What the hub's cache holds of a repository, whole or not: a folder with a config, an adapter or a GGUF file; None
-    where there is no such thing."""
+    """The cached snapshot of a repository, complete or not, that holds a config, an adapter or a GGUF file; else
+    None."""
     hub = hub_client()
     try:
         options: dict[str, Any] = {"revision": hub_options.revision, "cache_dir": hub_options.cache_dir}
@@ -62,11 +62,11 @@ def cached_snapshot(name: str, hub_options: HubOptions) -> Path | None:
         kind = form_of_folder(found).kind
     except hub.errors.LocalEntryNotFoundError:
         return None
-    except (OSError, RuntimeError, *_ODD) as error:  # a folder in place of a file, one that is closed, bytes for text
+    except (OSError, RuntimeError, *_ODD) as error:  # a folder in place of a file, unreadable or damaged records
         repository = repository_folder(name, hub_options)
         if (
             hub_options.revision is not None and (repository / "refs" / hub_options.revision).is_dir()
-        ):  # others begin with its name
+        ):  # other refs begin with its name
             return None
         raise InputError(
             f"{name!r} cannot be read in the hub's cache ({error}): mend or delete {repository}"
@@ -75,7 +75,7 @@ def cached_snapshot(name: str, hub_options: HubOptions) -> Path | None:
 
 
 def check_no_repository(folder: Path) -> None:
-    """Raises NotFoundError for a folder of the hub's cache in which snapshots lie, with what to give instead."""
+    """Raises NotFoundError for a folder of the hub's cache that contains snapshots, with what to give instead."""
     for repository in (folder, folder.parent):
         snapshots = repository / "snapshots"
         if repository.name.startswith("models--") and folder in (repository, snapshots) and snapshots.is_dir():
@@ -87,9 +87,8 @@ def check_no_repository(folder: Path) -> None:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether a snapshot holds all that is wanted of its repository, each file in its size. Other tools fetch less, and
-    some leave no list of what there is: then that is not known, and this is False; but a GGUF file is all that there is
-    to it."""
+    """Whether a snapshot holds all required files of its repository in their sizes. Other tools fetch less, and some
+    leave no listing: then this is unknown and False. A single GGUF file is complete by itself."""
     listed = _read_listing(folder)
     if listed is not None and mismatched_model_files(folder, listed):
         return False
@@ -99,9 +98,9 @@ def is_complete(folder: Path) -> bool:
 
 
 def mismatched_model_files(folder: Path, listed: Mapping[str, int | None] | None = None) -> list[str]:
-    """The files that make the model of a snapshot, and are there in another size than the hub lists.
+    """The model's files in a snapshot whose size differs from the hub's listing.
 
-    listed: the hub's files and their sizes; None for what was noted of them beside the snapshot.
+    listed: the hub's files and their sizes; None for the listing stored beside the snapshot.
     """
     sizes: Mapping[str, int | None] = (_read_listing(folder) or {}) if listed is None else listed
     present = [file for file in sizes if (folder / file).exists()]
@@ -111,14 +110,14 @@ def mismatched_model_files(folder: Path, listed: Mapping[str, int | None] | None
 
 
 def mismatched_files(folder: Path, listed: Mapping[str, int | None]) -> list[str]:
-    """Those of some files that a snapshot has in another size than is listed."""
+    """The files of a snapshot whose size differs from the listed one."""
     sizes = {file: size for file, size in listed.items() if size is not None and (folder / file).exists()}
     return [file for file, size in sizes.items() if (folder / file).stat().st_size != size]
 
 
 def missing_files(folder: Path) -> list[str]:
-    """The files of a repository that change what its model makes and are not in its snapshot; not the weights, which
-    whoever needs them asks for."""
+    """The files that affect the model's output and are listed but missing in its snapshot; not the weights, which are
+    checked where they are needed."""
     return [
         file
         for file in _read_listing(folder) or ()
@@ -127,13 +126,12 @@ def missing_files(folder: Path) -> list[str]:
 
 
 def has_listing(folder: Path) -> bool:
-    """Whether somebody noted what there is beside what a snapshot holds."""
+    """Whether the cache has a listing of all files of a snapshot's commit."""
     return _read_listing(folder) is not None
 
 
 def _read_listing(folder: Path) -> dict[str, int] | None:
-    """The files of a repository and their bytes, as the hub's client noted them when it fetched a snapshot; None where
-    it did not."""
+    """A repository's files and sizes in bytes, as stored by the hub's client when it fetched a snapshot, else None."""
     if not _is_snapshot(folder):
         return None
     hub, repository = hub_client(), _repository_of_snapshot(folder)
@@ -146,11 +144,11 @@ def _read_listing(folder: Path) -> dict[str, int] | None:
     return {file.path: file.size for file in tree}
 
 
-# -- what brings the rest ----------------------------------------------------------------------------------------------
+# -- how the rest is fetched -------------------------------------------------------------------------------------------
 
 
 def pull_command(name: str, hub_options: HubOptions) -> str:
-    """The command that brings a repository into the hub's own cache, or into another one."""
+    """The command that fetches a repository into the hub's own cache, or into another one."""
     command = (
         f"pellucid pull --revision {hub_options.revision} {name}" if hub_options.revision else f"pellucid pull {name}"
     )
@@ -158,7 +156,7 @@ def pull_command(name: str, hub_options: HubOptions) -> str:
 
 
 def download_command(name: str, file: str, hub_options: HubOptions) -> str:
-    """The command of the hub's own client that brings one file."""
+    """The command of the hub's own client that fetches one file."""
     arguments = f"{name} {shlex.quote(file)}"
     command = (
         f"hf download --revision {hub_options.revision} {arguments}"
@@ -169,7 +167,7 @@ def download_command(name: str, file: str, hub_options: HubOptions) -> str:
 
 
 def _cache_variable(hub_options: HubOptions) -> str:
-    """What stands before a command that fetches, for another cache than the hub's own."""
+    """The variable before a fetch command that selects another cache than the hub's own."""
     default_cache, cache_dir = Path(hub_client().constants.HF_HUB_CACHE).resolve(), hub_options.cache_dir
     return (
         ""
@@ -179,7 +177,7 @@ def _cache_variable(hub_options: HubOptions) -> str:
 
 
 def fetch_advice(folder: Path, patterns: tuple[str, ...] = ("*",)) -> str:
-    """What brings the files that a snapshot lacks, as the end of a sentence; nothing for a folder of another kind, and
+    """How to fetch the files that a snapshot lacks, as the end of a sentence; empty for a folder of another kind, and
     where its repository has no such file."""
     folder = folder.absolute()
     listed, repository = _read_listing(folder), _repository_of_snapshot(folder)
@@ -190,12 +188,12 @@ def fetch_advice(folder: Path, patterns: tuple[str, ...] = ("*",)) -> str:
 
 
 def update_ref(revision: str, folder: Path, requested_at: int, *, first: bool = False) -> None:
-    """Lets a branch or a tag stand for a snapshot from now on, as the hub's client notes it. Only when all of it is
-    there: until then the name leads to what was there before. Where it cannot be noted, that is said.
+    """Points a branch or tag at a snapshot, in the hub client's format. Called only once the snapshot is complete; until
+    then the ref keeps its previous commit. Failures are only logged.
 
-    requested_at: when the hub was asked what it stands for, in nanoseconds, which becomes the time of the note. It
-        stays where another process has asked later, and was done before.
-    first: only where it stands for nothing yet.
+    requested_at: when the hub was asked for the commit, in nanoseconds, which becomes the ref's time. The ref stays
+        where another process has asked later and finished earlier.
+    first: only where the ref does not exist yet.
     """
     ref = _repository_of_snapshot(folder) / "refs" / revision
     if revision == folder.name or _ref_points_to(folder, revision) or (first and ref.exists()):
@@ -223,23 +221,23 @@ def update_ref(revision: str, folder: Path, requested_at: int, *, first: bool = 
 
 
 def _ref_points_to(folder: Path, revision: str) -> bool:
-    """Whether a branch or a tag stands for a snapshot."""
+    """Whether a branch or a tag points to a snapshot."""
     try:
         return (_repository_of_snapshot(folder) / "refs" / revision).read_bytes() == folder.name.encode()
-    except OSError:  # there is none, or it cannot be read
+    except OSError:  # absent or unreadable
         return False
 
 
 def _requested_later(ref: Path, requested_at: int) -> bool:
-    """Whether a name was noted by somebody who asked later; a time that is still to come tells of a wrong clock."""
+    """Whether a ref was written after a later request to the hub; times in the future are ignored as clock errors."""
     try:
         return requested_at < ref.stat().st_mtime_ns <= time.time_ns()
-    except OSError:  # it was never noted
+    except OSError:  # never written
         return False
 
 
 def drop_damaged_listing(folder: Path) -> None:
-    """Takes away a list of a snapshot's files that cannot be read, so that the hub's client asks for it again."""
+    """Deletes an unreadable listing of a snapshot, so that the hub's client fetches it again."""
     if not has_listing(folder):
         _listing_path(folder).unlink(missing_ok=True)
 
@@ -249,8 +247,8 @@ def _listing_path(folder: Path) -> Path:
 
 
 def share_listing(folder: Path) -> None:
-    """Gives the list of a snapshot's files the rights of the snapshot: the hub's client lets nobody else read it, and
-    others who share the cache would not know whether it is whole."""
+    """Copies the permissions of the snapshot to its listing, which the hub's client makes private: other users of the
+    cache could not tell whether the snapshot is complete."""
     snapshot_file = next((path for path in folder.iterdir() if path.is_file()), None)
     with suppress(OSError):
         if snapshot_file is not None:

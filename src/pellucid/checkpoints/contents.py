@@ -1,4 +1,4 @@
-"""A checkpoint before it is understood: what its files say, whichever form they have."""
+"""The contents of a checkpoint's files, in either form, before they are interpreted."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -20,11 +20,11 @@ from pellucid.text.files import open_target_tokenizer, open_tokenizer
 from pellucid.text.from_gguf import build_tokenizer
 
 TRAINING = "training"
-"""The folder, within that of a model to be, where a training keeps what it needs to go on."""
+"""Subfolder of an output folder in which training keeps its state for resuming."""
 
 
 class Contents(ABC):
-    """What the files of a checkpoint say. Each file is read when it is first asked for, and only then.
+    """The contents of a checkpoint. Each file is read only on first access.
 
     facts_path: the file with the facts, for errors.
     """
@@ -32,32 +32,32 @@ class Contents(ABC):
     facts_path: Path
 
     facts: dict[str, Any]
-    """As the reference's `config.json` says them."""
+    """With the keys of the reference's `config.json`."""
     tensors: dict[str, StoredTensor]
-    """By the reference's names; only the heads of the weight files are read."""
+    """By the reference's names; only the headers of the weight files are read."""
 
     @abstractmethod
     def tokenizer(self, config: Config) -> Tokenizer | None:
-        """The tokenizer, which needs the model's limits."""
+        """The tokenizer, limited to the config's length."""
 
     @property
     def target_tokenizer(self) -> Tokenizer | None:
-        """That of what a decoder writes in words of its own."""
+        """The tokenizer of a decoder's output where it has its own vocabulary."""
         return None
 
     @property
     def pooling(self) -> Pooling | None:
-        """How hidden states become one vector."""
+        """How hidden states become one vector; None where the files do not say."""
         return None
 
     @property
     def generation(self) -> dict[str, Any]:
-        """How it is to write, by the reference's keys."""
+        """The generation settings, by the reference's keys."""
         return {}
 
     @property
     def untrained(self) -> tuple[str, ...]:
-        """The parts whose numbers are random by the word of the file that holds them."""
+        """The parts whose weights are random according to their file."""
         return ()
 
 
@@ -68,7 +68,7 @@ def tokenizer_in(folder: Path, config: Config, stated_class: Any) -> Tokenizer |
 
 
 def read_contents(source: Source) -> Contents:
-    """The files of a checkpoint that is no adapter."""
+    """The contents of a checkpoint that is not an adapter."""
     return _FolderContents(source.folder) if source.file is None else _GgufContents(source.file)
 
 
@@ -81,7 +81,7 @@ class _FolderContents(Contents):
         if self.facts_path.is_symlink():
             existing_path(self.folder, self.facts_path.name)
         if not self.facts_path.exists():
-            read_pooling(self.folder)  # which may say that the model lies in another folder
+            read_pooling(self.folder)  # raises where modules.json places the model in another folder
             if (self.folder / TRAINING).is_dir():
                 raise NotFoundError(
                     f"{self.folder} holds a training that was broken off, and no model: resume it first"
@@ -98,7 +98,7 @@ class _FolderContents(Contents):
         return stored_tensors(self.folder)
 
     def tokenizer(self, config: Config) -> Tokenizer | None:
-        stated = self.facts.get("tokenizer_class") if self.facts_path.is_file() else None  # a tokenizer may stand alone
+        stated = self.facts.get("tokenizer_class") if self.facts_path.is_file() else None  # a tokenizer may come alone
         return tokenizer_in(self.folder, config, stated)
 
     @property

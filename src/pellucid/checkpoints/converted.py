@@ -1,10 +1,10 @@
-"""Packaged checkpoints in a foreign format: converted once into the user's cache, and then opened from there.
+"""Packaged checkpoints in a foreign format: converted once into the user's cache and then opened from there.
 
-$PELLUCID_CACHE/converted/rampart-9f27d24949b0/     named by what it was made from
+$PELLUCID_CACHE/converted/rampart-9f27d24949b0/     named after its source and the digest of that
     config.json, model.safetensors, tokenizer, licences
-    converted.json                                  what was written, file by file; written last
+    converted.json                                  digest of each file; written last
 
-A model says what its maker likes, so nothing is taken that somebody else could have written, but for root.
+Whoever can write a model controls its answers, so only files that no other user but root could have written are used.
 """
 
 import json
@@ -22,44 +22,44 @@ from pellucid.files import cache_folder, cannot_write, digest_of, is_own
 log = logging.getLogger("pellucid")
 
 VERSION = 1
-"""Of the conversion: a folder that an older one wrote is made again."""
+"""Version of the conversion: folders written by an older one are converted again."""
 
 MANIFEST = "converted.json"
 LOCK_TIMEOUT = 300
-"""Seconds to wait for another process that converts the same."""
+"""Seconds to wait for another process that converts the same package."""
 
 ROOT = 0
-"""The user who can write everywhere, and often fills the cache of an image that others run."""
+"""User id of root, who can write everywhere and often fills the cache of a container image."""
 
 _OWNER_WRITES = 0o755
-"""Rights by which only the owner writes."""
+"""Permissions with which only the owner writes."""
 
 
 def converted_path(package: Packaged) -> Path:
-    """The folder of a converted package, whether it is there or not."""
+    """The folder of a converted package, whether it exists or not."""
     return (
         Path(os.path.realpath(cache_folder() / "converted")) / f"{package.short_name}-{(package.digest or 'any')[:12]}"
     )
 
 
 def is_available(package: Packaged) -> bool:
-    """Whether it was converted, or there is where to."""
+    """Whether the package is converted, or could be: its cache folder is writable and safe."""
     try:
         folder = converted_path(package)
         if _is_intact(folder):
             return True
         _check_owner(folder.parent)
         with tempfile.TemporaryFile(dir=next(one for one in folder.parents if one.exists())):
-            return True  # rights alone do not say it: root has them where a disk is read alone
+            return True  # permissions are not enough: on a read-only disk root has them too
     except (InputError, OSError):
         return False
 
 
 def convert_once(package: Packaged, package_folder: Path) -> Path:
-    """The folder with the checkpoint, made from the files in `package_folder` where it is not there, or broken.
+    """The folder with the converted checkpoint, converted from `package_folder` where it is absent or damaged.
 
-    Two processes at once make it once. Raises what `convert` raises, InputError where the cache cannot be written
-    or others may write there, and ResourceError where it is full.
+    Of two concurrent processes one converts. Raises what `convert` raises, InputError where the cache cannot be written
+    or other users may write there, and ResourceError where the disk is full.
     """
     folder = converted_path(package)
     if _is_intact(folder):
@@ -72,8 +72,8 @@ def convert_once(package: Packaged, package_folder: Path) -> Path:
         with WeakFileLock(folder.with_name(f"{folder.name}.lock"), timeout=LOCK_TIMEOUT):
             if not _is_intact(folder):
                 _convert(package, package_folder, folder)
-    except (InputError, ResourceError) as error:  # of which those of a missing file are the system's too
-        reason = error.__cause__  # of a file of the package the cache is not to blame
+    except (InputError, ResourceError) as error:  # including those made of the system's missing files
+        reason = error.__cause__  # the cache is not to blame for a file of the package
         if isinstance(reason, OSError) and not Path(reason.filename or "").is_relative_to(package_folder):
             raise _cache_error(error) from error
         raise
@@ -86,7 +86,7 @@ def _convert(package: Packaged, package_folder: Path, folder: Path) -> None:
     from pellucid.checkpoints.convert import convert
 
     log.info("converting %s into %s, once", package.name, folder)
-    new = folder.with_name(f".{folder.name}-new")  # nobody else is here: the lock is ours
+    new = folder.with_name(f".{folder.name}-new")  # no other process: the lock is held
     try:
         shutil.rmtree(new, ignore_errors=True)
         convert(package_folder / package.weights, new, progress=False)
@@ -101,7 +101,7 @@ def _convert(package: Packaged, package_folder: Path, folder: Path) -> None:
 
 
 def _is_intact(folder: Path) -> bool:
-    """Whether everything that the account lists is there, bit for bit, and nobody else can have written it."""
+    """Whether all files of the manifest are present with their digests, and only this user or root could write them."""
     try:
         if not all(is_own(path.lstat(), ROOT) for path in (folder.parent, folder, *folder.iterdir())):
             return False
@@ -114,7 +114,7 @@ def _is_intact(folder: Path) -> bool:
 
 
 def _check_owner(folder: Path) -> None:
-    """Refuses a folder in which somebody else could put a model in the place of ours."""
+    """Refuses a folder in which another user could replace our model."""
     if folder.exists() and not is_own(folder.stat(), ROOT):
         is_ours = folder.stat().st_uid == os.getuid()
         message = (

@@ -1,4 +1,4 @@
-"""What has come from the hub, beside what the hub lists of it; and who fetches it."""
+"""Verifies downloaded files against the hub's listing, and coordinates concurrent downloads."""
 
 import contextlib
 import hashlib
@@ -15,25 +15,25 @@ from pellucid.files import digest_of
 log = logging.getLogger("pellucid")
 
 _SILENT_WAIT = 10.0
-"""Seconds for which another process is waited for without a word."""
+"""Seconds to wait for another process before a warning."""
 
 _STALE_AFTER = 60.0
-"""Seconds since the last byte of a download, after which it may be one that nobody goes on with."""
+"""Seconds since the last byte of a download after which it may be abandoned."""
 
 
 @contextlib.contextmanager
 def commit_lock(name: str, repository: Path, commit: str, lacking: Iterable[Any] = ()) -> Iterator[None]:
-    """Holds a commit of a repository in the hub's cache, as long as the block lasts, against everybody else who fetches
-    it by this; who waits says so once.
+    """Locks a commit of a repository in the hub's cache for the block, against other processes that fetch it through
+    pellucid; warns once while waiting.
 
-    lacking: what the hub's client says of each file that is to be fetched. Whoever fetches one of them otherwise is
-        waited for first, since the client itself would wait without a word.
+    lacking: the hub client's record of each file to fetch. Other tools that are fetching one of them are waited for
+        first, since the client would wait without a message.
     """
     locks = _locks(repository)
     locks.mkdir(parents=True, exist_ok=True)
     with _file_lock(name, locks / f"commit-{commit}.lock"):
         for blob_name in {_blob_name(listed) for listed in lacking}:
-            if blob_name.isalnum():  # others may lead out of the folder
+            if blob_name.isalnum():  # other names could lead out of the folder
                 with _file_lock(name, locks / f"{blob_name}.lock"):
                     pass
         yield
@@ -58,10 +58,10 @@ def _locks(repository: Path) -> Path:
 
 
 def listing_mismatch(path: Path, listed: Any) -> str | None:
-    """What makes a file another one than the hub lists, as the end of a sentence; None where nothing does.
+    """How a file differs from the hub's listing, as the end of a sentence; None where it does not.
 
-    listed: what the hub's client says of a file: `size`, `lfs` with its sha256 or `blob_id`, git's own sha1; each of
-        them None where the hub does not tell it
+    listed: the hub client's record of the file: `size`, `lfs` with its sha256 or `blob_id`, git's own sha1; each of
+        them None where the hub does not give it
     """
     size = path.stat().st_size
     if listed.size is not None and size != listed.size:
@@ -77,14 +77,14 @@ def listing_mismatch(path: Path, listed: Any) -> str | None:
 
 
 def remove_from_snapshot(path: Path) -> None:
-    """Takes a file out of a snapshot, with the bytes that it leads to in the same repository: it is fetched anew."""
+    """Deletes a file of a snapshot together with its blob, so that it is fetched again."""
     for one in _with_blob(path):
         one.unlink(missing_ok=True)
 
 
 def _with_blob(path: Path) -> list[Path]:
-    """A file of a snapshot, and the bytes that it leads to in the same repository."""
-    if ".." in path.parts:  # which a hub may have said, and which no snapshot holds
+    """A file of a snapshot, and the blob that it links to in the same repository."""
+    if ".." in path.parts:  # the hub may have listed such a name; no snapshot holds one
         return []
     found = [path]
     if path.is_symlink():
@@ -96,10 +96,10 @@ def _with_blob(path: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def set_aside(folder: Path, listed: Mapping[str, Any]) -> Iterator[None]:
-    """Puts files of a snapshot aside, and bytes of other commits that the hub's client would take for theirs. Where the
-    block ends well they go, since others have come; else they are there again.
+    """Moves files of a snapshot aside for the block, and blobs of other commits that the hub's client would reuse for
+    them. On success they are deleted, on an error put back.
 
-    listed: what the hub's client says of each of these files.
+    listed: the hub client's record of each of these files.
     """
     moved: list[tuple[Path, Path]] = []
     try:
@@ -125,16 +125,16 @@ def _conflicting_files(folder: Path, file: str, listed: Any) -> Iterator[Path]:
 
 
 def _blob_name(listed: Any) -> str:
-    """The name of a file's bytes in the hub's cache, and of the lock under which they are fetched."""
+    """The name of a file's blob in the hub's cache, and of the lock under which it is fetched."""
     return str(listed.lfs.sha256 if listed.lfs is not None else listed.blob_id)
 
 
 def remove_stale_downloads(repository: Path) -> None:
-    """Takes away what downloads that were killed have left: what nobody holds, and nobody has written to for a minute,
-    since there are disks on which a lock holds nothing."""
+    """Deletes the remains of killed downloads: those that are not locked and have not been written to for a minute,
+    since on some file systems locks have no effect."""
     for path in (repository / "blobs").glob("*.incomplete"):
         lock = _locks(repository) / f"{path.name.partition('.')[0]}.lock"
-        with contextlib.suppress(OSError):  # somebody holds it or has taken it away, or it is somebody else's
+        with contextlib.suppress(OSError):  # locked, already deleted, or of another user
             if time.time() - path.stat().st_mtime > _STALE_AFTER:
                 with hub_client().utils.WeakFileLock(lock, timeout=0.1):
                     path.unlink()

@@ -1,4 +1,4 @@
-"""`config.json` as a witness: every key is read, known to change nothing, or named out loud."""
+"""`config.json`, checked key by key: every key is read, known to change nothing, or reported."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +15,7 @@ from pellucid.errors import Argument, CheckpointMismatchError, InputError, blami
 log = logging.getLogger("pellucid")
 
 MAX_LAYERS = 1_000
-"""Each layer is built before its weights are looked for; a file must not be able to ask for a million."""
+"""Each layer is built before its weights are looked for; a file must not be able to request a million."""
 
 INERT = frozenset(
     """_name_or_path _num_labels architectures bos_token_id chunk_size_feed_forward dtype eos_token_id finetuning_task
@@ -24,7 +24,7 @@ INERT = frozenset(
     sbert_ce_default_activation_function sentence_transformers sep_token_id task_specific_params tokenizer_class
     torch_dtype torchscript transformers_version use_cache use_return_dict""".split()
 ).union(LEGACY_KEYS)
-"""Keys that change no number of a forward pass, in any family: `is_causal` where it says what the family does."""
+"""Keys that do not affect a forward pass in any family; `is_causal` where it states what the family does anyway."""
 
 ARITHMETIC = frozenset(
     """adapters attention_bias attn_logit_softcapping embedding_size final_logit_softcapping head_dim layer_types
@@ -32,31 +32,31 @@ ARITHMETIC = frozenset(
     pruned_heads quantization_config rope_scaling rope_theta rotary_pct scale_embedding sliding_window
     use_bias""".split()
 )
-"""Keys that change numbers: a family that does not read one of them cannot answer for a file that sets it."""
+"""Keys that affect the forward pass: a file that sets one is refused by families that do not read it."""
 
 CODE = frozenset(
     """_attn_implementation _attn_implementation_autoset _attn_implementation_internal attn_implementation auto_map
     custom_generate custom_pipelines trust_remote_code""".split()
 )
-"""Keys by which a file asks others to fetch or run code: never followed, and not written again."""
+"""Keys that make other libraries fetch or run code: never followed, and not saved again."""
 
 ACTIVATION_ALIASES = {"gelu_python": "gelu", "gelu_fast": "gelu_new", "swish": "silu"}
-"""Other words for activations, of the same numbers but for the last bits."""
+"""Other names of activations, equal but for the last bits."""
 
 _TOKEN_ID_KEYS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
-"""Ids, or null where there is no such token, or a list where there are several: the config itself checks them."""
+"""Ids, or null for no such token, or a list of several: checked by the config itself."""
 
 _NULLABLE = ("sliding_window", "num_key_value_heads")
-"""Numbers that may be null also in a family whose default is a number."""
+"""Numbers that may be null even in a family whose default is a number."""
 
 _TYPE_DESCRIPTIONS = {bool: "true or false", int: "a whole number", float: "a number", str: "a name"}
 
 
 @dataclass(frozen=True)
 class Computed:
-    """Facts that a file says in other words.
+    """Facts that a file expresses in another form.
 
-    keys: what the file calls them.  read: the file's keys -> our changes; write: our config -> the file's keys.
+    keys: the file's keys.  read: the file's keys -> our changes; write: our config -> the file's keys.
     """
 
     keys: tuple[str, ...]
@@ -66,14 +66,14 @@ class Computed:
 
 @dataclass(frozen=True)
 class Keys:
-    """How a family calls its facts.
+    """The config keys of a family.
 
     unrenamed: keys whose name is also ours.
     renamed: {the file's key: our name}.
-    aliases: our names of renamed facts that a file may say in place of the family's own key, as the reference has it.
-    fixed: keys of which one value alone is understood, as {key: value}; any other value is refused.
-    inert: further keys that change no number of a forward pass in this family.
-    computed: facts said in other words.
+    aliases: our names of renamed facts that a file may use instead of the family's own key, as in the reference.
+    fixed: {key: value} of keys for which only this value is supported; any other value is refused.
+    inert: further keys that do not affect a forward pass in this family.
+    computed: facts expressed in another form.
     """
 
     unrenamed: tuple[str, ...] = ()
@@ -85,16 +85,16 @@ class Keys:
 
     @property
     def our_names(self) -> dict[str, str]:
-        """{the file's key: our name} of everything that is copied as it is."""
+        """{the file's key: our name} of all facts that are copied unchanged."""
         return {key: key for key in self.unrenamed} | self.renamed
 
     def read(self, raw: dict[str, Any], defaults: Config, heads: dict[str, Head | None], path: Path) -> Config:
-        """The facts of a `config.json` as a `Config`; what the file leaves out is the family's default."""
+        """The facts of a `config.json` as a `Config`; missing keys take the family's defaults."""
         known = {*self.our_names, *self.aliases, *self.fixed, *(key for part in self.computed for key in part.keys)}
         aliases = raw.keys() & self.aliases
         theirs = {ours: key for key, ours in self.renamed.items() if key in raw or ours not in aliases}
         theirs |= {key: ours for key, ours in self.renamed.items() if key not in raw and ours in aliases}
-        with blaming(path, keys=lambda name: theirs.get(name, name)):  # whoever reads of it has the file before him
+        with blaming(path, keys=lambda name: theirs.get(name, name)):  # by the file's keys
             raw = self._resolve_aliases(raw, path)
             self._check_fixed(raw, path)
             _refuse_bidirectional(raw, defaults, path)
@@ -119,7 +119,7 @@ class Keys:
         """A `Config` as the reference's keys; `read(write(config)) == config`."""
         facts = config.facts()
         labels = {"id2label": {str(i): name for i, name in config.id2label.items()}, "label2id": config.label2id}
-        inert = {key: value for key, value in config.inert.items() if key != "num_labels"}  # as many as have names now
+        inert = {key: value for key, value in config.inert.items() if key != "num_labels"}  # follows from the labels
         return {
             **inert,
             "architectures": [architecture],
@@ -131,7 +131,7 @@ class Keys:
         }
 
     def _resolve_aliases(self, facts: dict[str, Any], path: Path) -> dict[str, Any]:
-        """What a file says, by the family's own keys. An alias stays beside its key where the key was not said."""
+        """The file's facts under the family's own keys. An alias stays in addition where the key was absent."""
         raw, theirs = dict(facts), {ours: key for key, ours in self.renamed.items()}
         for alias in facts.keys() & self.aliases:
             key, value = theirs[alias], facts[alias]
@@ -143,14 +143,14 @@ class Keys:
         return raw
 
     def _check_fixed(self, raw: dict[str, Any], path: Path) -> None:
-        """Keys of which one value alone is understood."""
+        """Refuses any but the one supported value of each fixed key."""
         for key, value in self.fixed.items():
             if raw.get(key, value) != value:
                 found = shorten(ascii(raw[key]))
                 raise CheckpointMismatchError(f"{path}: {key} is {found}; only {value!r} is understood")
 
     def _check_unknown_keys(self, unknown: dict[str, Any], facts: dict[str, Any], path: Path) -> None:
-        """facts: by our names, those that are left out too."""
+        """facts: all facts by our names, defaults included."""
         unread = {key: value for key, value in unknown.items() if key not in INERT}
         if packed := unread.get("quantization_config"):
             how = packed.get("quant_method", "some method") if isinstance(packed, dict) else "some method"
@@ -169,11 +169,11 @@ class Keys:
 
 
 def _changes_nothing(key: str, value: Any, facts: dict[str, Any]) -> bool:
-    """Whether a key that changes numbers says what is so without it."""
+    """Whether the value of an arithmetic key is equivalent to leaving the key out."""
     match key:
         case "head_dim" if type(value) is int:
             return value * facts["num_attention_heads"] == facts["hidden_size"]
-        case "num_key_value_heads" if type(value) is int:  # one each
+        case "num_key_value_heads" if type(value) is int:  # one per query head
             return value == facts["num_attention_heads"] == facts.get("decoder_attention_heads", value)
         case "embedding_size" if type(value) is int:
             return value == facts["hidden_size"]
@@ -188,20 +188,20 @@ def _changes_nothing(key: str, value: Any, facts: dict[str, Any]) -> bool:
 
 
 def warn_of_unknown_keys(path: Path, keys: Iterable[str]) -> None:
-    """Says which keys of a file are not known."""
+    """Warns of keys of a file that are unknown."""
     if other := sorted(keys):
         shown = join_names(ascii(key)[1:-1] for key in other)
         log.warning("%s: these keys are not known and were left alone: %s", path, shown)
 
 
 def warn_of_encoder_states(config: Config, encoder_states_only: bool, path: Path) -> None:
-    """Says where the library would make other vectors of the same files.  encoder_states_only: see `Family`."""
+    """Warns where sentence-transformers gives other vectors for the same files.  encoder_states_only: see `Family`."""
     if config.decoder is not None and not encoder_states_only:
         log.warning("%s: vectors are of the encoder's states here; sentence-transformers takes the decoder's", path)
 
 
 def check_layer_count(config: Config) -> None:
-    """Refuses more layers than a file may ask for."""
+    """Refuses more layers than `MAX_LAYERS`."""
     for name in ("num_hidden_layers", "num_decoder_layers"):
         layers = config.facts().get(name, 1)
         if layers > MAX_LAYERS:
@@ -209,11 +209,11 @@ def check_layer_count(config: Config) -> None:
 
 
 def _checked_value(name: str, value: Any, standard: dict[str, Any]) -> Any:
-    """A value of the file, where it is of the kind of the family's own; its range is the config's own business."""
+    """A value of the file, checked against the type of the family's default; the config checks its range."""
     default = standard[name]
     kinds = (int, float) if type(default) is float else (type(default),)
     if name == "pad_token_id" and value == -1 and not standard.get("skip_padding"):
-        return None  # LLaMA's first files say so that there is none; where places are counted from it, it is a number
+        return None  # LLaMA's first files write "none" so; where positions start at it, it is a number
     if name in _TOKEN_ID_KEYS or (name in _NULLABLE and value is None):
         return tuple(value) if isinstance(value, list) else value
     if isinstance(value, str) and default in ACTIVATIONS:
@@ -226,7 +226,7 @@ def _checked_value(name: str, value: Any, standard: dict[str, Any]) -> Any:
 
 
 def _refuse_bidirectional(raw: dict[str, Any], defaults: Config, path: Path) -> None:
-    """A decoder whose tokens see those behind them too, as in many models that make vectors."""
+    """Refuses a decoder with bidirectional attention, as in many embedding models."""
     if defaults.kind != "encoder" and not raw.get("is_causal", True):
         raise CheckpointMismatchError(
             f"{path}: is_causal is {shorten(ascii(raw['is_causal']))}, so tokens would attend to later ones as well; "
@@ -235,7 +235,7 @@ def _refuse_bidirectional(raw: dict[str, Any], defaults: Config, path: Path) -> 
 
 
 def named_architecture(raw: Mapping[str, Any]) -> str | None:
-    """The class that a `config.json` names; InputError where it names none and something else."""
+    """The class that a `config.json` names, or None; raises InputError for a malformed `architectures`."""
     architectures = raw.get("architectures") or []
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise InputError(f"architectures is {shorten(ascii(architectures))}, expected a list of names")

@@ -1,4 +1,4 @@
-"""The numbers of a checkpoint into the modules that they belong to."""
+"""Copies the weights of a checkpoint into the modules that they belong to."""
 
 import logging
 import math
@@ -21,7 +21,7 @@ from pellucid.models.assemble import allocate, tie_parameters
 log = logging.getLogger("pellucid")
 
 BITS = {"int8": 8, "int4": 4}
-"""Names of kinds of number that are laid out in so many bits, and never stand in memory as real numbers."""
+"""Names of low-bit kinds of number, and their bits; such weights never exist in memory as floats."""
 
 
 @memory_errors()
@@ -34,13 +34,13 @@ def fill(
     seed: int,
     narrower: Mapping[str, int],
 ) -> Network:
-    """A module with the numbers of the file, and those of `seed` where the plan says that they are to be new.
+    """A module with the file's weights, and random ones from `seed` for the plan's `newly_initialized`.
 
-    narrower: what may be advised where there is no room; see `require_memory`.
+    narrower: kinds that an error may suggest where memory is short; see `require_memory`.
     """
     with torch.device("meta"):
         module = assemble(plan.config, attention=attention)
-    if plan.newly_initialized:  # which is to learn
+    if plan.newly_initialized:  # these must train, so no kind that cannot is suggested
         narrower = {name: bits for name, bits in narrower.items() if name in NARROWER_FLOATS}
     require_memory(count(module), dtype.itemsize * 8, device, narrower)
     allocate(module, device, dtype)
@@ -60,11 +60,11 @@ def fill(
 
 
 @memory_errors()
-@inference_mode(False)  # a caller's own setting does not matter: a derivative needs plain tensors to go through
+@inference_mode(False)  # regardless of the caller's setting: gradients must be able to pass through these tensors
 def fill_packed(plan: Plan, tensors: dict[str, StoredTensor], bits: int, attention: str) -> Network:
-    """A module whose tables have 8 or 4 bits per number; it answers, and neither learns nor is saved.
+    """A module whose weight matrices have 8 or 4 bits per value; it can neither be trained nor saved.
 
-    Each table is read, laid out and let go of before the next one: at no time do the real numbers stand in memory.
+    Each matrix is read, packed and released before the next, so that the float weights are never all in memory.
     """
     if plan.newly_initialized:
         raise InputError("a head that is not in the file has random numbers to be learned: load it as float32")
@@ -72,7 +72,7 @@ def fill_packed(plan: Plan, tensors: dict[str, StoredTensor], bits: int, attenti
     shapes: dict[str, torch.Size] = {}
 
     def pieces(name: str) -> Iterator[Tensor]:
-        release_memory()  # of the table before this one
+        release_memory()  # of the previous matrix
         if name in plan.zeros:
             yield torch.zeros(shapes[name], device="cpu", dtype=torch.float32)
             return
@@ -101,7 +101,7 @@ def fill_packed(plan: Plan, tensors: dict[str, StoredTensor], bits: int, attenti
     with torch.device("meta"):
         module = assemble(plan.config, attention=attention)
     shapes.update((name, one.shape) for name, one in module.named_parameters() if name in plan.zeros)
-    # the packed copy goes by this kind, whatever is the usual one here
+    # packed_copy takes its dtype from here, whatever the global default is
     allocate(module, torch.device("meta"), torch.float32)
     require_memory(count(module), bits, torch.device("cpu"))
     packed = packed_copy(
@@ -113,7 +113,7 @@ def fill_packed(plan: Plan, tensors: dict[str, StoredTensor], bits: int, attenti
 
 
 def _check_duplicates(plan: Plan, tensors: dict[str, StoredTensor], parameter_of: Callable[[str], Tensor]) -> None:
-    """What the file says twice must be the same, but where the reference knows which counts."""
+    """Checks that what a file holds twice is equal, unless the reference defines which copy counts."""
     for duplicate in plan.duplicates:
         theirs, first = duplicate.location.tensor_name, plan.locations[duplicate.parameter].tensor_name
         other = duplicate.location.extract(require_finite(theirs, tensors[theirs].read()))
@@ -130,13 +130,13 @@ def _check_duplicates(plan: Plan, tensors: dict[str, StoredTensor], parameter_of
 
 
 def check_not_meta(device: torch.device) -> None:
-    """Refuses a device on which numbers would be lost."""
+    """Refuses the meta device, on which weights would be lost."""
     if device.type == "meta":
         raise InputError("device is 'meta', which holds no numbers: pass ", Argument("device", "cpu"))
 
 
 def move_network(module: Network, device: torch.device, dtype: torch.dtype) -> None:
-    """Makes the numbers of a module another kind, on another device, in place; none where one of them does not fit."""
+    """Moves a module to another dtype and device in place; changes nothing where a value does not fit the dtype."""
     if not all(parameter.is_meta for parameter in module.parameters()):
         check_not_meta(device)
     elif device.type != "meta":
@@ -152,14 +152,14 @@ def _read_finite(name: str, stored: StoredTensor, dtype: torch.dtype) -> Tensor:
 
 
 def require_finite(name: str, numbers: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """The numbers, once it is known that none of them is NaN or infinite, and none becomes so in a narrower kind.
+    """The tensor, checked to hold no NaN or infinity, and none after conversion to a narrower dtype.
 
-    dtype: what they become; None for what they are.
-    Raises CorruptFileError, and InputError where they are too large for `dtype`.
+    dtype: the target of the conversion; None for none.
+    Raises CorruptFileError, and InputError where values are too large for `dtype`.
     """
     if not numbers.numel():
         return numbers
-    ends = torch.aminmax(numbers)  # one pass; NaN shows in both. A sum in float64 would first make a copy of them all
+    ends = torch.aminmax(numbers)  # one pass; NaN shows in both. A sum in float64 would first copy them all
     if not all(map(math.isfinite, ends)):
         raise CorruptFileError(f"{name} holds NaN or infinite numbers: its file is damaged or its training had failed")
     if dtype is not None and not all(math.isfinite(end.to(dtype)) for end in ends):

@@ -1,4 +1,4 @@
-"""A checkpoint folder is written beside its place first, then moved there; nothing is half written."""
+"""Saves a checkpoint folder atomically: it is written next to its target first and then moved there."""
 
 import errno
 import json
@@ -20,20 +20,20 @@ from pellucid.files import cannot_write, file_errors, sync_to_disk
 from pellucid.lock import exclusive_lock
 
 CONFIG_FILES = ("config.json", "adapter_config.json")
-"""Without one of these a folder is no checkpoint."""
+"""A folder without any of these is not a checkpoint."""
 
 
 NEW, OLD = "new", "old"
-"""Where files are written, and where those of a folder are while others take their place."""
+"""Subfolders for the new files, and for the old ones while they are being replaced."""
 
 OVERWRITE = Argument("overwrite", True)
-"""By which a place that holds files may be written over."""
+"""The argument that permits replacing files."""
 
 
 def check_target(target: Path, *, overwrite: bool, advice: MessagePart = ("pass ", OVERWRITE)) -> None:
-    """Refuses a place that is a file, or that holds files already and may not be written over.
+    """Refuses a target that is a file, or a folder with files that may not be overwritten.
 
-    advice: what helps, besides another folder.
+    advice: the alternative to another folder, for the error.
     """
     check_bool("overwrite", overwrite)
     check_folder_link(_resolved_target(target))
@@ -41,20 +41,20 @@ def check_target(target: Path, *, overwrite: bool, advice: MessagePart = ("pass 
         raise InputError(f"{target} is a file, expected a folder to write into")
     if files_in(target) and not overwrite:
         raise InputError(f"{target} already holds files: choose a new folder or ", advice)
-    if not overwrite and (old := interrupted_old_files(target)):  # which a save that succeeds takes away
+    if not overwrite and (old := interrupted_old_files(target)):  # a save that succeeds removes them
         raise InputError(
             f"{target} was being saved into, and what it held lies in {old}: choose a new folder or ", advice
         )
 
 
 def check_folder_link(path: Path) -> None:
-    """Refuses a link behind which no folder can be made, since it leads nowhere or in a circle."""
+    """Refuses a dangling or circular link, behind which no folder can be made."""
     if path.is_symlink() and not path.exists():
         raise InputError(f"cannot write {path}: it is a link that leads nowhere or in a circle; choose another folder")
 
 
 def files_in(target: Path) -> list[Path]:
-    """What a folder holds, but for what saves into it keep there while they are going on, or have left.
+    """The files in a folder, without those that saves in progress or interrupted ones keep there.
 
     Raises InputError where it may not be read.
     """
@@ -69,11 +69,11 @@ def files_in(target: Path) -> list[Path]:
 
 @contextmanager
 def atomic_folder(target: Path) -> Iterator[Path]:
-    """A new folder to write into, which becomes `target` at the end; where anything goes wrong, it is gone.
+    """A new folder to write into, which becomes `target` at the end; on any error it is removed.
 
-    What a folder held before stays, but for files of the same name and those that would speak for another model; these
-    come back where anything goes wrong, Ctrl-C included. Of two processes that write into one folder the second is
-    refused: both would leave a part of each model. What killed ones have left goes once the new files are in place.
+    Files already in `target` stay, except those of the same name and those that belong to another model; on an error,
+    Ctrl-C included, these are restored. A second process that saves into the same folder is refused, since the result
+    would mix two models. What killed saves left is removed once the new files are in place.
     """
     target = _resolved_target(target)
     temporary_folder = None
@@ -82,10 +82,10 @@ def atomic_folder(target: Path) -> Iterator[Path]:
         parent = temporary_parent(target)
         with ExitStack() as locks:
             for where in sorted({parent, target} if target.is_dir() else {parent}):
-                locks.enter_context(_save_lock(target, where))  # within, too: others may have no right to one beside it
+                locks.enter_context(_save_lock(target, where))  # also inside: others may have no right to one beside it
             temporary_folder = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=parent))
             new = temporary_folder / NEW
-            new.mkdir()  # with the rights of any new folder; the one around it is nobody else's business
+            new.mkdir()  # with a new folder's default permissions; the one around it is private
             yield new
             _move_into_place(new, target)
             for leftover in _interrupted_saves(target):
@@ -98,15 +98,15 @@ def atomic_folder(target: Path) -> Iterator[Path]:
 
 
 def _resolved_target(target: Path) -> Path:
-    """A folder by the name beside which its new files lie: "." has none, and a link may lead to another disk."""
+    """The real path where the last component is missing ("." or "..") or is a link, perhaps to another disk."""
     return Path(os.path.realpath(target)) if target.name in ("", "..") or target.is_symlink() else target
 
 
 def temporary_parent(target: Path) -> Path:
-    """The folder in which the new files of a save lie until they are moved: the one that holds `target`, or `target`
-    itself where it is there and the other may not be written, or is on another disk, as around a volume.
+    """The folder in which the new files of a save are written before they are moved: the parent of `target`, or an
+    existing `target` itself where the parent is not writable or is on another disk, as with a mounted volume.
 
-    It is tried. Raises InputError where `target` could not be saved into, and ResourceError where there is no room.
+    Tests this by writing. Raises InputError where `target` cannot be saved into, ResourceError where the disk is full.
     """
     target = _resolved_target(target)
     parent, error = target.parent, _probe_error(target.parent, target)
@@ -118,7 +118,7 @@ def temporary_parent(target: Path) -> Path:
 
 
 def cannot_create_error(target: Path, parent: Path, error: OSError) -> PellucidError:
-    """The error of the system for a `target` for which nothing could be made in the folder `parent`, as one of ours."""
+    """The error of ours for an OSError on creating something in `parent`, the temporary folder for `target`."""
     if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
         return cannot_write(target, error)
     message = f"cannot write {target}: {error.strerror} in {parent}"
@@ -126,7 +126,7 @@ def cannot_create_error(target: Path, parent: Path, error: OSError) -> PellucidE
 
 
 def _probe_error(parent: Path, target: Path) -> OSError | None:
-    """What hinders a folder that is made in `parent` and moved into `target`, if anything does."""
+    """The error, if any, on creating a folder in `parent` and moving it into `target`."""
     probe = None
     try:
         probe = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=parent))
@@ -142,15 +142,15 @@ def _probe_error(parent: Path, target: Path) -> OSError | None:
 
 
 def _lock_name(target: Path) -> str:
-    """The name of the file by which one process saves at a time."""
+    """The name of the lock file that lets one process save at a time."""
     return f".{_resolved_target(target).name}.lock"
 
 
 def _temporary_pattern(target: Path) -> re.Pattern[str]:
-    """What the folders are called in which new files lie until they are moved."""
+    """Matches the names of temporary folders of saves."""
     return re.compile(
         rf"\.{re.escape(_resolved_target(target).name)}-[a-z0-9_]{{8}}"
-    )  # as `tempfile` has it, and no `NAME-else`
+    )  # as `tempfile` names them; does not match `NAME-else`
 
 
 @contextmanager
@@ -162,12 +162,12 @@ def _save_lock(target: Path, folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            with suppress(OSError):  # Windows does so by itself; while it is held, nobody else takes the file for his
+            with suppress(OSError):  # Windows does so itself; while held, nobody else can lock it
                 lock.unlink()
 
 
 def _interrupted_saves(target: Path) -> list[Path]:
-    """The folders beside `target`, or within it, of saves that were broken off by force, or are going on."""
+    """The temporary folders, beside `target` or in it, of saves that were killed or are in progress."""
     pattern = _temporary_pattern(target)
     candidates = (path for place in (target.parent, target) for path in place.glob(".*-*"))
     found = [path for path in candidates if pattern.fullmatch(path.name) and not path.is_symlink()]
@@ -175,14 +175,14 @@ def _interrupted_saves(target: Path) -> list[Path]:
 
 
 def _entry_names(folder: Path) -> set[str]:
-    """What lies in a folder; nothing in one that may not be looked into, such as another user's."""
+    """The names in a folder; none where it cannot be read, such as another user's."""
     with suppress(OSError):
         return {one.name for one in folder.iterdir()}
     return set()
 
 
 def interrupted_old_files(target: Path) -> Path | None:
-    """Where the files lie that a folder held before such a save took them out."""
+    """Where the previous files of a folder are that a killed save had moved out; None where there are none."""
     with suppress(OSError):
         return next(
             (path / OLD for path in _interrupted_saves(_resolved_target(target)) if (path / OLD).is_dir()), None
@@ -191,15 +191,15 @@ def interrupted_old_files(target: Path) -> Path | None:
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Writes safetensors, each tensor with memory of its own: the library refuses two that share some.
+    """Writes safetensors; every tensor is copied, since the library refuses tensors that share memory.
 
-    metadata: what the header says beside the tensors.
+    metadata: for the file's header.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     path.touch()
-    rights = stat.S_IMODE(path.stat().st_mode)  # of any new file: the library's own is private
+    rights = stat.S_IMODE(path.stat().st_mode)  # as for any new file; the library's own are private
     copies = {name: numbers.detach().to("cpu").clone().contiguous() for name, numbers in tensors.items()}
     try:
         save_file(copies, path, metadata={"format": "pt"} | (metadata or {}))
@@ -212,7 +212,7 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, st
 
 
 def _sort_metadata(path: Path) -> None:
-    """Puts the keys of a note in order, in which the library leaves them to chance: the same is written as the same."""
+    """Sorts the metadata keys, which the library writes in random order, so that equal contents give equal files."""
     with path.open("r+b") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
@@ -241,13 +241,13 @@ def _move_into_place(new: Path, target: Path) -> None:
         raise
     shutil.rmtree(old, ignore_errors=True)
     for folder in {name.parent for name in files_to_remove} - {Path()}:
-        with suppress(OSError):  # which something else lies in
+        with suppress(OSError):  # where it is not empty
             (target / folder).rmdir()
 
 
 def _files_to_remove(target: Path, new_files: list[Path]) -> list[Path]:
-    """The files of a folder that may not stay: those of the names of `new_files`, and those of the model that was there
-    before and would be read with this one. The facts go first, so that what is interrupted half-way does not open."""
+    """The files of a folder that may not stay: those with the names of `new_files`, and those of the previous model
+    that would be read with the new one. Config files come first, so that an interrupted save does not open."""
     below = (
         path
         for pattern in (model_files.NAMED_TEMPLATES, *model_files.SENTENCE_MODULE_FILES)
@@ -269,7 +269,7 @@ def _move_all(names: list[Path], source: Path, target: Path) -> None:
 
 
 def _restore(old: Path, target: Path, moved: list[Path]) -> None:
-    """What a folder held before, in place of what was `moved` into it; the facts come last."""
+    """Restores the previous files in place of those `moved` in; config files come last."""
     try:
         for name in reversed(moved):
             (target / name).unlink(missing_ok=True)
@@ -282,5 +282,5 @@ def _restore(old: Path, target: Path, moved: list[Path]) -> None:
 
 
 def _is_config(name: Path) -> bool:
-    """Whether this file makes a folder one that opens."""
+    """Whether this file makes a folder a checkpoint."""
     return str(name) in CONFIG_FILES

@@ -1,11 +1,11 @@
-"""What stands before the text of a model's README.md, as the hub reads it: YAML with base, task and scores."""
+"""The YAML front matter of a model's README.md as the hub reads it: base, task and scores."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 
 class Scored(NamedTuple):
-    """A number that was measured. metric: its type on the hub, such as "accuracy".  name: as a person reads it."""
+    """A measured score. metric: its type on the hub, such as "accuracy".  name: for display."""
 
     metric: str
     name: str
@@ -15,11 +15,10 @@ class Scored(NamedTuple):
 def front_matter(
     model: str, scores: Sequence[Scored], dataset: Mapping[str, str], task: str, **facts: str | list[str] | None
 ) -> str:
-    """The block between two lines of dashes, with a line end behind it.
+    """The front matter between two lines of dashes, with a final line break.
 
-    scores: what was measured; one that is not finite is left out.  dataset: "name", "type" and "split" of what it was
-    measured on.  task: by its name on the hub.  facts: `base_model`, `library_name`, `metrics`, `tags`, ...; None and
-    empty ones are left out.
+    scores: non-finite ones are left out.  dataset: "name", "type" and "split" of the evaluation data.  task: by its
+    name on the hub.  facts: `base_model`, `library_name`, `metrics`, `tags`, ...; None and empty ones are left out.
     """
     from huggingface_hub.repocard_data import EvalResult, ModelCardData
 

@@ -1,4 +1,4 @@
-"""What a checkpoint says about how it writes: `generation_config.json`, or the same keys in an older `config.json`."""
+"""The generation settings of a checkpoint: `generation_config.json`, or the same keys in an older `config.json`."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -12,12 +12,12 @@ from pellucid.errors import CorruptFileError, shorten
 
 FILE = GENERATION
 MAX_ENTRIES = 100_000
-"""Entries of one list, those of its lists among them."""
+"""Maximum number of entries of one list, nested ones included."""
 
 
 @dataclass(frozen=True)
 class _KeyGroup:
-    """Keys by name, the types that their values may have, and those of what stands in lists, however deep."""
+    """Keys by name, the types allowed for their values, and those for list entries at any depth."""
 
     keys: str
     types: tuple[type, ...]
@@ -25,7 +25,7 @@ class _KeyGroup:
     expected: str
 
     def fits(self, value: Any) -> bool:
-        """Whether a value may stand there."""
+        """Whether a value has the allowed types."""
         return type(value) in self.types and all(type(one) in self.inner for one in _entries(value))
 
 
@@ -60,7 +60,7 @@ _KINDS = (
     ),
 )
 LEGACY_KEYS = frozenset(key for kind in _KINDS for key in kind.keys.split())
-"""Keys that say in older files, in `config.json`, how to write; they change no number of a forward pass."""
+"""Generation keys in older `config.json` files; they do not affect a forward pass."""
 
 _NEW = (
     _KeyGroup("eos_token_id decoder_start_token_id", (int, list), (int,), "the id of a token, or a list of ids"),
@@ -70,8 +70,8 @@ _EXPECTED = {key: kind for kind in (*_KINDS, *_NEW) for key in kind.keys.split()
 
 
 def check_generation(settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The keys that are set. Their values are of the kind that they must be; whether they are in range is seen when
-    they are used. Raises CorruptFileError, which names the file and the key."""
+    """The keys that are set, with their types checked; ranges are checked on use. Raises CorruptFileError, which names
+    the file and the key."""
     found = {key: value for key, value in settings.items() if value is not None}
     for key, value in found.items():
         if len(list(islice(_entries(value), MAX_ENTRIES + 1))) > MAX_ENTRIES:
@@ -84,31 +84,31 @@ def check_generation(settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def legacy_generation(facts: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """What an older `config.json` says."""
+    """The generation settings of an older `config.json`."""
     return check_generation({key: facts[key] for key in facts if key in LEGACY_KEYS}, path)
 
 
 def generation_file_name(generation: Mapping[str, Any], inert: Mapping[str, Any]) -> str:
-    """The file that said this: `config.json` where all of it stands among the keys that a config keeps."""
+    """The file that these settings came from: `config.json` where all of them are among the keys that it keeps."""
     return "config.json" if generation.items() <= inert.items() else FILE
 
 
 def generation_path(generation: Mapping[str, Any], inert: Mapping[str, Any], folder: Path | None) -> Path:
-    """Where that file is; its bare name for a model that came from no folder."""
+    """The path of that file; its bare name for a model that came from no folder."""
     path = (folder or Path()) / generation_file_name(generation, inert)
     if folder is None or path.exists():
         return path
-    return folder / "config.json"  # beside what it says, a caller may have said something more
+    return folder / "config.json"  # the caller may have added settings to those of config.json
 
 
 def write_generation(generation: Mapping[str, Any], inert: Mapping[str, Any], folder: Path) -> None:
-    """Writes `generation_config.json`, where `config.json` does not say it all."""
+    """Writes `generation_config.json`, unless `config.json` has all of it."""
     if generation_file_name(generation, inert) == FILE:
         (folder / FILE).write_text(json.dumps(generation, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _entries(value: Any) -> Iterator[Any]:
-    """What stands in a list or an object, however deep."""
+    """The entries of a list or an object, at any depth."""
     pending = [value]
     while pending:
         one = pending.pop()

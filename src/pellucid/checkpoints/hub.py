@@ -1,4 +1,4 @@
-"""The hub: which files are fetched, and what goes wrong on the way as one sentence."""
+"""Downloads from the hub: which files are fetched, with every failure as one sentence."""
 
 import glob
 import re
@@ -30,32 +30,32 @@ from pellucid.files import FULL
 _ID = re.compile(r"(?=.{1,96}$)[A-Za-z0-9]([\w.-]*\w)?(/[A-Za-z0-9]([\w.-]*\w)?)?(?<!\.git)")
 _TOKEN = Argument("token", Placeholder("TOKEN"))
 _UNREADABLE = (JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError)
-"""What the hub's client raises over an answer that is not the hub's."""
+"""What the hub's client raises on an answer that is not from a hub."""
 
 
 class UnreachableError(NotFoundError):
-    """Nobody answers where the hub should be, or what answers cannot.  reason: that alone."""
+    """The hub cannot be reached, or gives unusable answers.  reason: the cause alone, for other sentences."""
 
     reason = ""
 
 
 def is_hub_id(text: str) -> bool:
-    """Whether this can be a name on the hub, as the hub has it: one word or two of 96 letters in all, neither `--` nor
-    `..` in them, no sign at their ends, and no `.git`."""
+    """Whether this can be a hub id, by the hub's rules: one or two parts of 96 characters in all, without `--` or `..`,
+    punctuation at their ends, or a final `.git`."""
     return bool(_ID.fullmatch(text)) and "--" not in text and ".." not in text
 
 
 def download(
     name: str, hub_options: HubOptions, *, require_weights: bool = False, snapshot: Path | None = None
 ) -> Path:
-    """Fetches what is wanted of one commit of a repository, and not yet in the cache: all of it, or an error. What the
-    revision stands for is the caller's to say (`cache.update_ref`).
+    """Fetches the required files of one commit that the cache lacks: all of them, or an error. The caller moves the
+    branch or tag (`cache.update_ref`).
 
-    require_weights: refuse one without weights, of which a tokenizer alone may be wanted.
-    snapshot: what the cache holds of it.
+    require_weights: refuse a repository without weights, of which otherwise the tokenizer may be wanted.
+    snapshot: the cached copy so far.
     """
     hub = hub_client()
-    hub_options.resolve_token()  # what is none is refused by its sentence, not by the client's
+    hub_options.resolve_token()  # an invalid token gives our error, not the client's
     with _hub_errors(name, hub_options.revision or "main"):
         guard = AnswerGuard()
         api = hub.HfApi(token=hub_options.token, headers=guard.headers)
@@ -83,7 +83,7 @@ def download(
         listed = {file: hub_files[file] for file in required}
         missing = _missing_or_mismatched(folder, listed)
         if missing or not cache.has_listing(folder):
-            suppressed = () if missing else (OSError,)  # the list alone is missing, and need not be written
+            suppressed = () if missing else (OSError,)  # only the listing is missing, which is optional
             missing_files = [hub_files[file] for file in missing]
             with suppress(*suppressed), commit_lock(name, repository, model_info.sha, missing_files):
                 _fetch_missing(name, replace(hub_options, revision=model_info.sha), folder, listed)
@@ -92,17 +92,17 @@ def download(
 
 
 def _missing_or_mismatched(folder: Path, listed: Mapping[str, Any]) -> list[str]:
-    """The files that a snapshot has not, or has in another size than the hub lists."""
+    """The files that a snapshot lacks, or has in another size than the hub lists."""
     missing = [file for file in sorted(listed) if not (folder / file).exists()]
     return missing + cache.mismatched_files(folder, {file: one.size for file, one in listed.items()})
 
 
 def _fetch_missing(name: str, commit: HubOptions, folder: Path, listed: Mapping[str, Any]) -> None:
-    """Fetches what a snapshot lacks, and what it has in another size than the hub lists. What came is read once, while
-    it is still in memory; what is not what the hub lists is taken away, and UnreachableError says so. What was there
-    before goes once the other has come.
+    """Fetches the files that a snapshot lacks, or has in another size than the hub lists. New files are verified once,
+    while still in the page cache; those that differ from the listing are removed and raise UnreachableError. Files that
+    are replaced are deleted only after their replacement has come.
 
-    listed: what the hub's client says of each file that is wanted.
+    listed: the hub client's record of each required file.
     """
     to_fetch = _missing_or_mismatched(folder, listed)
     with set_aside(folder, {file: listed[file] for file in to_fetch}):
@@ -123,7 +123,7 @@ def _fetch_missing(name: str, commit: HubOptions, folder: Path, listed: Mapping[
 
 
 def _gguf_advice(name: str, found: Sequence[str], hub_options: HubOptions) -> str:
-    """What to do with the GGUF files that a repository does hold."""
+    """Advice for a repository that holds GGUF files."""
     if not found:
         return ""
     fetch = download_command(name, found[0], hub_options)
@@ -131,7 +131,7 @@ def _gguf_advice(name: str, found: Sequence[str], hub_options: HubOptions) -> st
 
 
 def _rename_advice(files: Iterable[str]) -> str:
-    """What to do with weights by other names."""
+    """Advice for weights under other names."""
     found = sorted(file for file in files if file.endswith(".safetensors"))
     return (
         f"; it holds {join_names(found, 3)}, which are read by those names alone: fetch and rename them"
@@ -141,24 +141,24 @@ def _rename_advice(files: Iterable[str]) -> str:
 
 
 class _StoppedError(Exception):
-    """Nobody waits any more for what is being fetched."""
+    """Raised in the download thread once nobody waits for it any more."""
 
 
 def _fetch(name: str, commit: HubOptions, sizes: Mapping[str, int | None]) -> None:
-    """Files of a commit, by the sizes that are listed, into its snapshot, in a thread of its own: in the main one
-    Ctrl-C would wait for the hub's threads, which do not hear of it, until all is fetched. They end with the next bytes
-    that come, for the client's connections are closed, all of this process, as it does itself when one fails; with the
-    first answer, where they ask again after that; or once the client gives up waiting for either, ten seconds later.
+    """Fetches files of a commit, with their listed sizes, into its snapshot. Runs in a thread, since in the main one
+    Ctrl-C would wait for the hub client's threads until all is fetched. On Ctrl-C the client's connections, all of this
+    process, are closed, as the client does on an error. Its threads then end with the next bytes, with the first answer
+    where they retry, or when the client times out ten seconds later.
     """
     hub, done, stopped = hub_client(), Future[None](), threading.Event()
 
     class Bar(hub.utils.tqdm):
         def refresh(self, nolock: bool = False, lock_args: Any = None) -> bool | None:  # at a file's first answer
-            if stopped.is_set() and not nolock:  # which tqdm's own thread asks with, long afterwards
+            if stopped.is_set() and not nolock:  # tqdm's own thread calls with nolock, long afterwards
                 raise _StoppedError
             return super().refresh(nolock, lock_args)
 
-        def update(self, n: float | None = 1) -> bool | None:  # at every ten million bytes of it
+        def update(self, n: float | None = 1) -> bool | None:  # every ten million bytes of a file
             if stopped.is_set():
                 raise _StoppedError
             return super().update(n)
@@ -183,7 +183,7 @@ def _fetch(name: str, commit: HubOptions, sizes: Mapping[str, int | None]) -> No
 
     threading.Thread(target=run, name="pellucid-fetch", daemon=True).start()
     try:
-        while not done.done():  # a second at a time, as a Ctrl-C that another thread is told of wakes nobody
+        while not done.done():  # in steps of a second: Ctrl-C delivered to another thread interrupts no wait
             wait([done], 1)
         done.result()
     finally:
@@ -193,7 +193,7 @@ def _fetch(name: str, commit: HubOptions, sizes: Mapping[str, int | None]) -> No
 
 
 def not_found_message(name: str, why: str, hub_options: HubOptions) -> str:
-    """The sentence for a name that leads to no files, with the command that would bring them."""
+    """The error for a name that resolves to nothing, with the command that would fetch it."""
     package = find_package(name)
     hint, advice = ("", package.install_command) if package else (near_names(name), pull_command(name, hub_options))
     run = "otherwise run" if hint else "run"
@@ -202,12 +202,12 @@ def not_found_message(name: str, why: str, hub_options: HubOptions) -> str:
 
 
 def near_names(name: str) -> str:
-    """` (did you mean a, b?)` of what is packaged and of what lies in the cache; nothing where no name is near."""
+    """` (did you mean a, b?)` with similar names of packaged and cached checkpoints; empty where there are none."""
     return did_you_mean(name, _known_names(name))
 
 
 def _known_names(name: str) -> Iterator[str]:
-    """Names of what is packaged and of what lies in the cache, where a download of `name` may have been broken off."""
+    """Names of packaged and cached checkpoints, without `name`, of which a broken-off download may be in the cache."""
     for package in packaged_checkpoints():
         yield from (package.short_name, package.name, *package.aliases)
     yield from (other for other in cached_names().values() if other != name)
@@ -215,9 +215,9 @@ def _known_names(name: str) -> Iterator[str]:
 
 @contextmanager
 def _hub_errors(name: str, revision: str, *, name_known: bool = False) -> Iterator[None]:
-    """Turns what goes wrong on the way into one sentence.
+    """Turns errors of a download into one sentence each.
 
-    name_known: the hub knows the name, since it has said what goes by it.
+    name_known: whether the repository is known to exist, since the hub has described it.
     """
     errors = hub_client().errors
     try:
@@ -231,8 +231,8 @@ def _hub_errors(name: str, revision: str, *, name_known: bool = False) -> Iterat
         raise _refused_error(name) if name_known else _unknown_error(name) from error
     except errors.RevisionNotFoundError as error:
         raise NotFoundError(f"{name!r} has no revision {revision!r} on the hub") from error
-    except Exception as error:  # the disk, the network, and whatever else the hub's HTTP client may raise
-        offline = isinstance(error, errors.LocalEntryNotFoundError)  # for which it takes any refusal
+    except Exception as error:  # the disk, the network, and whatever the hub's HTTP client may raise
+        offline = isinstance(error, errors.LocalEntryNotFoundError)  # which the client raises for any refusal
         raise _translate_error(error.__cause__ if offline and error.__cause__ else error, name, name_known) from error
 
 
@@ -245,7 +245,7 @@ def _translate_error(error: BaseException, name: str, name_known: bool) -> Pellu
         return _unreachable_error(name, str(error), *error.advice)
     response: Any = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
-    if status == 401 and not name_known and "Invalid credentials" not in str(error):  # so it answers strangers
+    if status == 401 and not name_known and "Invalid credentials" not in str(error):  # as for unknown names
         return _unknown_error(name)
     if status in (401, 403):
         return _refused_error(name)
@@ -253,7 +253,7 @@ def _translate_error(error: BaseException, name: str, name_known: bool) -> Pellu
         return NotFoundError("token=True is the one that `hf auth login` stores, and there is none")
     if isinstance(error, (*_UNREADABLE, hub_client().errors.FileMetadataError)):
         return _unreachable_error(name, "what answers is not the hub")
-    if status is not None:  # of what was asked for the path alone, since a link that was signed is a secret
+    if status is not None:  # only the path, since a signed URL is a secret
         return _unreachable_error(name, f"the hub answered {status} to {response.url.path[:200]}", "try again later")
     return _unreachable_error(name, f"the hub could not be reached ({_first_line(error)})")
 

@@ -1,5 +1,5 @@
-"""What the hub answers, looked at before the hub's client uses it: none of it becomes a strange path, fills the memory
-or the disk, or takes for ever."""
+"""Checks the hub's answers before its client uses them, so that none becomes an unsafe path, fills memory or disk, or
+never ends."""
 
 import re
 import sys
@@ -15,36 +15,36 @@ from pellucid.checkpoints.location import hub_client
 from pellucid.errors import shorten
 
 PATIENCE = 10
-"""Seconds that the hub may take for its first answer, and for the next bytes of what it tells."""
+"""Seconds that the hub may take for its first answer, and for each further part of an API answer."""
 
 _COMMIT = re.compile(r"[0-9A-Za-z][\w.-]{0,99}")
 _DIGEST = re.compile(r"[0-9A-Za-z-]{1,128}")
-"""A digest, or what a hub gives for one: the client calls a file by it."""
+"""A digest, or what a hub gives for one: the client names files after it."""
 
 _MARK = "X-Pellucid"
-"""The header of what is asked within `Answers.of`. It ends with a space, which no HTTP client may send, until the
-guard takes that away: where the hub's client has begun a new session, and so without the guard, nothing is sent."""
+"""The header of requests made within `AnswerGuard.run`. It ends with a space, which no HTTP client may send, until the
+guard strips that: where the hub's client has opened a new session, and so lost the guard's hooks, nothing is sent."""
 
 _MAX_API_BYTES, _MAX_API_SECONDS = 64 << 20, 120.0
-"""The bytes that a hub may tell of one repository, in how many seconds."""
+"""Limits of bytes and seconds for all API answers about one repository."""
 
 _MAX_API_ANSWERS = 1_000
-"""The answers in which it may do so; the hub lists a thousand files in each."""
+"""Maximum number of those answers; the hub lists a thousand files in each."""
 
 _MAX_ERROR_BYTES = 1 << 20
-"""The bytes of an answer that is an error, or leads elsewhere."""
+"""Maximum bytes of an error or redirect answer."""
 
 _MAX_WAIT = 300
-"""Seconds that a hub may ask to wait, which is what the real one counts over."""
+"""Maximum seconds that a hub may ask to wait, which is the window of the real hub's rate limit."""
 
 _MAX_NAME_BYTES, _MAX_PATH_BYTES = 255, 2_048
-"""The bytes of a file's name that a disk can hold, and of a path."""
+"""Maximum bytes of a file name that a disk can hold, and of a path."""
 
 _HOOKS = threading.Lock()
 
 
 class StrangeAnswerError(Exception):
-    """What the hub answered is not used: the middle of a sentence.  advice: what to do, where that is known."""
+    """An answer of the hub is rejected; the message is the middle of a sentence.  advice: what to do, where known."""
 
     def __init__(self, reason: str, *advice: str) -> None:
         super().__init__(reason)
@@ -52,10 +52,9 @@ class StrangeAnswerError(Exception):
 
 
 def check_model_info(model_info: Any) -> None:
-    """Refuses what a hub tells of a repository where that cannot be, or cannot be a path here.
+    """Checks a repository's description for impossible values and for names that cannot be paths here.
 
-    model_info: what the hub's client makes of it. Raises KeyError or TypeError for what no hub says, else
-    StrangeAnswerError.
+    model_info: the hub client's record. Raises KeyError or TypeError for what no hub answers, else StrangeAnswerError.
     """
     if not _COMMIT.fullmatch(model_info.sha or ""):
         raise KeyError("sha")
@@ -82,10 +81,10 @@ def _check_digests(verb: str, *digests: str | None) -> None:
 
 
 class AnswerGuard:
-    """Hears the answers to what is asked with `headers`, and raises StrangeAnswerError before they are used.
+    """Checks the answers to requests with `headers`, and raises StrangeAnswerError before they are used.
 
-    commit: the only one that they may be of; None while that is asked.
-    sizes: the bytes of each file that may be fetched, as the hub lists them; None where it does not say.
+    commit: the only commit that answers may be of; None while that is being asked for.
+    sizes: the listed bytes of each file that may be fetched; None where the hub does not give them.
     """
 
     def __init__(self, commit: str | None = None, sizes: Mapping[str, int | None] | None = None) -> None:
@@ -93,20 +92,20 @@ class AnswerGuard:
         self.headers = {_MARK: f"{mark} "}
         self._api_mark, self._file_mark = f"{mark}-list", f"{mark}-file"
         self._commit, self._sizes = commit, dict(sizes or {})
-        self._files: dict[str, str] = {}  # by the address that the hub gave for each
+        self._files: dict[str, str] = {}  # by the address that the hub redirected to for each
         self._api_bytes, self._api_seconds, self._api_answers = 0, 0.0, 0
-        self._listing_urls: set[str] = set()  # the addresses at which files were
+        self._listing_urls: set[str] = set()  # the addresses of file listings so far
 
     def run(self, ask: Callable[[], Any]) -> Any:
-        """What `ask` gives, which asks the hub's client with `headers`. Where its connection breaks, it begins a new
-        session, of which nothing is heard: then all is asked again."""
+        """The result of `ask`, which calls the hub's client with `headers`. On a broken connection the client opens a
+        new session without the guard's hooks; then everything is asked again."""
         for _ in range(3):
             self._listing_urls.clear()
             try:
                 with self._guarded():
                     return ask()
             except Exception as error:
-                if type(error).__name__ != "LocalProtocolError":  # of whichever HTTP library the hub's client has
+                if type(error).__name__ != "LocalProtocolError":  # of either HTTP library that the hub's client may use
                     raise
         raise StrangeAnswerError("the hub could not be reached (the connection broke)")
 
@@ -114,7 +113,7 @@ class AnswerGuard:
     def _guarded(self) -> Iterator[None]:
         session = hub_client().get_session()
         ours = {"request": self._on_request, "response": self._on_response}
-        with _HOOKS:  # new lists, since another thread may be walking along the old ones
+        with _HOOKS:  # new lists, since another thread may be iterating over the old ones
             session.event_hooks = {kind: [*session.event_hooks[kind], hook] for kind, hook in ours.items()}
         try:
             yield
@@ -124,8 +123,8 @@ class AnswerGuard:
                 session.event_hooks = {kind: [one for one in hooks[kind] if one != ours[kind]] for kind in ours}
 
     def _on_request(self, request: Any) -> None:
-        """Takes the mark off a request of ours, and says how long its answer may take and that it is to come as it is:
-        of what is packed nobody knows the size."""
+        """Strips the mark's space from a request of ours, sets its timeouts and refuses compression, with which sizes
+        would be unknown."""
         if request.headers.get(_MARK) != self.headers[_MARK]:
             return
         is_api_request = request.url.path.startswith(
@@ -163,7 +162,7 @@ class AnswerGuard:
             raise StrangeAnswerError(why, "use another hub")
 
     def _limit_file(self, response: Any) -> None:
-        """Holds the answer to a file to the size that the hub lists."""
+        """Limits the answer for a file to the size that the hub lists."""
         request, headers = response.request, response.headers
         file = self._files.get(str(request.url)) or request.url.path.partition(f"/resolve/{self._commit}/")[2]
         if location := headers.get("Location"):
@@ -195,7 +194,7 @@ class AnswerGuard:
         _limit_body(response, max_bytes, error)
 
     def _limit_api_answer(self, response: Any) -> None:
-        """Holds what the hub tells to its bytes, answers and seconds; and looks at the files that it lists."""
+        """Limits the bytes, number and duration of API answers, and checks the files that they list."""
         self._api_answers += 1
         requested_at = response.request.extensions.get("asked", time.monotonic())
         error = StrangeAnswerError("the hub lists it without end")
@@ -228,7 +227,7 @@ class AnswerGuard:
 
 
 def _check_wait(headers: Mapping[str, str]) -> None:
-    """Refuses to wait for long, as the hub's client would."""
+    """Refuses long waits, which the hub's client would obey."""
     waits = [headers.get("Retry-After", "").strip(), *re.findall(r";\s*t\s*=\s*(\d+)", headers.get("RateLimit", ""))]
     for seconds in waits:
         if seconds.isdecimal() and (len(seconds) > 9 or int(seconds) > _MAX_WAIT):
@@ -237,8 +236,8 @@ def _check_wait(headers: Mapping[str, str]) -> None:
 
 
 def _limit_body(response: Any, max_bytes: int, error: StrangeAnswerError, deadline: float = float("inf")) -> None:
-    """Lets an answer give so many bytes, until then; whoever reads more of it gets the error."""
-    library: Any = sys.modules[type(response).__module__.partition(".")[0]]  # whichever the hub's client has
+    """Limits an answer to `max_bytes` until `deadline`; reading beyond raises `error`."""
+    library: Any = sys.modules[type(response).__module__.partition(".")[0]]  # whichever the hub's client uses
     stream = response.stream
 
     class Bounded(library.SyncByteStream):

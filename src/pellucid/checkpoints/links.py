@@ -1,4 +1,4 @@
-"""Links in the folder of a checkpoint: those that may be followed, and those that lead out of it."""
+"""Symbolic links in a checkpoint folder: which may be followed, and which lead out of it."""
 
 import contextlib
 import os
@@ -10,20 +10,20 @@ from pellucid.errors import UnsafeFileError
 from pellucid.files import file_errors
 
 READ_SUFFIXES = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin", ".gguf", ".onnx")
-"""How the files of a checkpoint end that are ever opened."""
+"""Suffixes of the checkpoint files that are ever opened."""
 
 
 def check_no_loop(path: Path) -> None:
-    """Refuses links in a circle, of which `exists` and `is_file` say that nothing is there; what is not there, or can
-    be no path, passes."""
+    """Refuses circular links, which `exists` and `is_file` report as absent; paths that are absent or impossible
+    pass."""
     with file_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError):
         path.stat()
 
 
 def path_inside(folder: Path, name: object) -> Path:
-    """A file of the checkpoint by its plain name; one that leads outside the folder is refused.
+    """A file of the checkpoint by its plain name. Raises UnsafeFileError where it leads outside the folder.
 
-    The hub's cache holds links into the `blobs` of the same repository; those, and no others, may be followed.
+    Snapshots in the hub's cache link into the `blobs` of the same repository; only those links may be followed.
     """
     if not isinstance(name, str) or not re.fullmatch(r"[\w][\w.-]{0,254}", name):
         raise UnsafeFileError(
@@ -33,8 +33,8 @@ def path_inside(folder: Path, name: object) -> Path:
 
 
 def refuse_links_of_folder(folder: Path) -> None:
-    """Refuses a checkpoint in which a file that may be opened is a link out of its folder, or one in the folders in it,
-    for the modules of sentence-transformers have theirs."""
+    """Refuses a checkpoint in which a file that may be opened links out of the folder, including files in subfolders,
+    where sentence-transformers keeps its modules."""
     for path in folder.glob("*"):
         module_config = path / "config.json"
         if path.is_symlink() and path.suffix in READ_SUFFIXES:
@@ -46,8 +46,8 @@ def refuse_links_of_folder(folder: Path) -> None:
 
 
 def check_link(folder: Path, path: Path) -> Path:
-    """The path of a file of a checkpoint; refused where it is a link out of the folder, as `path_inside` says."""
-    real, root = Path(os.path.realpath(path)), folder.resolve()  # resolve() fails at links in a circle
+    """Returns the path of a checkpoint file. Raises UnsafeFileError for a link out of the folder, see `path_inside`."""
+    real, root = Path(os.path.realpath(path)), folder.resolve()  # resolve() fails on circular links
     blobs = _blobs_folder(root)
     if real.is_relative_to(root) or (blobs is not None and real.is_relative_to(blobs)):
         return path
@@ -55,7 +55,7 @@ def check_link(folder: Path, path: Path) -> Path:
 
 
 def _blobs_folder(root: Path) -> Path | None:
-    """Where the files of a snapshot in the hub's cache lie, or of a folder below one; None for any other folder."""
+    """The blobs folder of a snapshot in the hub's cache, or of a folder within one; None for any other folder."""
     repository = next((one.parent.parent for one in (root, *root.parents) if one.parent.name == "snapshots"), None)
     if repository is None or not (root.parent.parent == repository or repository.name.startswith("models--")):
         return None

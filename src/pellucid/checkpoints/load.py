@@ -1,4 +1,4 @@
-"""Opens a checkpoint: build empty, fill in place, and account for everything. Nothing half-loads."""
+"""Opens a checkpoint: builds an empty model, fills it in place and accounts for every tensor. Nothing half-loads."""
 
 import logging
 import os
@@ -47,11 +47,10 @@ def open_checkpoint(
     seed: int = 0,
     narrower: Mapping[str, int] = NARROWER,
 ) -> Loaded:
-    """A checkpoint by name, or where it was found before. See `pellucid.load` for the arguments.
+    """Loads a checkpoint by name, or from a `Source` found before. See `pellucid.load` for the arguments.
 
-    config: what it is to be, in place of what its own facts say: with other labels, or without dropout.
-    narrower: kinds of number that may be advised in the place of `dtype` where there is no room: {} for a caller who
-        leaves nobody the choice.
+    config: used instead of the checkpoint's own facts, for example with other labels or without dropout.
+    narrower: the kinds of number that an error may suggest where memory is short; {} where the caller has no choice.
     """
     use_threads()
     is_own_head = is_one_of(head, OWN_HEAD)
@@ -91,7 +90,7 @@ def open_checkpoint(
         untrained = {name.partition(".")[0] for name in plan.newly_initialized} | _parts_present(
             contents.untrained, plan
         )
-        del contents  # a vocabulary of GGUF takes ten megabytes, and is not needed beside the tokenizer
+        del contents  # the vocabulary of a GGUF file takes ten megabytes and is no longer needed
         module = _build_network(plan, tensors, device, dtype, attention, seed, narrower)
         return Loaded(
             module=module,
@@ -104,13 +103,13 @@ def open_checkpoint(
 
 
 def _parts_present(untrained: Iterable[str], plan: Plan) -> set[str]:
-    """Those parts that this model has."""
+    """Those of these parts that this model has."""
     present = {"all", *(name.partition(".")[0] for name in (*plan.locations, *plan.newly_initialized))}
     return {part for part in untrained if part.partition(".")[0] in present}
 
 
 def _warn_of_unread(plan: Plan, family: Family, contents: Contents) -> None:
-    """Says what is lost of an architecture with more heads than one, which is read as another with less."""
+    """Warns where the named architecture has more heads than the one that is read."""
     named_class, read_class = named_architecture(contents.facts), family.page(plan.config.head).architecture
     is_known = any(one.architecture == named_class and one.head == plan.config.head for one in family.heads)
     unread = [name for name in plan.dropped if name.endswith((".weight", ".bias"))]
@@ -140,9 +139,9 @@ def _build_network(
 
 
 def read_plan(name: str | os.PathLike[str]) -> Plan:
-    """Which tensor of a checkpoint goes where, with the head that it was saved with; no number is read.
+    """Which tensor of a checkpoint goes where, with the head that it was saved with; no weights are read.
 
-    Raises CheckpointMismatchError where a tensor is missing or strange.
+    Raises CheckpointMismatchError where a tensor is missing or unexpected.
     """
     with unchanged_source(name) as source:
         contents = read_source(source)
@@ -152,14 +151,14 @@ def read_plan(name: str | os.PathLike[str]) -> Plan:
 
 
 def read_config(name: str | os.PathLike[str], hub_options: HubOptions = DEFAULT_OPTIONS) -> Config:
-    """The facts of a checkpoint; its weights are not looked at."""
+    """The config of a checkpoint; its weights are not read."""
     with unchanged_source(name, hub_options) as source:
         contents = read_source(source)
         return _family(contents).read(contents.facts, contents.facts_path)
 
 
 def read_generation(name: str | os.PathLike[str], hub_options: HubOptions = DEFAULT_OPTIONS) -> dict[str, Any]:
-    """What a checkpoint, or a folder with that file alone, says of how it writes."""
+    """The generation settings of a checkpoint, or of a folder with that file alone."""
     with unchanged_source(name, hub_options) as source:
         return read_source(source).generation
 
@@ -167,9 +166,9 @@ def read_generation(name: str | os.PathLike[str], hub_options: HubOptions = DEFA
 def read_tokenizer(
     name: str | os.PathLike[str], hub_options: HubOptions = DEFAULT_OPTIONS, *, config: Config | None = None
 ) -> Tokenizer | None:
-    """The tokenizer of a checkpoint, whose weights are not looked at, or of a folder with a tokenizer alone.
+    """The tokenizer of a checkpoint, whose weights are not read, or of a folder with a tokenizer alone.
 
-    config: the model that it is for; by default what the checkpoint says.
+    config: the model that it is for; by default the checkpoint's own.
     ->  None where there is none
     """
     with unchanged_source(name, hub_options) as source:
@@ -201,7 +200,7 @@ def _family(contents: Contents) -> Family:
 
 
 def _vocabulary_sizes(config: Config) -> tuple[int, int]:
-    """Rows of the table of tokens that are read, and of those that are written."""
+    """Rows of the input token table and of the output token table."""
     source = config.decoder.source_vocab_size if config.decoder else None
     return source or config.vocab_size, config.vocab_size
 
@@ -218,9 +217,10 @@ def _check_width(contents: Contents, hidden: int) -> None:
 def _fit_tokenizer(
     tokenizer: Tokenizer | None, config: Config, contents: Contents, *, decoder: bool = False
 ) -> Tokenizer | None:
-    """The tokenizer without added tokens for which the model has no row, once all else that it gives has one.
+    """The tokenizer without added tokens that have no row in the model. Raises CheckpointMismatchError where other ids
+    have none.
 
-    decoder: whether it is that of what the decoder writes.
+    decoder: whether it is the tokenizer of the decoder's output.
     """
     if tokenizer is None:
         return None

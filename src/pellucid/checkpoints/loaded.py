@@ -1,4 +1,4 @@
-"""What every later room works on."""
+"""`Loaded`: what every later room works on."""
 
 import json
 from dataclasses import dataclass, field
@@ -23,15 +23,15 @@ class Loaded:
     """A model with everything that belongs to it.
 
     module: a plain `nn.Module`.
-    tokenizer: None where the folder has none; then ids can be run and texts cannot.
-    target_tokenizer: of what the decoder of an encoder-decoder writes, where it has words of its own; else None.
-    pooling: what the checkpoint says about sentence vectors; None for a plain checkpoint.
+    tokenizer: None where the checkpoint has none; then the model takes ids and no texts.
+    target_tokenizer: the tokenizer of an encoder-decoder's output, where it has its own vocabulary; else None.
+    pooling: the checkpoint's settings for sentence vectors; None for a plain checkpoint.
     source: where it came from; None for a model that was built, not loaded.
-    untrained: names of parts whose numbers are random.
-    generation: what the checkpoint says about how it writes, by the reference's keys.
-    initial_versions: where the numbers stood when they were read or drawn, and how often each was written by then; see
+    untrained: names of the parts whose weights are random.
+    generation: the checkpoint's generation settings, by the reference's keys.
+    initial_versions: address and write count of each weight tensor when it was read or initialised; see
         `storage_versions`.
-    initial_samples: of an untrained model the kind and one number of each parameter.
+    initial_samples: for an untrained model, dtype and one value of each parameter.
     """
 
     module: Network
@@ -52,31 +52,31 @@ class Loaded:
             object.__setattr__(self, "initial_samples", _parameter_samples(self.module) if self.untrained else ())
 
     def set_training(self, mode: object) -> None:
-        """Training or evaluation, as somebody says. Raises InputError for what is neither true nor false."""
+        """Switches between training and evaluation. Raises InputError where `mode` is not true or false."""
         check_bool("mode", mode := plain_number(mode))
         (self.module.require_float("training") if mode else self.module).train(bool(mode))
 
     def config_bytes(self, **changes: Any) -> bytes:
-        """What `config.json` would say of it, always in the same order, for digests; but for the kind of its numbers,
-        which only a saved one tells. changes: of its config."""
+        """Its `config.json` in a fixed order of keys, for digests, without the dtype, which only a saved model states.
+        changes: to its config."""
         keys = self.family.write(self.config.replace(**changes))
         keys = {key: value for key, value in keys.items() if key not in ("dtype", "torch_dtype")}
         return json.dumps(keys, sort_keys=True, default=str).encode()
 
     @property
     def name(self) -> str:
-        """How a sentence speaks of it."""
+        """What error sentences call it."""
         return self.source.name if self.source else "this model"
 
     @property
     def untrained_body(self) -> tuple[str, ...]:
-        """The untrained parts that a vector depends on: a head and a pooler do not count."""
+        """The untrained parts that affect a vector: all but head and pooler."""
         return tuple(part for part in self.untrained if not part.startswith(("head", "pooler")))
 
     @property
     def still_untrained(self) -> tuple[str, ...]:
-        """The untrained parts of which no number was written since: a loop of one's own does not say what it learns. Of
-        what was moved or copied each number is as it was. "all" ends with the first that is written."""
+        """The untrained parts of which no weight has been written since, so that training in a loop of the user's own
+        counts. Moved or copied weights are unchanged. "all" goes once any weight is written."""
         names = [name for name, _ in self.module.named_parameters()]
         before = zip(self.initial_versions, self.initial_samples)
         now = zip(storage_versions(self.module), _parameter_samples(self.module))
@@ -98,28 +98,27 @@ class Loaded:
 
     @property
     def required_target_tokenizer(self) -> Tokenizer:
-        """The tokenizer of what is written: `target_tokenizer`, where there is one. Raises InputError where
-        there is none."""
+        """The tokenizer of the output: `target_tokenizer` where there is one, else the tokenizer. Raises InputError
+        where there is neither."""
         return self.target_tokenizer or self.required_tokenizer
 
     @property
     def uses_token_types(self) -> bool:
-        """Whether the model is told which text of a pair a token is of; a tokenizer's files may list no such input."""
+        """Whether the model gets token types (which text of a pair); a tokenizer's files may list no such input."""
         return self.tokenizer is None or self.tokenizer.token_types
 
     @property
     def max_length(self) -> int | None:
-        """How many tokens of a text are read at once, by what the tokenizer and the model say; None where neither
-        says anything."""
+        """Maximum number of tokens in one pass: the smaller limit of tokenizer and model, or None for no limit."""
         return self.capped_length(self.tokenizer.model_max_length if self.tokenizer else None)
 
     def capped_length(self, requested: int | None) -> int | None:
-        """So many tokens at once, and no more than the model was made for, whatever its tokenizer says."""
+        """`requested` tokens, limited to what the model was made for; None where neither is set."""
         return min((limit for limit in (requested, self.config.longest) if limit), default=None)
 
     def pooling_length(self, requested: int | None = None) -> int | None:
-        """Tokens that the vector of a text is made of: what was asked for, else what the pooling says, and no more than
-        are read at once. What a pooling says stands in the place of the tokenizer's length, as in the reference."""
+        """Maximum number of tokens for the vector of a text: `requested`, else the pooling's, capped at the model's
+        limit. A length of the pooling replaces the tokenizer's, as in the reference."""
         pooling_limit = self.pooling.max_length if self.pooling else None
         return (
             self.capped_length(requested or pooling_limit)
@@ -129,27 +128,27 @@ class Loaded:
 
     @property
     def padding_id(self) -> int:
-        """The token that stands where a row has ended: by which the model knows it, else the tokenizer's, else 0."""
+        """The padding token: the model's, else the tokenizer's, else 0."""
         own, tokenizer = self.config.pad_token_id, self.tokenizer
         return own if own is not None else (tokenizer.pad_token_id if tokenizer else None) or 0
 
 
 def _was_changed(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
-    """Whether a parameter was written: by PyTorch's count, or where that was passed by, as `.data` does, by a number.
+    """Whether a parameter was written: by PyTorch's write count, or where that was bypassed (`.data`), by a value.
 
-    Each: (where it stands, how often it was written), (its kind, one of its numbers).
+    Each: (address, number of writes), (dtype, one of its values).
     """
     ((_, writes_before), (kind, number)), ((_, writes), (other_kind, other)) = before, now
     return writes > writes_before or (kind == other_kind and number != other)
 
 
 def _parameter_samples(module: Network) -> tuple[tuple[torch.dtype, float], ...]:
-    """The kind of each parameter, and the number in its middle."""
+    """The dtype of each parameter, and its middle value."""
     flat = [one.detach().flatten() for one in module.parameters()]
     return tuple((one.dtype, float(one[len(one) // 2]) if len(one) and not one.is_meta else 0.0) for one in flat)
 
 
 def storage_versions(module: Network) -> tuple[tuple[int, int], ...]:
-    """Where the numbers of a module stand, and how often each was written: the same as long as nobody changes them."""
+    """Address and write count of each weight tensor of a module: equal as long as no weight changes."""
     numbers = (*module.parameters(), *low_bit_tensors(module).values())
     return tuple(map(storage_version, numbers))

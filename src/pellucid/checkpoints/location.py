@@ -1,4 +1,4 @@
-"""Where a checkpoint is looked for, as a person says it beside its name."""
+"""`HubOptions`: where a checkpoint is looked for besides its name."""
 
 import os
 import re
@@ -14,7 +14,7 @@ _REVISION = re.compile(r"\w[\w./-]{0,254}")
 
 def hub_client() -> ModuleType:
     """The package huggingface_hub, which is imported late."""
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # it is asked for the model and told nothing
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # no telemetry: the hub is only asked for models
     import huggingface_hub.constants
     import huggingface_hub.errors
 
@@ -23,11 +23,11 @@ def hub_client() -> ModuleType:
 
 @dataclass(frozen=True)
 class HubOptions:
-    """Where a checkpoint is looked for that is no path. Raises InputError for what cannot be; it never shows the token.
+    """How a checkpoint that is no path is looked for. Raises InputError for invalid values; its repr hides the token.
 
     revision: a branch, tag or commit on the hub.
     token: for private and gated models; by default HF_TOKEN or the stored one (True: there must be one; False: none).
-    local_files_only: never ask the network; what is in the cache is used without asking in any case.
+    local_files_only: never use the network; what is in the cache is used without it in any case.
     cache_dir: another folder than the hub's own cache.
     """
 
@@ -42,7 +42,7 @@ class HubOptions:
         object.__setattr__(self, "token", _checked_token(self.token))
 
     def check_revision(self) -> None:
-        """Refuses what is no revision, where the hub is asked for it: a path has none, whatever a file says."""
+        """Refuses an invalid revision; called only where the hub is used, since a path has no revision."""
         revision = self.revision
         if revision is not None and not (
             isinstance(revision, str) and _REVISION.fullmatch(revision) and ".." not in revision
@@ -51,12 +51,12 @@ class HubOptions:
 
     @property
     def offline(self) -> bool:
-        """Whether a caller or the environment forbids the hub."""
+        """Whether the caller or the environment forbids network access."""
         return self.local_files_only or bool(hub_client().constants.HF_HUB_OFFLINE)
 
     def resolve_token(self) -> str | bool | None:
-        """The token that the hub's client sends: the given one, or what it finds. Raises InputError for what cannot be
-        one."""
+        """The token that the hub's client sends: the given one, or the one that it finds. Raises InputError for an
+        invalid one."""
         if self.token is not None and self.token is not True:
             return self.token
         try:
@@ -66,8 +66,8 @@ class HubOptions:
 
 
 def _checked_token(token: str | bool | None) -> str | bool | None:
-    """A token without the line break that a file ends with."""
-    if token is None or isinstance(token, bool):  # True is the one that was stored, False none
+    """The token, stripped of whitespace such as the line break at the end of a file."""
+    if token is None or isinstance(token, bool):  # True: the stored one; False: none
         return token
     stripped = token.strip() if isinstance(token, str) else ""
     if not re.fullmatch("[!-~]+", stripped):
@@ -78,4 +78,4 @@ def _checked_token(token: str | bool | None) -> str | bool | None:
 
 
 DEFAULT_OPTIONS = HubOptions()
-"""What is newest on the hub, or stands for it in its own cache."""
+"""The newest version on the hub, or of the hub's own cache."""

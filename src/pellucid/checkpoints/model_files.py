@@ -1,4 +1,4 @@
-"""Which files make a model, of all that a repository or a folder holds."""
+"""Which files of a repository or folder make a model, and of what form it is."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -34,7 +34,7 @@ GENERATION_FILES = (GENERATION, "chat_template.jinja", "chat_template.json", NAM
 ABOUT = ("README.md", *GENERATION_FILES)
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_SAFETENSORS, ADAPTER_PICKLED = "adapter_model.safetensors", "adapter_model.bin"
-"""What a checkpoint consists of; nothing else is fetched, and pickles only where there is no safetensors."""
+"""The weights of an adapter. Only files named above are fetched, and pickles only where there are no safetensors."""
 
 MODEL_FILES = (
     *(
@@ -49,7 +49,7 @@ MODEL_FILES = (
     ),
     *(ADAPTER_CONFIG, ADAPTER_SAFETENSORS, ADAPTER_PICKLED),
 )
-"""Files that say what the model is: where one is saved over another, none of the older may stay."""
+"""Files that define the model: where one is saved over another, none of the old ones may stay."""
 
 FILES_WITHOUT_WEIGHTS = (
     *CONFIG_FILES,
@@ -59,20 +59,20 @@ FILES_WITHOUT_WEIGHTS = (
     *GENERATION_FILES,
     *MODULES,
 )
-"""What a checkpoint is but for its numbers."""
+"""A checkpoint without its weights."""
 
 _AUXILIARY_GGUF = re.compile(r"(?i).*mmproj.*|(?!.*[-_.](?:i?q\d|b?f\d\d)).*imatrix.*")
 _PARTIAL_GGUF = re.compile(r".*/.*|.*-\d{5}-of-(?!00001)\d{5}\.gguf")
-"""Files of GGUF: what sees pictures for a model or what one was rounded by, and those that are no model alone."""
+"""GGUF files that accompany a model (vision projectors, importance matrices), and those that are only part of one."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """What files are together.
+    """What a set of files is.
 
-    kind: what they are opened as; None where they cannot be.
-    adapter: whether one says here what it is: without its numbers too, or in a checkpoint.
-    gguf_files: the files of GGUF, but for what lies beside models.
+    kind: what it is opened as; None where it cannot be opened.
+    adapter: whether an adapter config is present, with or without weights, possibly beside a whole checkpoint.
+    gguf_files: the GGUF files, without auxiliary ones.
     """
 
     kind: Literal["checkpoint", "adapter", "gguf"] | None
@@ -81,7 +81,7 @@ class Form:
 
     @property
     def gguf_file(self) -> str | None:
-        """The one file that is the whole model, where it is that."""
+        """The single GGUF file that is the whole model; None where there is no such file."""
         is_single = (
             self.kind == "gguf" and len(self.gguf_files) == 1 and not _PARTIAL_GGUF.fullmatch(self.gguf_files[0])
         )
@@ -89,7 +89,7 @@ class Form:
 
 
 def form_of(names: Collection[str]) -> Form:
-    """What files of these names are, in a folder or on the hub."""
+    """The form of files of these names, in a folder or on the hub."""
     adapter, gguf_names = ADAPTER_CONFIG in names, sorted(name for name in names if name.lower().endswith(".gguf"))
     models = tuple(name for name in gguf_names if not _AUXILIARY_GGUF.fullmatch(name))
     has_adapter_weights = adapter and (ADAPTER_SAFETENSORS in names or ADAPTER_PICKLED in names)
@@ -98,19 +98,19 @@ def form_of(names: Collection[str]) -> Form:
 
 
 def form_of_folder(folder: Path) -> Form:
-    """What the files of a folder are; a link that leads nowhere is none."""
+    """The form of a folder's files; dangling links do not count."""
     return form_of([path.name for path in folder.iterdir() if path.exists()])
 
 
 def any_matches(names: Iterable[str], patterns: tuple[str, ...]) -> bool:
-    """Whether one of the names fits one of the patterns."""
+    """Whether any of the names matches any of the patterns."""
     return any(fnmatch(name, pattern) for name in names for pattern in patterns)
 
 
 def required_files(files: Iterable[str], snapshot: Path | None = None) -> list[str]:
     """Those files of a repository that make its model.
 
-    snapshot: what is there of it; weights that it has are not wanted in another form.
+    snapshot: the local copy so far; where it has weights in one form, the other form is not required.
     """
     files = list(files)
     patterns = [*FILES_WITHOUT_WEIGHTS, ADAPTER_CONFIG]
@@ -124,8 +124,8 @@ def required_files(files: Iterable[str], snapshot: Path | None = None) -> list[s
 
 
 def missing_weights(folder: Path) -> str:
-    """The files of the weights that a folder lacks, as its index names them, or "weights" for all; "" for none. A link
-    that leads nowhere is a file that is missing."""
+    """The weight files that a folder lacks, as its index lists them, or "weights" for all; "" for none. A dangling link
+    counts as missing."""
     names = {path.name for path in folder.iterdir()}
     present = {name for name in names if (folder / name).exists()}
     for one, _, index in (SAFETENSORS, PICKLED):
@@ -143,7 +143,7 @@ def _shards(index: Path) -> set[str]:
 
 
 def lacks_weights(folder: Path) -> bool:
-    """Whether weights are missing; where their index cannot be read, whoever needs it says so."""
+    """Whether weights are missing; True also for an unreadable index, which is reported where it is needed."""
     try:
         return bool(missing_weights(folder))
     except PellucidError:

@@ -1,4 +1,4 @@
-"""A model or its name: what many options take."""
+"""A model or its name, as many options accept."""
 
 import os
 from typing import Any
@@ -9,9 +9,9 @@ from pellucid.errors import InputError
 
 
 def resolve_model(model: Any, what: str = "model", **how: Any) -> Loaded:
-    """The model that somebody gave: one that is loaded, or a name or folder, which is opened.
+    """The given model, or the one of a given name or folder, which is opened.
 
-    what: the option, for the sentence about anything else.  how: to open it, see `open_checkpoint`.
+    what: the option, for the error about anything else.  how: passed on to `open_checkpoint`.
     """
     if isinstance(model, str | os.PathLike):
         return open_checkpoint(model, **how)

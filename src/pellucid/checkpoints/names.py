@@ -1,12 +1,12 @@
-"""The notation of weights: the reference's name on the left, ours on the right, `{i}` for the number of a layer.
+"""Tables of tensor names: the reference's name on the left, ours on the right, `{i}` for the layer number.
 
-One row per module: its weight and bias travel together. The table runs both ways, so that saving comes for free.
-A third column says how the numbers lie where they are not laid out alike; several of our names may share one tensor:
+One row per module covers its weight and bias. The tables are read both ways, for loading and for saving. A third column
+gives the layout where it differs from ours; several of our parameters may share one tensor:
 
     ("block.{i}.wide", "layers.{i}.feed_forward.up", TRANSPOSED),
     ("block.{i}.qkv", ("layers.{i}.attention.query", ..., "layers.{i}.attention.value"), JOINED),
 
-Where several rows have the same right side, the first is the name that is written, the others are read as well.
+Where several rows have the same right side, the first is written on saving; the others are only read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pellucid.checkpoints.tensor_layouts import UNCHANGED, Layout
 from pellucid.lazy import cached_property
 
-if TYPE_CHECKING:  # a page of facts is read without torch
+if TYPE_CHECKING:  # family pages are imported without torch
     from torch import Tensor
 
 Row = tuple[Any, ...]
@@ -29,7 +29,7 @@ Rows = tuple[Row, ...]
 
 @dataclass(frozen=True)
 class TensorLocation:
-    """Where the numbers of one of our parameters stand: part `part` of `parts` of the tensor `tensor_name`."""
+    """Where one of our parameters is stored: part `part` of `parts` of the tensor `tensor_name`."""
 
     tensor_name: str
     layout: Layout = UNCHANGED
@@ -37,20 +37,20 @@ class TensorLocation:
     parts: int = 1
 
     def extract(self, numbers: Tensor) -> Tensor:
-        """Our numbers out of the file's."""
+        """Our parameter, taken from the file's tensor."""
         return self.layout.from_file(numbers, self.part, self.parts)
 
 
 @dataclass(frozen=True)
 class TensorNames:
-    """How a family calls its tensors.
+    """A family's tensor names.
 
-    body: (reference, ours[, layout]), module by module.  head: the same of one head, whose names have no prefix.
-    prefix: stands before the body's names in files saved from a model with a head, and is absent from the others.
-    renamed: older spellings of the last word, as {older: newer}.
+    body: (reference, ours[, layout]), one row per module.  head: the same for one head, whose names have no prefix.
+    prefix: precedes the body's names in files saved from a model with a head, and is absent from the others.
+    renamed: older spellings of the last part of a name, as {older: newer}.
     dropped: patterns of tensors that are known and not needed, each with the reason.
-    copies: names of the body, each with the one whose numbers it has: of tables that are not tied the reference reads
-        each by itself, and makes up what it does not find.
+    copies: names in the body, each with the name of the tensor that it equals. The reference reads each of them where
+        tables are untied, and initialises those that are absent.
     """
 
     body: Rows
@@ -61,14 +61,14 @@ class TensorNames:
     head: Rows = ()
 
     def parameters_of(self, theirs: str) -> dict[str, TensorLocation]:
-        """Our parameters that a tensor of a file fills, and how; empty where no row speaks of it."""
+        """Our parameters that a tensor of a file fills, and their locations; empty where no row covers it."""
         stem, _, last = theirs.rpartition(".")
         canonical = f"{stem}.{self.renamed.get(last, last)}" if stem else theirs
         found = _parameters_in(canonical.removeprefix(self.prefix), self._body) or _parameters_in(canonical, self._head)
         return {ours: replace(place, tensor_name=theirs) for ours, place in found.items()}
 
     def location_of(self, ours: str, *, prefixed: bool) -> TensorLocation:
-        """Where one of our parameters stands in the reference's file."""
+        """Where one of our parameters is stored in the reference's file. Raises KeyError for an unknown name."""
         location = _location_in(ours, self._body)
         if location is not None:
             return replace(location, tensor_name=(self.prefix if prefixed else "") + location.tensor_name)
@@ -78,7 +78,7 @@ class TensorNames:
         return location_in_head
 
     def drop_reason(self, theirs: str) -> str | None:
-        """Why this tensor of a file is not needed, or None where it is."""
+        """Why this tensor of a file is not needed; None where it is."""
         bare = theirs.removeprefix(self.prefix)
         return next((self.dropped[pattern] for pattern, _, _ in _name_patterns(bare) if pattern in self.dropped), None)
 
@@ -92,14 +92,14 @@ class TensorNames:
 
 
 def with_prefixes(theirs: str, ours: str, rows: Rows) -> Rows:
-    """Rows of a part, with what stands before it on both sides."""
+    """The rows with a prefix on either side."""
     return tuple((f"{theirs}{row[0]}", f"{ours}{row[1]}", *row[2:]) for row in rows)
 
 
 @dataclass(frozen=True)
 class _NameTable:
-    """Places as the rows have them, with `{i}`: by our names for each left side, and by each name of a right side; of
-    several alike the first counts."""
+    """Locations by pattern, with `{i}`: our names for each left side, and the location for each name on the right; of
+    equal entries the first counts."""
 
     forward: dict[str, dict[str, TensorLocation]]
     back: dict[str, TensorLocation]
@@ -118,7 +118,7 @@ def _name_table(rows: Rows) -> _NameTable:
 
 
 def gather_tensors(parameters: Iterable[tuple[TensorLocation, Tensor]]) -> dict[str, Tensor]:
-    """The tensors of a file by their names there, out of numbers of ours and the places where they stand."""
+    """The tensors of a file by their names there, assembled from our parameters and their locations."""
     groups: dict[str, dict[int, Tensor]] = {}
     layouts: dict[str, Layout] = {}
     for location, numbers in parameters:
@@ -142,9 +142,9 @@ def _location_in(ours: str, table: _NameTable) -> TensorLocation | None:
 
 
 def _name_patterns(name: str) -> Iterator[tuple[str, str, str]]:
-    """What a row may call this tensor, each with the number of the layer and the last word that it leaves out.
+    """The patterns of rows that may cover this tensor, each with the layer number and the last part that it leaves out.
 
-    The whole name goes before the module that holds it, and a name as it stands before one with `{i}` for a number.
+    Full names come before module names, and literal names before those with `{i}` for a number.
     """
     stem, _, last = name.rpartition(".")
     for stem_or_name, rest in ((name, ""), (stem, f".{last}")) if last in ("weight", "bias") else ((name, ""),):

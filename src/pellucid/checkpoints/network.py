@@ -1,4 +1,4 @@
-"""Whether a network is still the one that its config describes, and that its files hold."""
+"""Checks whether a network still is the one that its config and its files describe."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,26 +16,26 @@ from pellucid.errors import InputError, join_names
 from pellucid.models import Network, assemble, tied_parameters
 
 _MODULE_ATTRIBUTES, _METHOD_ATTRIBUTES = vars(nn.Module()).keys(), ("explicit", "pad_token_id")
-"""What says nothing of what comes out: what every module has, by which way attention is computed, and what a config may
-be told of later."""
+"""Attributes that do not affect the output: those of every module, how attention is computed, and what a config may be
+given later."""
 
 _FACT_TYPES = (bool, int, float)
 _FACT_NAMES = ("activation",)
-"""What else than flags, sizes and scales is no number of a file and decides what comes out."""
+"""Attributes that affect the output and are neither weights nor flags, sizes or scales."""
 
 _IDENTITY_FORWARDS = {nn.Dropout.forward, nn.Identity.forward}
-"""Passes that are one where a model answers: dropout may be taken out."""
+"""Forward passes that are the identity in evaluation: dropout may be removed."""
 
 
 def check_network(loaded: Loaded, action: str) -> None:
-    """Refuses a network that is no longer the one that its config describes: nobody could open its files, and what
-    learns in its place would be another. action: what cannot be done with it."""
+    """Refuses a network that no longer matches its config: its files could not be opened again, and training would
+    continue with another network. action: what cannot be done with it."""
     if mismatch := _config_mismatch(loaded):
         raise InputError(f"this model cannot be {action}: {mismatch}")
 
 
 def _config_mismatch(loaded: Loaded) -> str | None:
-    """What of a network its config does not describe, and what to do; None where nothing is so."""
+    """How a network differs from its config, and what to do; None where it does not."""
     with torch.device("meta"):
         expected = assemble(loaded.config)
     state, expected_state = loaded.module.state_dict(), expected.state_dict()
@@ -55,10 +55,10 @@ def _config_mismatch(loaded: Loaded) -> str | None:
 
 
 def files_mismatch(loaded: Loaded, is_relevant: Callable[[Path], bool], opened: str) -> str | None:
-    """What makes the states of a model others than those of what is loaded from its files, as a sentence; None where
-    nothing does.
+    """Why the hidden states of a model differ from those of a model loaded from its files, as a sentence; None where
+    they do not.
 
-    is_relevant: which of its files do.  opened: what is opened with them later, as "an index".
+    is_relevant: which of its files matter.  opened: what is opened with them later, as "an index".
     """
     for path in filter(is_relevant, changed_files(loaded.source) if loaded.source else ()):
         return f"{path} was replaced, added or removed since {loaded.name} was loaded from there: load it again"
@@ -67,7 +67,7 @@ def files_mismatch(loaded: Loaded, is_relevant: Callable[[Path], bool], opened: 
             f"a hook, or a forward of its own, is set on {hooked}, and {opened} is opened without it: remove it, "
             "which for a forward is `del part.forward`"
         )
-    with torch.device("meta"):  # nothing is dropped where a model answers
+    with torch.device("meta"):  # dropout does not matter in evaluation
         expected = assemble(loaded.config.replace(head=None))
     if fact := _changed_fact(loaded.module, expected, nn.Dropout):
         return (
@@ -87,9 +87,9 @@ def files_mismatch(loaded: Loaded, is_relevant: Callable[[Path], bool], opened: 
 
 
 def _matches_files(module: Network, source: Source) -> bool:
-    """Whether a module that was copied, moved or written to still has the numbers of its files."""
+    """Whether a module that was copied, moved or written to still has the weights of its files."""
     kinds: list[str | torch.dtype | None] = [f"int{module.bits}" if module.bits else None]
-    if module.dtype == torch.float64 and not module.bits:  # widened, or read so
+    if module.dtype == torch.float64 and not module.bits:  # converted, or loaded so
         kinds.append(torch.float64)
     return any(
         _have_equal_weights(module, open_checkpoint(source, head=None, dtype=kind, narrower={}).module)
@@ -98,22 +98,22 @@ def _matches_files(module: Network, source: Source) -> bool:
 
 
 def _have_equal_weights(module: Network, other: Network) -> bool:
-    """Whether both have the same numbers, but for those of a head and a pooler."""
+    """Whether both have the same weights, apart from head and pooler."""
     own, theirs = (one.state_dict() | low_bit_tensors(one) for one in (module, other))
     names = {name for name in {**own, **theirs} if not name.startswith(("head.", "pooler."))}
     return names <= own.keys() & theirs.keys() and all(torch.equal(own[n], theirs[n].to(own[n])) for n in names)
 
 
 def _changed_fact(module: nn.Module, expected: nn.Module, *ignored: type[nn.Module]) -> str | None:
-    """The first scale or function of a part that is another than its config says, as "scale of layers.0.attention"."""
+    """The first scale or function of a part that differs from its config, as "scale of layers.0.attention"."""
     parts = {path: part for path, part in expected.named_modules() if not isinstance(part, ignored)}
     pairs = ((path, _differing_fact(part, parts[path])) for path, part in module.named_modules() if path in parts)
     return next((f"{fact} of {path}" if path else fact for path, fact in pairs if fact), None)
 
 
 def _changed_computation(module: nn.Module, expected: nn.Module) -> tuple[str, str] | None:
-    """The first part that computes otherwise than the one that its config describes, in words, and what to do: it has a
-    `forward` of its own, or is of a kind that has another. None where none does."""
+    """The first part that does not compute what its config describes, in words, and what to do: it has a `forward` of
+    its own, or a type with another one. None where there is no such part."""
     parts = dict(expected.named_modules())
     for path, part in module.named_modules(remove_duplicate=False):
         if path not in parts:
@@ -129,7 +129,7 @@ def _changed_computation(module: nn.Module, expected: nn.Module) -> tuple[str, s
 
 
 def _differing_fact(part: nn.Module, expected: nn.Module) -> str | None:
-    """The first fact of a part, a scale or a function, that is another than the config says."""
+    """The first attribute of a part, a scale or a function, that differs from the expected one."""
     own = {
         name: fact for name, fact in vars(expected).items() if name not in (*_MODULE_ATTRIBUTES, *_METHOD_ATTRIBUTES)
     }

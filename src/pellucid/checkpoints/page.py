@@ -1,4 +1,4 @@
-"""What a family's page consists of."""
+"""The types that a family's page is made of."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
@@ -11,26 +11,25 @@ from pellucid.config import HEADS, Config, Dropout, Head, head_named
 from pellucid.errors import InputError, PellucidError
 
 _TRAINING_FACTS = {"initializer_range", "bos_token_id", *(part.name for part in fields(Dropout))}
-"""Facts that no number of an evaluating pass comes from; who writes from a first token has a key for it."""
+"""Facts that do not affect evaluation; families that generate from a first token have a key for `bos_token_id`."""
 
 
 @dataclass(frozen=True)
 class HeadPage:
-    """One head of a family: what the reference calls the model with it, and how it calls its tensors.
+    """One head of a family: the reference's class name for it and its tensor names.
 
-    twins: names of tensors, each with the one that the reference computes with where a file holds both; of tables that
-        are not tied it writes both, and misses either.
-    zeros: our names of tensors that are zeros where a file does not hold them.
-    tied_if_absent: whether the table of this head is that of the tokens where a file holds none, whatever it says.
-    untied_if_present: whether a file of such facts that holds the table of this head beside that of the tokens has
-        two, though it says that they are one.
+    twins: tensor names, each with the one that the reference uses where a file holds both. Of untied tables the
+        reference writes both, and reports either as missing.
+    zeros: our names of tensors that are zero where a file does not hold them.
+    tied_if_absent: whether the head's table is the token table where a file holds none, whatever the config says.
+    untied_if_present: whether a file that holds both tables counts as untied although such a config says tied.
     """
 
     architecture: str
     head: Head | None
     rows: Rows = ()
     prefix: str | None = None
-    """Before the body's names in files of this head, where it is not the family's."""
+    """Prefix of the body's names in files of this head, where it differs from the family's."""
     twins: dict[str, str] = field(default_factory=dict)
     zeros: tuple[str, ...] = ()
     tied_if_absent: bool = False
@@ -44,10 +43,10 @@ class Family:
     defaults: the reference's default facts.
     keys, names: the two-way tables; the names may depend on the facts.
     heads: the model without a head first.
-    prompts_with_languages: of a translation it is told both languages in words before the text (T5); else the one to
-        write, by a token there.
-    encoder_states_only: of its encoder-decoders sentence-transformers reads the encoder alone, as everything does here.
-    is_native: `transformers` has no such architecture, and does not open its files.
+    prompts_with_languages: whether translation prompts name both languages (T5); else a token names the target.
+    encoder_states_only: whether sentence-transformers takes vectors from the encoder of its encoder-decoders, as
+        pellucid always does.
+    is_native: whether `transformers` lacks this architecture and cannot open its files.
     """
 
     defaults: Config
@@ -60,7 +59,7 @@ class Family:
 
     @property
     def model_type(self) -> str:
-        """The value of `model_type` in `config.json` that means this family."""
+        """The value of `model_type` in `config.json` for this family."""
         return self.defaults.family
 
     def read(self, raw: dict[str, Any], path: Path) -> Config:
@@ -72,13 +71,13 @@ class Family:
         return self.keys.write(config, self.model_type, self.page(config.head).architecture)
 
     def check_expressible(self, config: Config) -> None:
-        """Raises InputError where `config.json` has no words for a fact, so that it would be read as another one."""
+        """Raises InputError where `config.json` cannot express a fact, so that it would be read back as another one."""
         written = self.write(config.replace(inert={}))
         try:
             read = self.read(written, Path("config.json")).facts()
         except PellucidError as error:
             raise InputError("this model cannot be saved: ", error) from error
-        read["pooler"] = read["pooler"] and config.pooler  # that there is none is seen by the tensors
+        read["pooler"] = read["pooler"] and config.pooler  # a missing pooler is detected from the tensors
         for name, value in config.facts().items():
             if name not in _TRAINING_FACTS and (name not in read or read[name] != value):
                 raise InputError(
@@ -87,19 +86,19 @@ class Family:
                 )
 
     def head_named(self, name: str) -> Head:
-        """The head that goes by `name`, in the form that this family has it."""
+        """The head called `name`, with this family's settings."""
         for page in self.heads:
             if page.head is not None and page.head.name == name:
                 return page.head
         return head_named(name)
 
     def names_with(self, page: HeadPage, config: Callable[[], Config]) -> TensorNames:
-        """How the tensors of a file with this head are called.  config: asked only where the names depend on facts."""
+        """The tensor names of a file with this head.  config: called only where the names depend on the facts."""
         names = self.names if isinstance(self.names, TensorNames) else self.names(config())
         return replace(names, head=page.rows, prefix=names.prefix if page.prefix is None else page.prefix)
 
     def page(self, head: Head | None) -> HeadPage:
-        """The head page of `head`; heads are told apart by kind, not by settings."""
+        """The head page of `head`, matched by type, not by settings. Raises InputError where there is none."""
         for page in self.heads:
             if type(page.head) is type(head):
                 return page

@@ -1,6 +1,6 @@
-"""Tensors in PyTorch's `.bin` files: a pickle of names, and the numbers beside it in the same zip. Before PyTorch wrote
-zips, the numbers stood behind the pickles. A pickle can run code, so it is read as words (`unpickled.py`): no pickle is
-ever opened, and no memory set aside for numbers that the file does not hold."""
+"""Tensors in PyTorch's `.bin` files: a pickle of names, and the values beside it in the same zip; in files from before
+PyTorch wrote zips, the values follow the pickles. A pickle can run code, so it is only parsed (`unpickled.py`), never
+unpickled, and no memory is allocated for values that the file does not hold."""
 
 import io
 import math
@@ -21,17 +21,17 @@ from pellucid.files import check_regular
 from pellucid.machine import memory_errors
 
 LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-"""The first pickle of a file that is no zip, byte for byte."""
+"""The first pickle of a file in the legacy format, byte for byte."""
 
 _MAX_ENTRIES = 100_000
 _MAX_PICKLE_BYTES = 100_000_000
 _BYTES_AT_ONCE = 2**24
 _MAX_SHARING = 8
-"""How often the numbers of a storage may be read, for each name may become memory of its own. The table of words of an
+"""How often the values of a storage may be used, since each name may become memory of its own. The token table of an
 encoder-decoder has four names."""
 
 StorageReader = Callable[[Storage], Tensor]
-"""The bytes of a storage: UInt8[Tensor, "bytes"]"""
+"""Reads the bytes of a storage: UInt8[Tensor, "bytes"]"""
 
 
 def read_pickled(path: Path) -> dict[str, Tensor]:
@@ -53,7 +53,7 @@ def read_pickled(path: Path) -> dict[str, Tensor]:
         raise CorruptFileError(f"{path} is a damaged zip file ({str(error)[:120]}): fetch it again") from error
 
 
-# -- a zip -------------------------------------------------------------------------------------------------------------
+# -- the zip format ----------------------------------------------------------------------------------------------------
 
 
 def _read_zip(path: Path, archive: zipfile.ZipFile) -> dict[str, Tensor]:
@@ -94,7 +94,7 @@ def _read_zip(path: Path, archive: zipfile.ZipFile) -> dict[str, Tensor]:
 
 
 def _is_uncompressed(entries: list[zipfile.ZipInfo], size: int) -> bool:
-    """Whether every entry is stored as it is, once, in a place of its own, as PyTorch writes them."""
+    """Whether all entries are uncompressed, have unique names and do not overlap, as PyTorch writes them."""
     names = {entry.filename for entry in entries}
     all_stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
     return (
@@ -102,11 +102,11 @@ def _is_uncompressed(entries: list[zipfile.ZipInfo], size: int) -> bool:
     )
 
 
-# -- before there were zips --------------------------------------------------------------------------------------------
+# -- the legacy format -------------------------------------------------------------------------------------------------
 
 
 def _read_legacy(path: Path, file: BinaryIO) -> dict[str, Tensor]:
-    """Four pickles: the version, the machine that wrote it, the tensors, the keys of the storages in their order."""
+    """Four pickles: the version, the machine that wrote it, the tensors, and the storage keys in file order."""
     _, _, found, keys = (read_pickle(path, file) for _ in range(4))
     tensors = _checked_tensors(path, found)
     storages = {one.storage.key: one.storage for one in tensors.values()}
@@ -130,7 +130,7 @@ def _read_legacy(path: Path, file: BinaryIO) -> dict[str, Tensor]:
     return _fill_tensors(tensors, read_storage, byteswapped=sys.byteorder != "little")
 
 
-# -- both --------------------------------------------------------------------------------------------------------------
+# -- both formats ------------------------------------------------------------------------------------------------------
 
 
 def _check_claim(path: Path, storage: Storage, size: int) -> None:
@@ -139,7 +139,7 @@ def _check_claim(path: Path, storage: Storage, size: int) -> None:
 
 
 def _read_bytes(path: Path, file: Any, size: int) -> Tensor:
-    """The next bytes of a file, to their end: UInt8[Tensor, "size"]"""
+    """The next `size` bytes of a file: UInt8[Tensor, "size"]"""
     with memory_errors():
         content = torch.empty(size, dtype=torch.uint8, device="cpu")
     memory, offset = content.numpy().data, 0
@@ -152,7 +152,7 @@ def _read_bytes(path: Path, file: Any, size: int) -> Tensor:
 
 
 def _checked_tensors(path: Path, found: Any) -> dict[str, StridedTensor]:
-    """The tensors by name, once it is sure that there is nothing else."""
+    """The tensors by name, checked to be all that the pickle holds."""
     if isinstance(found, dict) and set(found) == {"state_dict"}:
         found = found["state_dict"]
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
@@ -180,7 +180,7 @@ def _checked_tensors(path: Path, found: Any) -> dict[str, StridedTensor]:
 def _fill_tensors(
     tensors: dict[str, StridedTensor], read_storage: StorageReader, byteswapped: bool
 ) -> dict[str, Tensor]:
-    """The tensors with their numbers, each storage read once.  byteswapped: its bytes stand in the other order."""
+    """The tensors with their values, each storage read once.  byteswapped: whether its byte order is the other one."""
     numbers: dict[str, Tensor] = {}
     for one in tensors.values():
         if one.storage.key not in numbers:
@@ -191,7 +191,7 @@ def _fill_tensors(
 
 
 def _check_bounds(path: Path, name: str, tensor: StridedTensor) -> None:
-    """Refuses a tensor that reaches beyond its storage, or is larger than it."""
+    """Refuses a tensor that exceeds its storage."""
     if (count := math.prod(tensor.shape)) > tensor.storage.count:
         raise UnsafeFileError(f"{path}: {name!r} claims {min(count, 10**15):,} numbers and stores fewer")
     last = tensor.offset + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.strides))

@@ -1,4 +1,4 @@
-"""The whole account of a checkpoint before a single number is read: which tensor goes where, and what is left over."""
+"""`Plan`: which tensor of a checkpoint goes where and what is left over, decided before any weights are read."""
 
 import logging
 import math
@@ -21,12 +21,11 @@ log = logging.getLogger("pellucid")
 
 @dataclass(frozen=True)
 class Duplicate:
-    """Numbers that a file holds a second time.
+    """A second copy of a tensor in a file.
 
-    location: where they stand.  parameter: our name, whose numbers stand in another place.
-    may_differ: whether it is known that these are not computed with, so that they may be others; else both must be the
-        same.
-    tying_fact: the fact that makes one table of two, where it is one that a file may also deny.
+    location: of the second copy.  parameter: our name of the parameter that is filled from the first.
+    may_differ: whether the copy is known to be unused, so that it may differ; otherwise both must be equal.
+    tying_fact: the fact that ties the two, where a file could also set it to false.
     """
 
     location: TensorLocation
@@ -37,13 +36,13 @@ class Duplicate:
 
 @dataclass(frozen=True)
 class Plan:
-    """The whole account, before a single number is read.
+    """The account of a checkpoint, made before any weights are read.
 
-    locations: our name -> where its numbers stand.  duplicates: told twice, to be compared.
-    tied: our names that share another's numbers.  zeros: our names that are zero for want of others.
-    newly_initialized: our names that get random numbers.
-    dropped: the reference's names that nothing is read of, each with the reason.
-    other_heads: those of them that are of a head which was not asked for.
+    locations: our name -> where its tensor is stored.  duplicates: second copies, to be compared.
+    tied: our name -> the parameter that it shares.  zeros: our names that are absent from the file and set to zero.
+    newly_initialized: our names that get random weights.
+    dropped: the reference's names of tensors that are not used, each with the reason.
+    other_heads: those of them that belong to a head that was not requested.
     """
 
     config: Config
@@ -56,7 +55,7 @@ class Plan:
     other_heads: tuple[str, ...] = ()
 
     def dtype(self, tensors: dict[str, StoredTensor]) -> torch.dtype:
-        """What most numbers of the file are."""
+        """The dtype that most of the weights have."""
         sizes: Counter[torch.dtype] = Counter()
         for stored in (tensors[theirs] for theirs in {place.tensor_name for place in self.locations.values()}):
             sizes[stored.dtype] += math.prod(stored.shape)
@@ -71,13 +70,13 @@ def make_plan(
     new_head: bool,
     error_start: str = "",
 ) -> Plan:
-    """The account of a checkpoint as the model of `config`, whose last guesses it may put right (pooler, head).
+    """The plan for reading a checkpoint as the model of `config`, correcting its pooler, head and tying by the tensors.
 
-    tensors: by the reference's names.  facts_path: the file that says what it is, for errors.
-    new_head: a head was asked for by name; where the files hold none, it gets random numbers, and so does the pooler
-        that it reads.
-    error_start: of the sentence that names what does not fit; by default the folder does not fit its `facts_path`.
-    Raises CheckpointMismatchError, one sentence with all that does not fit.
+    tensors: by the reference's names.  facts_path: the config file, for errors.
+    new_head: whether a head was requested by name; where the files hold none, it gets random weights, and so does the
+        pooler that it reads.
+    error_start: start of the sentence that lists mismatches; by default that the folder does not fit its `facts_path`.
+    Raises CheckpointMismatchError, one sentence with all mismatches.
     """
     page = family.page(config.head)
     own = family.names_with(page, lambda: config)
@@ -115,7 +114,7 @@ def make_plan(
     ):
         config = config.replace(tie_word_embeddings=False)
         tied_names = tied_parameters(config)
-    for name, first in tied_names.items():  # one table under two names: the second copy must equal the first
+    for name, first in tied_names.items():  # tied parameters: the second copy must equal the first
         if name in locations and first in locations:
             fact = "tie_word_embeddings" if name == "head.decoder.weight" else ""
             duplicates.append(Duplicate(locations.pop(name), first, tying_fact=fact))
@@ -128,7 +127,7 @@ def make_plan(
     zeros = tuple(name for name in missing if name in page.zeros)
     unset = [name for name in missing if name not in tied and name not in zeros]
     bare = any(name.startswith("head.") for name in unset) and not any(name.startswith("head.") for name in locations)
-    if bare and not new_head:  # sentence encoders are often saved so: the config of a head, the weights of a body
+    if bare and not new_head:  # often so for sentence encoders: the config of a head, the weights of a body
         log.warning("%s names %s, but the weights hold no head: opened without", facts_path, page.architecture)
         return make_plan(family, config.replace(head=None), tensors, facts_path, new_head, error_start)
     new_prefixes = ("head.",) if any(name.startswith("pooler.") for name in locations) else ("head.", "pooler.")
@@ -156,11 +155,11 @@ def _check_wrapper(tensors: Collection[str], error_start: str) -> None:
 
 
 _FEW_LAYERS = 50
-"""Built in no time, so that what is missing can be named one by one."""
+"""So many are built in no time, so that missing tensors can be listed one by one."""
 
 
 def _check_layer_count(config: Config, tensors: Sized, facts_path: Path) -> None:
-    """Every layer is built before its tensors are looked for: refused where there cannot be one for each."""
+    """Refuses more layers than there are tensors, since every layer is built before its tensors are looked for."""
     decoder = config.decoder.num_decoder_layers if config.decoder else 0
     layers = max(decoder, config.num_hidden_groups or config.num_hidden_layers)
     if layers > max(len(tensors), _FEW_LAYERS):
@@ -175,8 +174,8 @@ def _expected_shapes(config: Config) -> dict[str, tuple[int, ...]]:
 
 
 def _prefix_in_file(all_names: Sequence[TensorNames], tensors: Iterable[str]) -> str:
-    """The first of these prefixes that stands in a file: a body that is read alone may have been saved under a head
-    that calls it otherwise. The first of all, where none does."""
+    """The first of these prefixes that occurs in a file, since a body may have been saved under a head with another
+    prefix; the first of all where none occurs."""
     prefixes = [names.prefix for names in all_names]
     return next(
         (prefix for prefix in prefixes if prefix and any(one.startswith(prefix) for one in tensors)), prefixes[0]
@@ -191,7 +190,7 @@ def _problems(
     unexpected: list[str],
     missing: list[str],
 ) -> list[str]:
-    """Everything that does not fit, all at once, in the file's own names."""
+    """All mismatches at once, in the file's own names."""
     prefixed = any(theirs.startswith(names.prefix) for theirs in tensors) if names.prefix else False
     problems = []
     if missing:
@@ -226,8 +225,8 @@ def _problems(
 
 
 def _extracted_shape(location: TensorLocation, stored: StoredTensor) -> tuple[int, ...]:
-    """The shape that our part of a tensor has, without reading it."""
+    """The shape of our part of a stored tensor, without reading it."""
     try:
         return tuple(location.extract(torch.empty(stored.shape, device="meta")).shape)
     except (IndexError, RuntimeError):
-        return ()  # such a tensor cannot be moved at all
+        return ()  # a tensor of this shape cannot be taken apart

@@ -1,4 +1,4 @@
-"""How configuration files say that queries and keys are turned: two spellings, older and newer."""
+"""Config keys of rotary positions in two spellings, older and newer."""
 
 from typing import Any
 
@@ -13,18 +13,18 @@ _KNOWN = {"type", "rope_type", "rope_theta", *_LLAMA3}
 
 
 def _read_rope(raw: dict[str, Any]) -> dict[str, Any]:
-    key = "rope_scaling" if raw.get("rope_scaling") else "rope_parameters"  # of both the reference takes the older
+    key = "rope_scaling" if raw.get("rope_scaling") else "rope_parameters"  # with both, the reference takes the older
     settings = {} if raw.get(key) is None else raw[key]
     if not isinstance(settings, dict):
         raise InputError(f"{key} is {str(settings)[:60]!r}, expected an object")
     if raw.get(_LENGTH) is not None:
         check_count(_LENGTH, raw[_LENGTH])
-    stated_length = {_LENGTH: raw[_LENGTH]} if _LENGTH in raw else {}  # of both the reference takes the one outside
+    stated_length = {_LENGTH: raw[_LENGTH]} if _LENGTH in raw else {}  # with both, the reference takes the outer
     default_length = {_LENGTH: raw["max_position_embeddings"]} if "max_position_embeddings" in raw else {}
     with blaming(key, InputError):
         changes: dict[str, Any] = {"rope_scaling": _rope_scaling(default_length | settings | stated_length)}
     ignored = {"partial_rotary_factor"} if settings.get("partial_rotary_factor") == 1 else set()
-    if unknown := settings.keys() - _KNOWN - ignored:  # a share of a head that is turned, speeds for each kind of layer
+    if unknown := settings.keys() - _KNOWN - ignored:  # such as partial rotation, or one setting per kind of layer
         raise InputError(f"{key} holds {join_names(map(ascii, sorted(unknown)), 3)}, which would change the numbers")
     theta = settings.get("rope_theta", raw.get("rope_theta"))
     if theta is None:

@@ -21,7 +21,7 @@ from pellucid.text.files import write_target_tokenizer, write_tokenizer
 
 
 def save_checkpoint(loaded: Loaded, name: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """Weights, config, tokenizer and pooling as the folder `name`.
+    """Saves weights, config, tokenizer and pooling as the folder `name` and returns its path.
 
     overwrite: replace the files of a folder that already holds some; without it such a folder is refused.
     """
@@ -47,7 +47,7 @@ def _write(loaded: Loaded, folder: Path) -> None:
     page = family.page(config.head)
     names = family.names_with(page, lambda: config)
     tensors = _tensors(loaded, names)
-    if not config.tie_word_embeddings:  # where they are tied, the reference finds one by the other
+    if not config.tie_word_embeddings:  # for tied tables the reference derives one from the other
         prefix = names.prefix if config.head is not None else ""
         copies = {f"{prefix}{copy}": f"{prefix}{name}" for copy, name in names.copies.items()}
         copies |= {twin: name for name, twin in page.twins.items() if name in tensors}
@@ -68,7 +68,7 @@ def _write(loaded: Loaded, folder: Path) -> None:
 
 
 def _tensors(loaded: Loaded, names: TensorNames) -> dict[str, Tensor]:
-    """Every tensor of the file by the reference's name; what is one table under two names comes once."""
+    """Every tensor of the file by the reference's name; tied tables come once."""
     module, tied = loaded.module, tied_parameters(loaded.config)
     return gather_tensors(
         (names.location_of(ours, prefixed=loaded.config.head is not None), value)

@@ -1,4 +1,4 @@
-"""The folder of sentence-transformers: which modules follow the encoder to make one vector of a text."""
+"""The sentence-transformers folder format: which modules after the encoder make one vector of a text."""
 
 import json
 import logging
@@ -32,30 +32,30 @@ _FLAGS = {
     "weightedmean": "pooling_mode_weightedmean_tokens",
     "lasttoken": "pooling_mode_lasttoken",
 }
-"""The keys by which older files name the ways to make one vector of many."""
+"""The keys of pooling modes in older files."""
 
 SENTENCE_CONFIG = SENTENCE
 TRANSFORMER_CONFIGS = [
     f"sentence_{name}_config.json"
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 ]
-"""How texts are read: the first of these files that is there, whatever the model, as in the reference."""
+"""Settings for reading texts: the first of these files that exists is used, whatever the model, as in the reference."""
 
 SETTINGS = "config_args config_kwargs model_args model_kwargs tokenizer_args processor_kwargs processing_kwargs".split()
-"""Under these keys a file of `TRANSFORMER_CONFIGS` changes what the other files of the checkpoint say, in older and
-newer words."""
+"""Keys, in older and newer spellings, with which a file of `TRANSFORMER_CONFIGS` overrides other files of the
+checkpoint."""
 
 INERT_SETTINGS = ("trust_remote_code", "attn_implementation", "use_safetensors", "low_cpu_mem_usage", "use_cache")
-"""Settings among them that change no vector; the first is not followed by the reference either."""
+"""Settings under these keys that do not affect vectors; the reference does not follow the first either."""
 
 MODULE_ORDERS = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
-"""The modules that one after another make a vector."""
+"""The supported sequences of modules that make a vector."""
 
 _INERT_KEYS = ("__version__", "model_type")
 
 
 def read_pooling(folder: Path) -> Pooling | None:
-    """What `modules.json` and the files beside it say, or None where the folder is a plain checkpoint."""
+    """The pooling in `modules.json` and the files that it names, or None where the folder is a plain checkpoint."""
     path = folder / "modules.json"
     if not path.is_file():
         return None
@@ -88,9 +88,9 @@ def read_pooling(folder: Path) -> Pooling | None:
 
 
 def read_cross_encoder(folder: Path) -> dict[str, Any]:
-    """What the files beside `config.json` say of a cross-encoder, by the keys of that file; nothing of other folders.
+    """Facts of a cross-encoder from files beside `config.json`, under that file's keys; empty for other folders.
 
-    Since its sixth version the library writes them so. Raises CheckpointMismatchError for what is not followed.
+    sentence-transformers 6 and later write them so. Raises CheckpointMismatchError for unsupported settings.
     """
     if not ((folder / "modules.json").is_file() and _is_cross_encoder(folder)):
         return {}
@@ -107,7 +107,7 @@ def read_cross_encoder(folder: Path) -> dict[str, Any]:
 
 
 def _is_cross_encoder(folder: Path) -> bool:
-    """Whether the files say so, and that the head of labels is what answers."""
+    """Whether the files describe a cross-encoder that answers by its classification head."""
     found = read_json(folder / SENTENCE_CONFIG) if (folder / SENTENCE_CONFIG).is_file() else {}
     path = _transformer_config_path(folder)
     task = read_json(path).get("transformer_task") if path else None
@@ -115,14 +115,14 @@ def _is_cross_encoder(folder: Path) -> bool:
 
 
 def _module_path(module: dict[str, Any]) -> Any:
-    """Where a module lies, as others write it too: `1_Pooling/`, and `.` for the folder itself."""
+    """A module's path, normalised from spellings of other tools: `1_Pooling/`, and `.` for the folder itself."""
     stated = module.get("path")
     path = stated.removesuffix("/") or stated if isinstance(stated, str) else stated
     return "" if path == "." else path
 
 
 def write_pooling(pooling: Pooling, hidden: int, folder: Path) -> None:
-    """The same folder layout, which sentence-transformers opens.  hidden: numbers of a hidden state."""
+    """Writes the folder layout of sentence-transformers.  hidden: width of a hidden state."""
     kinds = MODULE_ORDERS[1] if pooling.normalize else MODULE_ORDERS[0]
     paths = ["", "1_Pooling", "2_Normalize"]
     modules = [
@@ -130,7 +130,7 @@ def write_pooling(pooling: Pooling, hidden: int, folder: Path) -> None:
         for i, kind in enumerate(kinds)
     ]
     modes: dict[str, Any] = {key: mode in pooling.modes for mode, key in _FLAGS.items()}
-    if pooling.modes != tuple(mode for mode in MODES if mode in pooling.modes):  # which flags could not tell
+    if pooling.modes != tuple(mode for mode in MODES if mode in pooling.modes):  # an order that flags cannot express
         modes = {"pooling_mode": [mode.replace("sqrt_len", "sqrt_len_tokens") for mode in pooling.modes]}
     pooled = {"word_embedding_dimension": hidden, **modes, "include_prompt": pooling.include_prompt}
     stated: dict[str, Any] = {"similarity_fn_name": pooling.similarity, "prompts": pooling.prompts}
@@ -153,7 +153,7 @@ def _modules(path: Path) -> list[dict[str, Any]]:
 
 
 def _module_type(path: Path, module: dict[str, Any]) -> str:
-    """The last word of a module's type; refused where it is code of others."""
+    """The class name of a module's type; refuses third-party code."""
     named = str(module.get("type"))[:100]
     if not named.startswith("sentence_transformers."):
         raise UnsafeFileError(f"{path} names code of its own, {named!r}; pellucid never runs it")
@@ -161,7 +161,7 @@ def _module_type(path: Path, module: dict[str, Any]) -> str:
 
 
 def _read_pooling_module(path: Path) -> dict[str, Any]:
-    """The module `Pooling`."""
+    """The settings of the module `Pooling`."""
     sizes = ("embedding_dimension", "word_embedding_dimension")
     found = _read_known_keys(path, (*_FLAGS.values(), "pooling_mode", "include_prompt", *sizes))
     include = found.get("include_prompt", True)
@@ -191,14 +191,14 @@ def _modes(path: Path, found: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _transformer_config_path(folder: Path) -> Path | None:
-    """The file that says how texts are read."""
+    """The file with the settings for reading texts."""
     return next((folder / name for name in TRANSFORMER_CONFIGS if (folder / name).is_file()), None)
 
 
 def _read_transformer_module(
     folder: Path, task: str = "feature-extraction", output: str = "last_hidden_state"
 ) -> dict[str, Any]:
-    """How the module `Transformer` reads a text.  task, output: the only ones that it may name, of a text."""
+    """How the module `Transformer` reads a text.  task, output: the only task and text output that are supported."""
     path = _transformer_config_path(folder)
     if path is None:
         return {}
@@ -215,7 +215,7 @@ def _read_transformer_module(
 
 
 def _refuse_settings(path: Path, found: dict[str, Any]) -> None:
-    """Settings by which a file overrules the others. Only the kind of number is the caller's to say, as everywhere."""
+    """Refuses settings that override other files, except dtype, which is up to the caller as everywhere."""
     for key in SETTINGS:
         settings = found.get(key) or {}
         if not isinstance(settings, dict):
@@ -229,7 +229,7 @@ def _refuse_settings(path: Path, found: dict[str, Any]) -> None:
 
 
 def _refuse_other_inputs(path: Path, found: dict[str, Any], task: str, output: str) -> None:
-    """Other ways to an answer: another task, and, since the sixth version, the tokenizer's chat template."""
+    """Refuses another task, and since version 6 the use of the tokenizer's chat template."""
     stated_task, modalities = found.get("transformer_task"), found.get("modality_config") or {}
     if stated_task not in (None, task):
         raise CheckpointMismatchError(
@@ -243,7 +243,7 @@ def _refuse_other_inputs(path: Path, found: dict[str, Any], task: str, output: s
 
 
 def _read_sentence_config(path: Path) -> dict[str, Any]:
-    """What is said of the whole."""
+    """The settings of the whole model."""
     if not path.is_file():
         return {}
     found = _read_known_keys(
@@ -272,7 +272,7 @@ def _prompts(path: Path, found: dict[str, Any]) -> dict[str, str]:
 
 
 def _read_known_keys(path: Path, known: tuple[str, ...]) -> dict[str, Any]:
-    """A file whose keys are read or change no vector; others that say something are named out loud."""
+    """A file's content; warns of unknown keys that are set."""
     found = read_json(path)
     warn_of_unknown_keys(path, [key for key, value in found.items() if key not in known and value])
     return found

@@ -28,7 +28,7 @@ from pellucid.files import digest_of, path_text
 log = logging.getLogger("pellucid")
 
 FileStamp = tuple[int, ...]
-"""By which it is known that a file is another one, or was written again."""
+"""Identifies one state of a file: it differs once the file was replaced or rewritten."""
 
 
 @dataclass(frozen=True)
@@ -40,25 +40,25 @@ class Source:
     kind: Literal["folder", "file", "package", "hub"]
     revision: str | None = None
     file: Path | None = None
-    """The one file that holds everything (GGUF); None where the folder's several files do."""
+    """The single file that holds everything (GGUF); None for a folder of several files."""
     base: "Source | None" = None
-    """Of an adapter, the checkpoint that it changes; None for a whole checkpoint."""
+    """For an adapter, the checkpoint that it modifies; None for a whole checkpoint."""
     file_stamps: dict[Path, FileStamp] = field(default_factory=dict, compare=False, repr=False)
     """Its files, and those of its base, as they were when it was read; see `unchanged.py`."""
 
 
 def locate(name: str | os.PathLike[str], hub_options: HubOptions = DEFAULT_OPTIONS) -> Source:
-    """The folder that `name` stands for.
+    """The source that `name` stands for.
 
     name: a folder, a `.gguf` file, a hub id ("owner/model") or the short name of an installed package.
 
-    An adapter stands over its base, which is looked for in the same way.
+    The base of an adapter is located in the same way. Raises NotFoundError where nothing is found.
     """
     found = _resolve(name, hub_options)
     refuse_links(found)
     if found.file is not None or not (form := form_of_folder(found.folder)).adapter:
         return found
-    if form.kind == "checkpoint":  # a whole checkpoint with an adapter inside, as the format has it
+    if form.kind == "checkpoint":  # the format allows an adapter inside a whole checkpoint
         return replace(found, base=found)
     facts = read_adapter_facts(found.folder)
     try:
@@ -76,7 +76,7 @@ def locate(name: str | os.PathLike[str], hub_options: HubOptions = DEFAULT_OPTIO
 
 
 def _resolve(name: str | os.PathLike[str], hub_options: HubOptions) -> Source:
-    """What a name stands for, whatever it is: looked at, and with what the cache lacks of it."""
+    """Resolves a name of any kind; completes a cached snapshot, and verifies and converts a package."""
     text = _checked_name(name)
     if (found := _find_path(text)) is not None:
         return found
@@ -93,13 +93,13 @@ def _resolve(name: str | os.PathLike[str], hub_options: HubOptions) -> Source:
 
 
 def find_local(name: str | os.PathLike[str], hub_options: HubOptions) -> Source | None:
-    """What a name stands for as it lies here, which is not looked at; None for one on the hub of which nothing does."""
+    """What a name resolves to locally, without checks; None for a hub name of which nothing is here."""
     text = _checked_name(name)
     return _find_path(text) or _find_package_or_cached(*_hub_name_and_package(text), hub_options)
 
 
 def _find_path(text: str) -> Source | None:
-    """The folder or file at a path; None where nothing is there and the text can be a name on the hub."""
+    """The folder or file at a path; None where nothing is there and the text could be a hub name."""
     folder = _checked_path(text)
     if folder.is_dir():
         cache.check_no_repository(folder.resolve())
@@ -116,13 +116,13 @@ def _find_path(text: str) -> Source | None:
 
 
 def _hub_name_and_package(text: str) -> tuple[str, installed.Packaged | None]:
-    """The name on the hub that a text stands for, and the package of it, where one is known."""
+    """The hub name that a text stands for, and its package where one is known."""
     package = installed.find_package(text)
     return package.name if package else text, package
 
 
 def _find_package_or_cached(name: str, package: installed.Packaged | None, hub_options: HubOptions) -> Source | None:
-    """What goes by a name on the hub as it lies here, installed or in the hub's cache."""
+    """The local copy of a hub name: installed, or in the hub's cache."""
     hub_options.check_revision()
     if package is not None and hub_options.revision is None and (package_folder := package.path()) is not None:
         return Source(name, package_folder, "package", file=_gguf_in(package_folder))
@@ -132,7 +132,7 @@ def _find_package_or_cached(name: str, package: installed.Packaged | None, hub_o
 
 
 def pull(name: str, hub_options: HubOptions = DEFAULT_OPTIONS) -> Source:
-    """Fetches a checkpoint from the hub into the hub's own cache, or brings the copy there up to date."""
+    """Fetches a checkpoint from the hub into the hub's own cache, or updates the copy there."""
     if not hub.is_hub_id(name):
         raise InputError(f"{shorten(name)!r} is not a name on the hub, expected owner/model")
     hub_options.check_revision()
@@ -147,7 +147,7 @@ def pull(name: str, hub_options: HubOptions = DEFAULT_OPTIONS) -> Source:
     found = _hub_source(hub_name, hub.download(hub_name, hub_options, require_weights=True))
     is_adapter = form_of_folder(found.folder).kind == "adapter"
     cache.update_ref(hub_options.revision or "main", found.folder, requested_at, first=is_adapter)
-    if is_adapter:  # its base comes with it
+    if is_adapter:  # its base is fetched with it
         found = locate(hub_name, replace(hub_options, revision=found.revision))
         cache.update_ref(hub_options.revision or "main", found.folder, requested_at)
     return found
@@ -155,12 +155,12 @@ def pull(name: str, hub_options: HubOptions = DEFAULT_OPTIONS) -> Source:
 
 def refuse_links(source: Source) -> None:
     """Refuses a checkpoint in which a file that may be opened is a link out of its folder, as `path_inside` does."""
-    if source.kind != "file":  # of which one file alone is opened, and its path was given
+    if source.kind != "file":  # only that one file is opened, and the user gave its path
         refuse_links_of_folder(source.folder)
 
 
 def _refuse_foreign(package: installed.Packaged | None, hub_options: HubOptions) -> None:
-    """Refuses what the hub holds in a foreign format only: its package is the way."""
+    """Refuses to fetch what the hub has only in a foreign format: it must come from its package."""
     if package is not None and package.needs_conversion and hub_options.revision is None:
         raise NotFoundError(hub.not_found_message(package.name, "where its files are of another format", hub_options))
 
@@ -177,7 +177,7 @@ def _checked_path(text: str) -> Path:
     try:
         path = Path(text).expanduser()
         path.exists()
-    except (OSError, RuntimeError) as error:  # too long, in a closed folder, or the home of nobody
+    except (OSError, RuntimeError) as error:  # too long, in an unreadable folder, or ~ without a home directory
         raise NotFoundError(f"there is no folder {shorten(text)!r} that can be read") from error
     check_no_loop(path)
     return path
@@ -200,14 +200,14 @@ def _hub_source(name: str, folder: Path) -> Source:
 
 
 def _complete_snapshot(found: Source, hub_options: HubOptions) -> None:
-    """Fetches what a snapshot lacks, of the commit that is there: what is loaded does not change because it is loaded.
-    Where nothing can be fetched it stays as it is, and that is said."""
+    """Fetches the files that a snapshot lacks, of the same commit: loading never changes the version. Where fetching
+    fails, the snapshot stays as it is, with a warning."""
     name, folder, offline = found.name, found.folder, hub_options.offline
     if cache.is_complete(folder):
         return
     attempt = (folder, offline or _token(hub_options))
     if _can_open(folder) and time.monotonic() - _FAILED_FETCHES.get(attempt, -math.inf) < _RETRY_AFTER:
-        return  # which was said
+        return  # a warning was given then
     messages, problems = [], []
     try:
         if not offline:
@@ -230,26 +230,26 @@ def _complete_snapshot(found: Source, hub_options: HubOptions) -> None:
 
 
 def _can_open(folder: Path) -> bool:
-    """Whether what is there can be opened at all: where it cannot, whoever tries again wants it to be fetched."""
+    """Whether what is there can be opened at all; if not, every attempt fetches again."""
     return form_of_folder(folder).kind == "adapter" or not lacks_weights(folder)
 
 
 def _token(hub_options: HubOptions) -> str | bool | None:
     try:
         return hub_options.resolve_token()
-    except InputError:  # which is said once the hub is to be asked
+    except InputError:  # reported once the hub is contacted
         return None
 
 
 _FAILED_FETCHES: dict[tuple[Path, str | bool | None], float] = {}
-"""When this process was last given no more of a snapshot, by its folder and the token; True where nobody was asked."""
+"""When fetching last left a snapshot incomplete, by its folder and the token; True in its place means offline."""
 
 _RETRY_AFTER = 60.0
-"""Seconds after which it asks, and says so, once more."""
+"""Seconds after which a failed fetch is tried, and reported, again."""
 
 
 def _gguf_in(folder: Path) -> Path | None:
-    """The GGUF file that is all of a folder's model. Raises InputError where several could be."""
+    """The GGUF file that is the folder's whole model. Raises InputError where several could be."""
     form = form_of_folder(folder)
     if form.kind == "gguf" and form.gguf_file is None:
         choices = f"{join_names(form.gguf_files, 3)}: give the path of one, such as {folder / form.gguf_files[0]}"
@@ -258,7 +258,7 @@ def _gguf_in(folder: Path) -> Path | None:
 
 
 def _verify_package(package: installed.Packaged, folder: Path) -> None:
-    """Refuses a package whose weights are not the ones that were looked at."""
+    """Refuses a package whose weights do not have the known digest."""
     if package.digest is None:
         return
     weights = folder / package.weights

@@ -1,4 +1,4 @@
-"""The few ways in which one tensor of a file becomes one or several of ours, each of them reversible."""
+"""The ways in which one tensor of a file becomes one or several of ours, all of them reversible."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # a page of facts is read without torch
+if TYPE_CHECKING:  # family pages are imported without torch
     from torch import Tensor
 
 Shape = tuple[int, ...]
@@ -14,12 +14,12 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Layout:
-    """How a tensor of a file is laid out where ours is not: the way there and the way back.
+    """A layout in the file that differs from ours, with the conversion both ways.
 
     from_file: (the file's tensor, which part, of how many) -> ours; to_file: all our parts -> the file's tensor.
-    file_shape: (the shape of one of ours, how many parts) -> the file's shape. (PyTorch could tell it from tensors
-        without memory, and loads three seconds of symbolic algebra to join them.)
-    transposed: the file's table is [in, out].
+    file_shape: (the shape of one of ours, how many parts) -> the file's shape. (PyTorch could infer it on the meta
+        device, but imports three seconds of symbolic algebra to concatenate.)
+    transposed: whether the file's matrix is [in, out].
     """
 
     from_file: Callable[[Tensor, int, int], Tensor]
@@ -29,14 +29,14 @@ class Layout:
 
 
 def _stack_rows(parts: Sequence[Tensor]) -> Tensor:
-    """Tables or biases one below the other."""
+    """Concatenates matrices or biases along the first axis."""
     import torch
 
     return torch.cat(list(parts))
 
 
 def _transpose(x: Tensor) -> Tensor:
-    """A table the other way round; a bias has no other way."""
+    """Transposes a matrix; leaves a bias as it is."""
     return x.T if x.dim() == 2 else x
 
 
@@ -52,10 +52,10 @@ TRANSPOSED = Layout(
     lambda shape, parts: shape[::-1],
     transposed=True,
 )
-"""GPT-2 keeps its tables as [in, out]."""
+"""For weight matrices stored as [in, out], as in GPT-2."""
 
 JOINED = Layout(lambda x, part, parts: x.chunk(parts)[part], _stack_rows, _stacked_shape)
-"""Several maps of one input as one table, one below the other."""
+"""Several linear layers with the same input as one matrix, concatenated along the outputs."""
 
 JOINED_TRANSPOSED = Layout(
     lambda x, part, parts: _transpose(x).chunk(parts)[part],
@@ -63,11 +63,11 @@ JOINED_TRANSPOSED = Layout(
     lambda shape, parts: _stacked_shape(shape, parts)[::-1],
     transposed=True,
 )
-"""Both at once: the table is [in, all outs]."""
+"""Both at once: the matrix is [in, all outs]."""
 
 ONE_ROW = Layout(
     lambda x, part, parts: x[0] if x.shape[:1] == (1,) else x,
     lambda ours: ours[0][None],
     lambda shape, parts: (1, *shape),
 )
-"""A vector that the file keeps as a table of one row."""
+"""A vector that the file stores as a matrix of one row."""

@@ -1,8 +1,8 @@
-"""Tensors in `.safetensors` files: a bounded reader that trusts nothing, and copies straight into the model's memory.
+"""A bounded reader of `.safetensors` files that trusts nothing and reads straight into a tensor's memory.
 
-The format: 8 bytes length of the header, the header as JSON {name: {dtype, shape, data_offsets}}, then the numbers.
-The `safetensors` library writes our files; for reading, the header is checked here first, byte by byte, so that every
-damaged or hostile file is named in plain words before anything is allocated.
+The format: 8 bytes length of the header, the header as JSON {name: {dtype, shape, data_offsets}}, then the values.
+The `safetensors` library writes our files; for reading, the header is checked here completely, so that every damaged or
+hostile file gives a clear error before anything is allocated.
 """
 
 import json
@@ -21,7 +21,7 @@ from pellucid.files import check_regular, unique_keys
 MAX_HEADER_BYTES = 10_000_000
 MAX_DIMENSIONS = 8
 MAX_NUMBER = 2**48
-"""No file is longer and no tensor larger: what claims more is wrong before it is multiplied or printed."""
+"""Limit of file and tensor sizes: anything larger is refused before it is multiplied or printed."""
 
 _NAME = re.compile(r"[\w./-]{1,200}")
 
@@ -41,7 +41,7 @@ DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class TensorSpan:
-    """A tensor in a file: where its numbers lie and what they are."""
+    """Location, dtype and shape of a tensor in a file."""
 
     path: Path
     dtype: torch.dtype
@@ -50,7 +50,7 @@ class TensorSpan:
     bytes: int
 
     def read(self) -> Tensor:
-        """The numbers, copied out of the file."""
+        """The tensor, copied out of the file. Raises CorruptFileError where the file was truncated meanwhile."""
         memory = bytearray(self.bytes)
         with self.path.open("rb") as file:
             file.seek(self.start)
@@ -61,20 +61,20 @@ class TensorSpan:
         return torch.frombuffer(memory, dtype=self.dtype).view(self.shape)
 
     def rows(self, start: int, stop: int) -> Tensor:
-        """The rows from one to another alone."""
+        """Only the rows from `start` to `stop`."""
         rows, row = stop - start, self.bytes // self.shape[0]
         part = replace(self, shape=(rows, *self.shape[1:]), start=self.start + start * row, bytes=rows * row)
         return part.read()
 
 
 def check_name(path: Path, name: str) -> None:
-    """Refuses a name of a tensor that no framework gives: blanks, control characters, a way out of a folder."""
+    """Refuses tensor names that no framework produces: blanks, control characters, ".."."""
     if not _NAME.fullmatch(name) or ".." in name:
         raise UnsafeFileError(f"{path}: {name[:80]!r} is no name for a tensor")
 
 
 def tensor_spans(path: Path) -> dict[str, TensorSpan]:
-    """Every tensor of a `.safetensors` file by name, after its header has been checked from end to end."""
+    """Every tensor of a `.safetensors` file by name, after its whole header has been checked."""
     check_regular(path)
     size = path.stat().st_size
     header, body = _header(path, size)
@@ -84,7 +84,7 @@ def tensor_spans(path: Path) -> dict[str, TensorSpan]:
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """What the header of a `.safetensors` file says beside its tensors; nothing where it says nothing."""
+    """The metadata in the header of a `.safetensors` file; empty where there is none."""
     header, _ = _header(path, path.stat().st_size)
     note = header.get("__metadata__", {})
     if not isinstance(note, dict):
@@ -93,7 +93,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 def read_metadata_value(path: Path, key: str, default: Any = None) -> Any:
-    """What that note says under a key, whose value is JSON; `default` where it says nothing."""
+    """One metadata entry, decoded from JSON; `default` where there is none."""
     note = read_metadata(path)
     try:
         return json.loads(note[key], object_pairs_hook=unique_keys) if key in note else default
@@ -115,7 +115,7 @@ def _header(path: Path, size: int) -> tuple[dict[str, Any], int]:
         raw = file.read(length)
     try:
         header = json.loads(raw.decode("utf-8"), object_pairs_hook=unique_keys)
-    except (ValueError, RecursionError) as error:  # bytes that are no text are a ValueError
+    except (ValueError, RecursionError) as error:  # a UnicodeDecodeError is a ValueError
         raise CorruptFileError(f"{path} has a damaged header: {str(error)[:120]}") from error
     if not isinstance(header, dict):
         raise CorruptFileError(f"{path} has a header that is a {type(header).__name__}, expected an object")
@@ -123,7 +123,7 @@ def _header(path: Path, size: int) -> tuple[dict[str, Any], int]:
 
 
 def _describe_other_file(first: bytes, size: int, length: int) -> str:
-    """What a file that is no safetensors file may be."""
+    """What a file that is not safetensors may be, for the error."""
     if first.startswith(b"version https://git-lfs"):
         size_match = re.search(rb"size (\d+)", first)
         full_size = f" of {int(size_match.group(1)):,} bytes" if size_match else ""
@@ -159,7 +159,7 @@ def _parse_entry(path: Path, name: str, entry: Any, body: int) -> TensorSpan:
 
 
 def _check_coverage(path: Path, found: dict[str, TensorSpan], body: int, size: int) -> None:
-    """The tensors must cover the rest of the file without gap or overlap: nothing else may hide in it."""
+    """Checks that the tensors cover the rest of the file without gap or overlap, so that nothing else hides in it."""
     end = body
     for name, span in sorted(found.items(), key=lambda item: (item[1].start, item[1].bytes)):
         if span.start != end:

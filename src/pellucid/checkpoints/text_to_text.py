@@ -1,4 +1,4 @@
-"""How T5's configuration files say what their feed-forward blocks are, and where the decoder differs."""
+"""T5's config keys for the feed-forward blocks and for what differs in the decoder."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _GATED = "gated-"
 _PLAIN = {name: name for name in ACTIVATIONS} | ACTIVATION_ALIASES
 _GATED_ACTIVATIONS = {_GATED + name: one for name, one in _PLAIN.items() if name != "gelu"}
 _ACTIVATIONS = {"gated-gelu": "gelu_new"} | _PLAIN | _GATED_ACTIVATIONS
-"""What stands behind each word of the file, as the reference reads it; what is written comes first."""
+"""Our activation for each `feed_forward_proj`, as the reference reads it; the first match is the one that is saved."""
 
 
 def _read_feed_forward(raw: dict[str, Any]) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def _write_feed_forward(config: Config) -> dict[str, Any]:
 def _read_sides(raw: dict[str, Any]) -> dict[str, Any]:
     heads, layers = raw.get("num_heads", 8), raw.get("num_decoder_layers")
     scaled = raw.get("scale_decoder_outputs", raw.get("tie_word_embeddings", True))
-    if layers is None:  # which the reference decides before it reads the other word for num_layers
+    if layers is None:  # the reference decides this before it resolves the alias of num_layers
         layers = 6 if "num_hidden_layers" in raw else raw.get("num_layers", 6)
     check_count("num_heads", heads)
     check_bool("scale_decoder_outputs", scaled)

@@ -1,4 +1,4 @@
-"""A checkpoint for as long as it is read: whole, of one save, and with the system's errors as ours."""
+"""Guards a checkpoint while it is read: complete, from one save, and with the system's errors translated into ours."""
 
 import os
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ from pellucid.files import file_errors, path_text
 def unchanged_source(
     name: str | os.PathLike[str] | Source, hub_options: HubOptions = DEFAULT_OPTIONS
 ) -> Iterator[Source]:
-    """Where a checkpoint was found. Its files are opened one after the other, and each tensor by itself, so that
-    another process may put others in their place between two of them: what was read then is of no one model.
+    """The source of a checkpoint, watched for changes while the block runs: files and tensors are read one by one, and
+    another process may replace some in between, which would mix two models.
 
     Raises CorruptFileError where that has happened, and InputError for a file that this user may not read.
     """
@@ -38,12 +38,12 @@ def unchanged_source(
 
 
 def with_stamps(source: Source) -> Source:
-    """A checkpoint whose files are as they are now, and those of a base that was marked before as they were then."""
+    """The source with the current stamps of its files; stamps that its base already has are kept."""
     return replace(source, file_stamps=_file_stamps(source) | (source.base.file_stamps if source.base else {}))
 
 
 def changed_files(source: Source) -> list[Path]:
-    """The files of a checkpoint that are others than when it was marked."""
+    """The files of a checkpoint that changed since it was stamped."""
     after = _file_stamps(source)
     return [path for path in {**source.file_stamps, **after} if source.file_stamps.get(path) != after.get(path)]
 
@@ -54,7 +54,7 @@ def _check_unchanged(source: Source | None, reason: Exception | None = None) -> 
 
 
 def _check_interrupted_save(folder: Path, reason: Exception) -> None:
-    """Says where the files of a folder are that a save has taken out and put no others in place of."""
+    """Raises NotFoundError where an interrupted save moved a folder's files out and put none in."""
     if not any(os.path.lexists(folder / name) for name in CONFIG_FILES) and (old := interrupted_old_files(folder)):
         message = (
             f"{folder} holds no whole model: a save into it was broken off, or is going on; wait for it, or move the "
@@ -63,10 +63,10 @@ def _check_interrupted_save(folder: Path, reason: Exception) -> None:
 
 
 def _file_stamps(source: Source) -> dict[Path, FileStamp]:
-    """The files of a checkpoint, and of the base of an adapter, as they are now."""
+    """The current stamps of a checkpoint's files, and of an adapter's base."""
     found: dict[Path, FileStamp] = {}
     for one in (source, source.base):
-        with suppress(OSError):  # whoever reads it says why
+        with suppress(OSError):  # reading it raises the proper error
             paths = () if one is None else (one.file,) if one.kind == "file" else tuple(one.folder.iterdir())
             found |= {
                 path: stamp for path in paths if path and path.suffix in READ_SUFFIXES and (stamp := _file_stamp(path))
@@ -75,8 +75,8 @@ def _file_stamps(source: Source) -> dict[Path, FileStamp]:
 
 
 def _file_stamp(path: Path) -> FileStamp | None:
-    """None for a link that leads nowhere, and for what has gone."""
+    """The stamp of a file; None for a dangling link or a file that is gone."""
     with suppress(OSError):
         info = path.stat()
-        return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns  # the first can be put back
+        return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns  # ctime cannot be reset
     return None

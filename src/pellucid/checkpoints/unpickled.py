@@ -1,7 +1,7 @@
-"""A pickle of tensors, read as the list of words that it is: nothing is looked up, called or set aside.
+"""Reads a pickle of tensors as a list of opcodes: nothing is imported, called or allocated.
 
-Each word must be one that PyTorch writes for tensors, and each name one that tensors need. What comes out are the
-dicts, lists and numbers that stand there, and for a tensor where its numbers are to be found.
+Each opcode must be one that PyTorch writes for tensors, and each global name one that tensors need. The result holds
+the pickled dicts, lists and numbers, and for each tensor the location of its values.
 """
 
 import pickletools
@@ -37,7 +37,7 @@ _UNSUPPORTED = {
     "torch ComplexFloatStorage": "complex numbers",
     "torch ComplexDoubleStorage": "complex numbers",
 }
-"""Names that tensors of other kinds need."""
+"""Global names that tensors of unsupported kinds need."""
 _ORDERED = "collections OrderedDict"
 _TENSOR = "torch._utils _rebuild_tensor_v2"
 _PARAMETER = "torch._utils _rebuild_parameter"
@@ -45,7 +45,7 @@ _PARAMETER = "torch._utils _rebuild_parameter"
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """So many numbers of one kind, and the key under which the file has them."""
+    """A storage: dtype, number of values and its key in the file."""
 
     dtype: torch.dtype
     key: str
@@ -53,13 +53,13 @@ class Storage:
 
     @property
     def bytes(self) -> int:
-        """How long it is."""
+        """Size in bytes."""
         return self.count * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
 class StridedTensor:
-    """A tensor: some of the numbers of a storage, from the place `offset` on."""
+    """A strided tensor in a storage, starting at value `offset`."""
 
     storage: Storage
     offset: int
@@ -69,13 +69,13 @@ class StridedTensor:
 
 @dataclass(frozen=True, slots=True)
 class _Global:
-    """What a pickle would look up."""
+    """A global name that unpickling would look up."""
 
     text: str
 
 
 class _BoundedFile:
-    """A file of which no more is asked than it holds: a read sets aside as much memory as is asked for."""
+    """A file that is never asked for more bytes than it has, since a read allocates as much memory as requested."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, position = file, file.tell()
@@ -93,14 +93,14 @@ class _BoundedFile:
 
 
 def read_pickle(path: Path, file: BinaryIO) -> Any:
-    """One pickle of a file of tensors; the file stands behind it then.
+    """Reads one pickle from a file of tensors, and leaves the file positioned after it.
 
-    Raises UnsafeFileError where it says anything else than tensors, CheckpointMismatchError for those of other kinds.
+    Raises UnsafeFileError for anything but tensors, CheckpointMismatchError for tensors of unsupported kinds.
     """
     stack: list[Any] = []
-    outer_stacks: list[list[Any]] = []  # what stands before each mark
+    outer_stacks: list[list[Any]] = []  # the stack below each mark
     bounded_file: Any = _BoundedFile(file)
-    memo: dict[Any, Any] = {}  # to say it again
+    memo: dict[Any, Any] = {}  # the pickle's memo, for repeated values
     try:
         for count, (code, argument, _) in enumerate(pickletools.genops(bounded_file)):
             if count > _MAX_OPCODES:
@@ -124,7 +124,7 @@ def read_pickle(path: Path, file: BinaryIO) -> Any:
 
 
 def _unsafe_error(path: Path, what: str) -> UnsafeFileError:
-    """The error for a file that is not opened."""
+    """The error for a file that is refused."""
     return UnsafeFileError(
         f"{path} asks for more than tensors when it is opened ({what}), so it was not opened; ask its author for "
         "safetensors"
@@ -132,7 +132,7 @@ def _unsafe_error(path: Path, what: str) -> UnsafeFileError:
 
 
 def _execute_opcode(path: Path, opcode: str, argument: Any, stack: list[Any]) -> None:
-    """What one word does to the stack of values."""
+    """Executes one opcode on the stack of values."""
     match opcode:
         case "PROTO" if argument != 2:
             raise CheckpointMismatchError(
@@ -155,7 +155,7 @@ def _execute_opcode(path: Path, opcode: str, argument: Any, stack: list[Any]) ->
             _collect_items(path, opcode, [stack.pop()], stack)
         case "SETITEM":
             _collect_items(path, opcode, [stack.pop(-2), stack.pop()], stack)
-        case "BUILD":  # what an OrderedDict knows beside its items
+        case "BUILD":  # the attributes of an OrderedDict
             stack.pop()
         case "BINPERSID":
             stack[-1] = _storage(path, stack[-1])
@@ -172,7 +172,7 @@ def _execute_opcode(path: Path, opcode: str, argument: Any, stack: list[Any]) ->
 
 
 def _collect_items(path: Path, opcode: str, items: list[Any], stack: list[Any]) -> None:
-    """Items become a tuple, or stand in the list or dict before them."""
+    """Collects items into a tuple, or adds them to the list or dict below them."""
     if opcode == "TUPLE":
         stack.append(tuple(items))
     elif opcode.startswith("APPEND"):
@@ -185,12 +185,13 @@ def _collect_items(path: Path, opcode: str, items: list[Any], stack: list[Any]) 
 
 
 def _is_safe_key(name: Any) -> bool:
-    """The hash of a tuple of tuples of ... may never end; large numbers can be chosen to have the same one."""
+    """Whether a key is hashed safely: nested tuples may take for ever to hash, and large integers can be chosen to
+    collide."""
     return isinstance(name, str) or (isinstance(name, int) and abs(name) < 2**31)
 
 
 def _storage(path: Path, persistent_id: Any) -> Storage:
-    """Both layouts name a storage by its kind, key, device and count; the older one may name a part of another."""
+    """Both formats name a storage by kind, key, device and count; in the older one it may be a view of another."""
     match persistent_id:
         case ("storage", _Global(kind), str(key), str(), int(count), *rest) if rest in ([], [None]):
             if kind in _STORAGES and count >= 0:
@@ -199,14 +200,14 @@ def _storage(path: Path, persistent_id: Any) -> Storage:
 
 
 def _reduce(path: Path, function: Any, arguments: Any) -> Any:
-    """What calling a name would make."""
+    """The result of calling a global."""
     match function, arguments:
         case _Global(text), () if text == _ORDERED:
             return {}
         case _Global(text), (Storage() as storage, int(offset), tuple(shape), tuple(strides), *more) if text == _TENSOR:
-            if more[2:] not in ([], [None], [{}]):  # what says that the stored numbers are still to be negated
+            if more[2:] not in ([], [None], [{}]):  # flags such as "values are to be negated"
                 raise _unsafe_error(path, "numbers that are computed from those that are stored")
-            if len(shape) > MAX_DIMENSIONS:  # asked here: a long one that is kept costs a file five bytes each time
+            if len(shape) > MAX_DIMENSIONS:  # checked here: a memoised shape costs the file only five bytes per use
                 raise CorruptFileError(
                     f"{path}: a tensor has {len(shape):,} dimensions, expected at most {MAX_DIMENSIONS}"
                 )

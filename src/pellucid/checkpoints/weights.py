@@ -1,4 +1,4 @@
-"""The weights of a folder, whatever form they come in: one file, shards, or PyTorch's `.bin`."""
+"""The weights of a folder in any supported form: one file, shards, or PyTorch's `.bin`."""
 
 import math
 import os
@@ -19,7 +19,7 @@ from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundE
 from pellucid.files import read_json
 
 UNTRAINED = "pellucid.untrained"
-"""The note, in the header of weights that we wrote, of the parts whose numbers are random."""
+"""Key, in the metadata of weights that we wrote, of the list of parts that are still random."""
 
 _NUMBERS_AT_ONCE = 2**17
 
@@ -28,8 +28,8 @@ _NUMBERS_AT_ONCE = 2**17
 class StoredTensor:
     """A tensor that has not been read yet.
 
-    rows: reads the rows from one to another; None where only all go at once.
-    grids: reads a table that is stored in 4 bits as `pellucid.blocks.rounding.GRID` says; None for all others.
+    rows: reads the rows from start to stop; None where only the whole tensor can be read.
+    grids: reads a 4-bit matrix in the form of `pellucid.blocks.rounding.GRID`; None for all others.
     """
 
     dtype: torch.dtype
@@ -39,18 +39,18 @@ class StoredTensor:
     grids: Callable[[], Tensor] | None = None
 
     def pieces(self) -> Iterator[Tensor]:
-        """The numbers in order, some rows at a time, so that a large table never stands in memory as a whole."""
+        """The values in order, some rows at a time, so that a large matrix is never in memory as a whole."""
         if self.rows is None or not self.shape:
             yield self.read()
             return
         step = max(1, _NUMBERS_AT_ONCE // max(1, math.prod(self.shape[1:])))
-        step = step // BLOCK * BLOCK or step  # so that blocks of rows, as they are laid out, lie within one
+        step = step // BLOCK * BLOCK or step  # a multiple of BLOCK, so that packed blocks of rows are not split
         for start in range(0, self.shape[0], step):
             yield self.rows(start, min(start + step, self.shape[0]))
 
 
 def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
-    """Every tensor of a checkpoint folder by the name it has in the file; safetensors before `.bin`."""
+    """Every tensor of a checkpoint folder by its name in the file; safetensors take precedence over `.bin`."""
     for name, _, index in (SAFETENSORS, PICKLED):
         if os.path.lexists(folder / name):
             return tensors_in_file(existing_path(folder, name))
@@ -71,8 +71,8 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
 
 
 def untrained_in(folder: Path) -> tuple[str, ...]:
-    """The parts whose numbers are random by the weights' own word, as `Loaded.untrained` names them: a tool that trains
-    them and writes them anew leaves the note out."""
+    """The parts that the weights' metadata lists as random, in the form of `Loaded.untrained`; tools that train and
+    save the weights leave that entry out."""
     if not os.path.lexists(folder / SAFETENSORS[0]):
         return ()
     path = existing_path(folder, SAFETENSORS[0])
@@ -83,7 +83,7 @@ def untrained_in(folder: Path) -> tuple[str, ...]:
 
 
 def existing_path(folder: Path, name: str) -> Path:
-    """A file that lies in a folder. Raises NotFoundError for a link that leads nowhere."""
+    """The path of a file in a folder. Raises NotFoundError for a dangling link."""
     path = path_inside(folder, name)
     if not path.exists():
         raise NotFoundError(f"{path} is a link to a file that is gone{fetch_advice(folder, (name,))}")
@@ -91,7 +91,7 @@ def existing_path(folder: Path, name: str) -> Path:
 
 
 def tensors_in_file(path: Path) -> dict[str, StoredTensor]:
-    """Every tensor of one file, of safetensors or of PyTorch as its name ends."""
+    """Every tensor of one file, read as safetensors or as PyTorch's format by its suffix."""
     if path.suffix == ".safetensors":
         return {
             name: StoredTensor(span.dtype, span.shape, span.read, span.rows)
