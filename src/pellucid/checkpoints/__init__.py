@@ -1,1 +1,1 @@
-"""Numbers to disk and back. The only room that knows files, hubs and the reference's names for things."""
+"""Model weights on disk: loading and saving. The only room that knows files, hubs and the reference's names."""

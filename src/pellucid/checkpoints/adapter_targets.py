@@ -1,6 +1,6 @@
-"""Which maps of a model its adapter is for, as `adapter_config.json` says by their names.
+"""Which modules an adapter applies to, as `adapter_config.json` gives them by name.
 
-The library PEFT attaches nothing elsewhere, and leaves out without a word what a file holds for it.
+PEFT attaches nothing to other modules, and silently ignores what a file holds for them.
 """
 
 import re
@@ -12,17 +12,17 @@ from pellucid.errors import InputError, shorten
 KEYS = ("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern")
 
 _PLAIN = re.compile(r"[\w.]+")
-"""What stands before the number of a layer, where it is no expression of more than letters: others are not run."""
+"""Matches the part before a layer number that is a plain path; other expressions are not evaluated."""
 
 _ANY_LAYER = re.compile(r"\.[^.]*\.(?P<layer>\d+)\.")
 
 
 @dataclass(frozen=True)
 class Targets:
-    """Modules by their path or, behind a dot, the end of it; what was said by an expression is left open.
+    """Modules by their path or, after a dot, its end; regular expressions are left open.
 
-    included: None where all may be meant.  excluded: of those.  layers: that are meant; None for all.
-    layer_prefixes: what stands before the number of a layer; () for anything, None for an expression.
+    included: None where any module may match.  excluded: exceptions.  layers: those that match; None for all.
+    layer_prefixes: the part before the layer number; () for anything, None for an expression.
     """
 
     included: frozenset[str] | None = None
@@ -31,12 +31,12 @@ class Targets:
     layer_prefixes: tuple[str, ...] | None = ()
 
     def excluding_key(self, module: str) -> str | None:
-        """The key by which a module has no adapter; None for one that may have one."""
+        """The key that excludes a module; None for one that may have an adapter."""
         ends = {module[i:] for i in (0, *(dot.end() for dot in re.finditer(r"\.", module)))}
         if ends & self.excluded:
             return "exclude_modules"
         if self.included is not None and module in self.included:
-            return None  # one that is named in full is meant in every layer
+            return None  # a full path matches in every layer
         if self.included is not None and not ends & self.included:
             return "target_modules"
         if self.layers is None or self.layer_prefixes is None or self._layer(module) in self.layers:
@@ -44,7 +44,7 @@ class Targets:
         return "layers_to_transform"
 
     def _layer(self, module: str) -> int | None:
-        """The first number of a layer in a path."""
+        """The first layer number in a path."""
         patterns = [re.compile(rf"(?:^|\.){one}\.(?P<layer>\d+)\.") for one in self.layer_prefixes or ()] or [
             _ANY_LAYER
         ]
@@ -53,7 +53,7 @@ class Targets:
 
 
 def read_targets(raw: dict[str, Any]) -> Targets:
-    """What the four keys say. Raises InputError for a value that is none of theirs."""
+    """The values of the four keys. Raises InputError for an invalid one."""
     included, excluded, layer_patterns = (
         _names(raw, key) for key in ("target_modules", "exclude_modules", "layers_pattern")
     )

@@ -188,8 +188,8 @@ def fetch_advice(folder: Path, patterns: tuple[str, ...] = ("*",)) -> str:
 
 
 def update_ref(revision: str, folder: Path, requested_at: int, *, first: bool = False) -> None:
-    """Points a branch or tag at a snapshot, in the hub client's format. Called only once the snapshot is complete; until
-    then the ref keeps its previous commit. Failures are only logged.
+    """Points a branch or tag at a snapshot, in the hub client's format. Called only once the snapshot is complete:
+    until then the ref keeps its previous commit. Failures are only logged.
 
     requested_at: when the hub was asked for the commit, in nanoseconds, which becomes the ref's time. The ref stays
         where another process has asked later and finished earlier.

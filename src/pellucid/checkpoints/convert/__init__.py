@@ -1,4 +1,4 @@
-"""Foreign files become a checkpoint folder in the usual format. The names of other makers' tensors are spoken here."""
+"""Converts foreign files into an ordinary checkpoint folder. Only this room uses other makers' tensor names."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from pellucid.files import file_errors, path_of, path_text, read_json
 
 
 class Converted(NamedTuple):
-    """folder: what was written.  tensors, numbers: how many."""
+    """folder: the output.  tensors, numbers: how many."""
 
     folder: Path
     tensors: int
@@ -25,13 +25,13 @@ def convert(
     overwrite: bool = False,
     progress: bool | None = None,
 ) -> Converted:
-    """Writes the model of foreign files as a folder with config.json, model.safetensors and tokenizer.
+    """Converts the model in foreign files into a folder with config.json, model.safetensors and tokenizer.
 
-    name: an .onnx file, a folder with one, an installed package that holds one, or a folder of CTranslate2.
-    heads: of attention, where the files do not say it.
-    overwrite: write over a folder that holds files.
+    name: an .onnx file, a folder with one, an installed package that holds one, or a CTranslate2 folder.
+    heads: number of attention heads, where the files do not give it.
+    overwrite: whether to replace files in a folder that holds some.
     progress: None shows a bar at a terminal when it takes longer than a second.
-    Raises: PellucidError, one sentence for everything that does not fit; then nothing was written.
+    Raises: PellucidError, one sentence with everything that does not fit; then nothing was written.
     """
     target = path_of(folder)
     with file_errors():

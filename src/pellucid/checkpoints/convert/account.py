@@ -1,4 +1,4 @@
-"""The account of a converted encoder: nothing missing, nothing left over, every shape as config.json says."""
+"""Accounts for every tensor of a converted encoder: none missing, none left over, all shapes as in config.json."""
 
 import logging
 import re
@@ -12,7 +12,7 @@ log = logging.getLogger("pellucid")
 
 
 TIED_TABLES = {"embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"}
-"""The tables that read and guess words are one in most models, and a file calls it by either name."""
+"""Input and output embeddings, which most models share and a file may store under either name."""
 
 
 def check_heads(heads: int, width: int) -> None:
@@ -23,7 +23,7 @@ def check_heads(heads: int, width: int) -> None:
 
 
 def _expected_shapes(facts: dict[str, Any], labels: int) -> dict[str, tuple[int, ...]]:
-    """Every tensor of BERT with its shape, heads and all; `{i}` stands for a layer."""
+    """The shape of every tensor of BERT and its heads; `{i}` stands for a layer."""
     hidden, inner, vocab_size = facts["hidden_size"], facts["intermediate_size"], facts["vocab_size"]
     sizes: dict[str, tuple[int, ...]] = {
         "embeddings.word_embeddings.weight": (vocab_size, hidden),
@@ -58,10 +58,10 @@ def _expected_shapes(facts: dict[str, Any], labels: int) -> dict[str, tuple[int,
 
 
 def check_shapes(body: Body, facts: dict[str, Any], config: dict[str, Any]) -> None:
-    """Every tensor is there, and of the shape that config.json says."""
+    """Checks every tensor's shape against config.json, and adds label names where config.json has none."""
     id2label = config.get("id2label")
     labels = len(id2label) if isinstance(id2label, dict) else config.get("num_labels")
-    if labels is None and (classifier := body.tables.get("classifier.weight")):  # the graph alone knows
+    if labels is None and (classifier := body.tables.get("classifier.weight")):  # only the graph has their number
         labels = classifier.shape[0]
         config["id2label"] = {str(i): f"LABEL_{i}" for i in range(labels)}
         config["label2id"] = {f"LABEL_{i}": i for i in range(labels)}
@@ -77,7 +77,7 @@ def check_shapes(body: Body, facts: dict[str, Any], config: dict[str, Any]) -> N
 
 
 def check_all_used(body: Body) -> None:
-    """Everything in the file that may be learned has found its place, and no name contradicts it."""
+    """Checks that every possibly learned tensor of the file is assigned, and none contrary to its name."""
     graph, names_by_source = body.steps.graph, {}
     for name, part in body.tables.items():
         for source in part.sources:
@@ -97,6 +97,6 @@ def check_all_used(body: Body) -> None:
 
 
 def _table_in_name(source: str, body: Body) -> str | None:
-    """The table that a name in the file speaks of, whatever stands before it; None where it speaks of none."""
+    """The tensor that a name in the file refers to, whatever its prefix; None where it refers to none."""
     parts = source.split(".")
     return next((name for i in range(len(parts)) if (name := ".".join(parts[i:])) in body.tables), None)

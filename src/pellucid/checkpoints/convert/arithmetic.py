@@ -1,4 +1,4 @@
-"""What the operations of ONNX make of tensors (https://onnx.ai/onnx/operators), and some of ONNX Runtime's own."""
+"""ONNX operations on tensors (https://onnx.ai/onnx/operators), and some of ONNX Runtime's own."""
 
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -12,7 +12,7 @@ from torch.nn import functional
 from pellucid.checkpoints.convert.graph import FLOAT_TYPES
 
 MAX_NUMBERS = 2**25
-"""Numbers of one value: a file of a thousand bytes may ask for a table of a billion."""
+"""Maximum number of elements of one value: a file of a thousand bytes may request a billion."""
 
 Attributes = dict[str, Any]
 Operation = Callable[..., Tensor]
@@ -21,28 +21,28 @@ _MAX_AXES = 8
 _MAX_PRODUCTS = 2**32
 
 _BITS = {2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 12: 32}
-"""Of ONNX's types of whole numbers; the others have 64."""
+"""Bits of ONNX's integer types; all others have 64."""
 
 _UNSIGNED = (2, 4, 12)
 
 _ENDLESS = 2**31 - 1
-"""From here on the end of a slice means: to the end."""
+"""Slice ends from here on mean "to the end"."""
 
 
 def gelu_by_tanh(numbers: Tensor) -> Tensor:
-    """GELU as GPT-2 computes it."""
+    """GELU in the tanh approximation, as in GPT-2."""
     return functional.gelu(numbers, approximate="tanh")
 
 
 def checked_shape(shape: Sequence[int]) -> list[int]:
-    """The shape of a value that is made; ValueError where it would take too much."""
+    """The shape of a new value; raises ValueError where it is too large."""
     if len(shape) > _MAX_AXES or prod(shape) > MAX_NUMBERS or any(size < 0 for size in shape):
         raise ValueError(f"it makes a value of {list(shape[:_MAX_AXES])}")
     return list(shape)
 
 
 def _integers(numbers: Tensor | None, default: Any = None) -> Any:
-    """A vector of whole numbers, such as axes, from an input; or what an attribute says in its place."""
+    """A list of integers, such as axes, from an input, or the default, usually an attribute."""
     if numbers is None:
         return default
     if numbers.numel() > _MAX_AXES:
@@ -51,7 +51,7 @@ def _integers(numbers: Tensor | None, default: Any = None) -> Any:
 
 
 def _elementwise(function: Callable[..., Tensor]) -> Operation:
-    """An operation on the numbers of each place."""
+    """An elementwise operation with broadcasting."""
 
     def apply(attributes: Attributes, *parts: Tensor) -> Tensor:
         checked_shape(torch.broadcast_shapes(*(part.shape for part in parts)))
@@ -61,7 +61,7 @@ def _elementwise(function: Callable[..., Tensor]) -> Operation:
 
 
 def _variadic(function: Callable[[Tensor, Tensor], Tensor]) -> Operation:
-    """An operation on two values or more, one after the other."""
+    """An elementwise operation that folds two or more values from left to right."""
     return _elementwise(lambda *parts: reduce(function, parts))
 
 
@@ -76,7 +76,7 @@ def _gelu(attributes: Attributes, numbers: Tensor, bias: Tensor | None = None) -
 def _dropout(
     attributes: Attributes, numbers: Tensor, ratio: Tensor | None = None, training: Tensor | None = None
 ) -> Tensor:
-    """Dropout where nothing is dropped."""
+    """Dropout in inference, where it changes nothing; refuses training mode."""
     if training is not None and bool(training):
         raise ValueError("it applies dropout")
     return numbers
@@ -90,7 +90,7 @@ def _cast(attributes: Attributes, numbers: Tensor) -> Tensor:
     bits, numbers = _BITS.get(attributes["to"], 64), numbers.long()
     if bits == 64:
         return numbers
-    shift = 0 if attributes["to"] in _UNSIGNED else 2 ** (bits - 1)  # what is too large begins again from the other end
+    shift = 0 if attributes["to"] in _UNSIGNED else 2 ** (bits - 1)  # integer casts wrap around on overflow
     return (numbers + shift) % 2**bits - shift
 
 
@@ -117,13 +117,13 @@ def _reduction(function: Callable[[Tensor, list[int], bool], Tensor]) -> Operati
 
 
 def _softmax(attributes: Attributes, numbers: Tensor) -> Tensor:
-    if attributes.get("axis", -1) not in (-1, numbers.dim() - 1):  # over which older versions join all axes behind it
+    if attributes.get("axis", -1) not in (-1, numbers.dim() - 1):  # older versions then flatten all axes from there on
         raise ValueError(f"it is over axis {attributes['axis']}")
     return torch.softmax(numbers, -1)
 
 
 def _matmul(attributes: Attributes, left: Tensor, right: Tensor) -> Tensor:
-    """MatMul; ONNX Runtime's may turn its parts, and multiply what comes out."""
+    """MatMul; ONNX Runtime's variant may transpose its inputs and scale the result."""
     left = left.mT if attributes.get("transA") else left
     right = right.mT if attributes.get("transB") else right
     if attributes.get("transBatchA") or attributes.get("transBatchB"):
@@ -206,7 +206,7 @@ def _constant_of_shape(attributes: Attributes, shape: Tensor) -> Tensor:
     return (value.double() if value.is_floating_point() else value).expand(checked_shape(_integers(shape)))
 
 
-# -- chosen places -----------------------------------------------------------------------------------------------------
+# -- indexing ----------------------------------------------------------------------------------------------------------
 
 
 def _gather(attributes: Attributes, numbers: Tensor, indices: Tensor) -> Tensor:
@@ -219,7 +219,7 @@ def _gather(attributes: Attributes, numbers: Tensor, indices: Tensor) -> Tensor:
 
 
 def _gather_elements(attributes: Attributes, numbers: Tensor, indices: Tensor) -> Tensor:
-    """GatherElements: a place along one axis for each number."""
+    """GatherElements: an index along one axis for each element."""
     axis = attributes.get("axis", 0)
     return numbers.gather(axis, _non_negative(indices, numbers.shape[axis]))
 
@@ -238,7 +238,7 @@ def _non_negative(indices: Tensor, size: int) -> Tensor:
 
 
 def _slice(attributes: Attributes, numbers: Tensor, *inputs: Tensor | None) -> Tensor:
-    """Slice; one that cuts only longer texts than these is refused."""
+    """Slice; refuses one that would truncate only texts longer than the trial batch's."""
     names = ("starts", "ends", "axes", "steps")
     starts, ends, axes, steps = (
         _integers(part, attributes.get(name)) for name, part in zip(names, [*inputs, *[None] * 4], strict=False)
@@ -259,7 +259,7 @@ def _slice(attributes: Attributes, numbers: Tensor, *inputs: Tensor | None) -> T
 SHAPE_OPERATIONS: dict[str, Callable[..., Tensor]] = {
     "Transpose": _transpose, "Reshape": _reshape, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze,
 }  # fmt: skip
-"""What exporters also put between a table and its use."""
+"""Operations that exporters also put between a table and its use."""
 
 OPERATIONS: dict[str, Callable[..., Tensor | tuple[Tensor, ...]]] = {
     "Identity": lambda attributes, numbers: numbers,
@@ -291,4 +291,4 @@ OPERATIONS: dict[str, Callable[..., Tensor | tuple[Tensor, ...]]] = {
     "Shape": _shape, "Size": _size, "Range": _range, "ConstantOfShape": _constant_of_shape,
     "Gather": _gather, "GatherND": _gather_nd, "GatherElements": _gather_elements, "Slice": _slice,
 }  # fmt: skip
-"""Each takes the attributes and inputs of an operation."""
+"""Each function takes the attributes and inputs of an operation."""

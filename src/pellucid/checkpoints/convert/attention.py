@@ -1,4 +1,4 @@
-"""Attention as BERT computes it, and as it stands in a foreign graph: written out, or as one operation."""
+"""Attention as BERT computes it, and as foreign graphs contain it: decomposed, or as one fused operation."""
 
 from typing import Any
 
@@ -9,38 +9,38 @@ from pellucid.checkpoints.convert.graph import Node
 from pellucid.checkpoints.convert.steps import Linear, Steps
 
 ATTENTION_TOLERANCE = 1e-2
-"""By how much an attention in half precision may differ, of the largest number of its channel."""
+"""How far attention outputs in half precision may be off, relative to the largest value of their channel."""
 
 SCALE_TOLERANCE = 3e-3
-"""By how much the scale of scores in half precision may differ from what it should be, as a share of it."""
+"""Maximum relative error of the score scale in half precision."""
 
 _MAX_MASK_VALUE = -1000.0
-"""What is added to the scores of padding is at most this."""
+"""Upper bound of the value that is added to the scores of padding."""
 
 
 def all_close(actual: Tensor, expected: Tensor, tolerance: float) -> bool:
-    """Whether finite numbers differ by no more than `tolerance`, and that share of what is expected.
+    """Whether finite values differ by at most `tolerance`, absolute and relative to the expected value.
 
-    As `torch.allclose`, which takes many times as long.
+    Like `torch.allclose`, which takes many times as long.
     """
     return bool(((actual - expected).abs() <= expected.abs() * tolerance + tolerance).all())
 
 
 def split_heads(numbers: Tensor, heads: int) -> Tensor:
-    """`[texts, tokens, width]` as `[texts, heads, tokens, width of a head]`."""
+    """`[texts, tokens, width]` to `[texts, heads, tokens, head width]`."""
     return numbers.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def merge_heads(numbers: Tensor) -> Tensor:
-    """`[texts, heads, tokens, width of a head]` as `[texts, tokens, width]`."""
+    """`[texts, heads, tokens, head width]` to `[texts, tokens, width]`."""
     return numbers.transpose(1, 2).flatten(2)
 
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None = None) -> Tensor:
-    """`[texts, heads, queries, keys]`.
+    """Attention weights, `[texts, heads, queries, keys]`.
 
-    query, key: `[texts, heads, tokens, width]`.  mask: True for what is seen, or numbers that are added.
-    scale: one by the root of the width, where it is not given.
+    query, key: `[texts, heads, tokens, width]`.  mask: True for visible keys, or values that are added to the scores.
+    scale: by default 1 / sqrt(width).
     """
     scores = query @ key.mT * (scale or query.shape[-1] ** -0.5)
     if mask is not None:
@@ -49,10 +49,10 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None, scale: fl
 
 
 def fused_attention(attributes: dict[str, Any], parts: list[Tensor], *masks: Tensor | None) -> Tensor:
-    """An attention of one operation: ONNX Runtime's two, and ONNX's own from opset 23 on.
+    """The output of a fused attention operation: ONNX Runtime's two, and ONNX's own since opset 23.
 
-    parts: query, key and value, `[texts, tokens, width]`, or cut into heads.
-    masks: one that says which keys are seen, `[texts, keys]`, or how many; and one that is added to the scores.
+    parts: query, key and value, `[texts, tokens, width]`, or already split into heads.
+    masks: the key mask, `[texts, keys]` or as lengths, and the additive mask of the scores.
     """
     heads = attributes.get("num_heads", attributes.get("q_num_heads"))
     is_unsplit = parts[0].dim() == 3
@@ -67,8 +67,8 @@ def fused_attention(attributes: dict[str, Any], parts: list[Tensor], *masks: Ten
 
 
 def key_mask(mask: Tensor, texts: int, keys: int) -> Tensor:
-    """Which keys are seen, `[texts, 1, 1 or queries, keys]`, by what ONNX Runtime is told of it."""
-    if mask.dim() == 1:  # how many, and perhaps from which on
+    """The visible keys, `[texts, 1, 1 or queries, keys]`, from any form of ONNX Runtime's key mask."""
+    if mask.dim() == 1:  # lengths, and perhaps start positions
         ends, starts = mask[:texts], mask[texts:] if mask.numel() == 2 * texts else mask.new_zeros(texts)
         positions = torch.arange(keys, device="cpu")
         return ((positions < ends[:, None]) & (positions >= starts[:, None]))[:, None, None]
@@ -76,7 +76,7 @@ def key_mask(mask: Tensor, texts: int, keys: int) -> Tensor:
 
 
 def check_query(steps: Steps, query: Linear, heads: int) -> None:
-    """Refuses a graph that cuts the query into another number of heads than config.json says."""
+    """Refuses a graph that splits the query into another number of heads than config.json gives."""
     width = query.weight.shape[0]
     reshape = next((node for node in steps.graph.consumers.get(query.output, []) if node.op_type == "Reshape"), None)
     if reshape is None:
@@ -91,7 +91,7 @@ def check_query(steps: Steps, query: Linear, heads: int) -> None:
 
 
 def check_attributes(steps: Steps, node: Node, heads: int, default_scale: float) -> None:
-    """An attention of one operation says by its settings how many heads it has, and how it weighs."""
+    """Checks the attributes of a fused attention: number of heads, scale and mask."""
     attributes = node.attributes
     found = attributes.get("num_heads", attributes.get("q_num_heads", heads))
     if found != heads:

@@ -1,4 +1,4 @@
-"""The texts with which a foreign graph is tried."""
+"""The trial texts for a foreign graph."""
 
 from math import isqrt, prod
 from typing import NamedTuple
@@ -10,19 +10,19 @@ from pellucid.checkpoints.convert.graph import printable
 from pellucid.checkpoints.convert.steps import Steps
 
 TEXTS, TOKENS, _PADDED = 3, 131, (5, 0, 94)
-"""A batch, where the file leaves its size free: sizes that nothing else in a graph has, so that no axis is taken for
-another; and how many tokens of each text are padding."""
+"""Batch sizes for dynamic axes: numbers that no other axis of a graph has, so that axes cannot be confused; and the
+number of padding tokens of each text."""
 
 _MAX_TOKENS = 2**17
-"""Of a batch."""
+"""Maximum number of tokens in a batch."""
 
 _MAX_SCORES = 2**24
-"""Of an attention."""
+"""Maximum number of scores of one attention."""
 
 
 class TrialBatch(NamedTuple):
-    """texts, tokens: how many.  attention_mask: `[texts, tokens]`, whether a token is no padding.  shape: of an input.
-    max_length: how many tokens a text may have."""
+    """texts, tokens: how many.  attention_mask: `[texts, tokens]`, False for padding.  shape: of an input.
+    max_length: maximum length of a text."""
 
     texts: int
     tokens: int
@@ -34,15 +34,15 @@ class TrialBatch(NamedTuple):
 def trial_batch(
     steps: Steps, ids_input: str, max_length: int, default_sizes: tuple[int, int], heads: int = 0
 ) -> TrialBatch:
-    """A batch of the sizes that a file fixes for its inputs.
+    """A batch in the sizes that a file fixes for its inputs.
 
-    ids_input: the input of ids.  max_length: how many positions there are.
-    default_sizes: texts and tokens, where the file leaves them free; fewer tokens where there are not so many, or all
-        these texts would have too many scores.
-    heads: of an attention; 0 for texts that are looked up alone.
+    ids_input: the input of ids.  max_length: number of positions.
+    default_sizes: texts and tokens for dynamic axes; fewer tokens where the model has fewer positions, or the batch
+        would have too many scores.
+    heads: number of attention heads; 0 where the texts are only looked up.
     """
     sizes = steps.graph.input_shapes.get(ids_input) or (0, 0)
-    # Of three axes, two choices for each text.
+    # With three axes, each text has two choices.
     texts = [size or free for size, free in zip(sizes[:-1], (default_sizes[0], 2))]
     max_tokens = max(isqrt(_MAX_SCORES // (prod(texts) * heads)), 1) if heads else max_length
     shape = (*texts, sizes[-1] or min(default_sizes[1], max_length, max_tokens))

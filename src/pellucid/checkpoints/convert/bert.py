@@ -1,4 +1,4 @@
-"""Where the steps of a graph stand in BERT (Devlin et al., 2018): found by what each reads, not by its name."""
+"""Matches the steps of a graph to BERT (Devlin et al., 2018) by what each of them reads, not by its name."""
 
 from math import isclose
 from typing import Any
@@ -15,14 +15,14 @@ from pellucid.checkpoints.convert.steps import Linear, Norm, Steps
 _ACTIVATED = "the activation of the product before"
 
 MIN_HALF_EPSILON = 1.2e-7
-"""What exporters make of an epsilon that half precision cannot hold."""
+"""The epsilon that exporters write where half precision cannot hold the real one."""
 
 
 def read_body(steps: Steps, facts: dict[str, Any]) -> Body:
-    """Embeddings and layers, as many as `facts` says.
+    """Matches the embeddings and the number of layers given by `facts`.
 
-    facts: of config.json: num_hidden_layers, hidden_act, layer_norm_eps, max_position_embeddings, type_vocab_size.
-    Raises: CheckpointMismatchError where the graph does something else.
+    facts: of config.json, with BERT's defaults filled in (see `DEFAULTS` in `encoder.py`).
+    Raises: CheckpointMismatchError where the graph computes something else.
     """
     max_length, heads = facts["max_position_embeddings"], facts["num_attention_heads"]
     batch, long_batch = (
@@ -85,7 +85,7 @@ def _layer(body: Body, hidden: Norm, name: str, facts: dict[str, Any]) -> Norm:
     body.assign(down, f"{name}.output.dense")
     _check_sum(run, output_norm, attention_norm, down, f"{name}.output")
     body.assign(output_norm, f"{name}.output.LayerNorm")
-    run.release(projections[2], attention_output, up, down)  # query and key make weights, which may leave the graph
+    run.release(projections[2], attention_output, up, down)  # query and key: weights may be outputs
     return output_norm
 
 
@@ -99,7 +99,7 @@ def _check_sum(run: GraphRun, norm: Norm, residual: Norm, product: Linear, name:
 
 
 def _norms_after(body: Body, hidden: Norm) -> list[tuple[Norm, Linear]]:
-    """The norms of a sum of `hidden` and one product."""
+    """The norms of the sum of `hidden` and one linear layer's result."""
     found = []
     for norm in body.steps.of_type(Norm):
         before = body.steps.steps_before(*norm.inputs)

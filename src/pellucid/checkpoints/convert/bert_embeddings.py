@@ -1,4 +1,4 @@
-"""Where the embeddings of BERT stand in a graph: three tables, each looked up with every index that a text can have."""
+"""Matches the embeddings of BERT in a graph: three tables, each checked with every index that a text can have."""
 
 import logging
 from typing import Any
@@ -15,13 +15,13 @@ from pellucid.checkpoints.convert.steps import Lookup, Norm, Steps
 log = logging.getLogger("pellucid")
 
 _MAX_BATCHES = 512
-"""Batches in which all words are looked up once; a file that fixes short texts would need thousands."""
+"""Maximum number of batches for looking up every token once; a file with fixed short texts would need thousands."""
 
 _ROLES = ("word_embeddings", "position_embeddings", "token_type_embeddings")
 
 
 def read_embeddings(body: Body, facts: dict[str, Any]) -> Norm:
-    """The norm after the sum of the tables of words, positions and types."""
+    """Matches the token, position and type embeddings and returns the norm after their sum."""
     found = [
         (norm, before)
         for norm in body.steps.of_type(Norm)
@@ -54,12 +54,12 @@ def read_embeddings(body: Body, facts: dict[str, Any]) -> Norm:
 
 
 def ids_input(steps: Steps) -> str:
-    """The input of ids."""
+    """The name of the input of ids."""
     return "input_ids" if "input_ids" in steps.graph.inputs else next(iter(steps.graph.inputs), "")
 
 
 def _table_role(body: Body, lookup: Lookup, facts: dict[str, Any]) -> str:
-    """What a table is for: the indices of words and types are inputs; those of positions are counted, or named so."""
+    """The role of a table: indices of tokens and types are inputs, those of positions are generated, or named so."""
     rows = lookup.table.shape[0]
     if name := _index_input(body.steps, lookup):
         if "mask" in name:
@@ -74,12 +74,12 @@ def _table_role(body: Body, lookup: Lookup, facts: dict[str, Any]) -> str:
 
 
 def _index_input(steps: Steps, lookup: Lookup) -> str:
-    """The input of the graph that says which rows are looked up; "" where they are counted, or always the same."""
+    """The graph input with the indices of a lookup; "" where they are generated or constant."""
     return next((found for found in steps.walk_back(*lookup.inputs) if isinstance(found, str)), "")
 
 
 def _check_every_index(body: Body, roles: dict[str, Lookup], facts: dict[str, Any]) -> None:
-    """Looks up every word, and every place that a text of this graph can have."""
+    """Looks up every token, and every position that a text of this graph can have."""
     max_length = min(facts["max_position_embeddings"], roles["position_embeddings"].table.shape[0])
     run = GraphRun(body.steps, trial_batch(body.steps, ids_input(body.steps), max_length, (TEXTS, max_length)))
     size, rows = run.batch.attention_mask.numel(), roles["word_embeddings"].table.shape[0]
@@ -93,21 +93,21 @@ def _check_every_index(body: Body, roles: dict[str, Lookup], facts: dict[str, An
 def _set_inputs(
     run: GraphRun, roles: dict[str, Lookup], type_count: int, ids: Tensor | None = None
 ) -> dict[str, Tensor]:
-    """Gives the run its texts; the answer is what each table is then looked up with, `[texts, tokens]`.
+    """Sets the inputs of a run and returns the expected indices of each table, `[texts, tokens]`.
 
-    ids: None for the first and the last ones of the table, and random ones.
+    ids: None for the first and last ids of the table, and random ones.
     """
     graph, batch = run.steps.graph, run.batch
     if ids is None:
         rows = max(roles["word_embeddings"].table.shape[0], 1)
         ids = run.random_integers(rows)
-        edge_ids = torch.arange(batch.tokens, device="cpu") - batch.tokens // 2  # special tokens stand at either end
+        edge_ids = torch.arange(batch.tokens, device="cpu") - batch.tokens // 2  # special tokens are at either end
         ids[0] = edge_ids % rows
     positions = torch.arange(batch.tokens, device="cpu").expand(ids.shape)
     indices = dict(zip(_ROLES, (ids, positions, run.random_integers(type_count))))
     input_names = {role: _index_input(run.steps, lookup) for role, lookup in roles.items()}
     others = [name for name in graph.inputs if name not in input_names.values()]
-    if all(map(_is_type_input, others)):  # nothing says what is padding, but the id 0 perhaps
+    if all(map(_is_type_input, others)):  # no input marks padding; id 0 may
         indices["word_embeddings"] = ids = ids.clamp(min=min(1, len(roles["word_embeddings"].table.numbers) - 1))
         run.batch = batch = batch._replace(attention_mask=torch.ones_like(batch.attention_mask))
     for name in others:
@@ -121,5 +121,5 @@ def _set_inputs(
 
 
 def _is_type_input(name: str) -> bool:
-    """Whether an input is called after the types of tokens."""
+    """Whether an input is named after token types."""
     return "type" in name or "segment" in name

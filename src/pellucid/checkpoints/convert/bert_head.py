@@ -1,4 +1,4 @@
-"""What follows BERT's last layer in a graph, and which of the reference's models has that."""
+"""Matches the steps after BERT's last layer, and finds which of the reference's models has them."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -21,16 +21,16 @@ _WITH_NEXT_SENTENCE = ("BertForNextSentencePrediction", "BertForPreTraining")
 _FINAL = tuple(
     f"{name}.weight" for name in ("cls.predictions.decoder", "cls.seq_relationship", "classifier", "qa_outputs")
 )
-"""The tables behind which a graph ends."""
+"""The weights of steps whose results are outputs of the graph."""
 
 _STATES, _FIRST = "the states of the last layer", "the first token's state of the last layer"
 
 
 def read_head(body: Body, facts: dict[str, Any], architecture: str) -> str:
-    """Places every step after the last layer; the answer is the architecture that it makes.
+    """Matches every step after the last layer and returns the architecture.
 
     facts: of config.json: hidden_act.
-    architecture: what config.json says; it decides only between models that the graph cannot tell apart.
+    architecture: according to config.json; used only to choose between models that share the same graph.
     """
     rest = [
         step for step in body.steps.by_output.values() if step not in body.assigned and isinstance(step, Linear | Norm)
@@ -56,7 +56,7 @@ def read_head(body: Body, facts: dict[str, Any], architecture: str) -> str:
 
 
 def _last_state(body: Body) -> Tensor:
-    """What stands for the last layer's states, `[texts, tokens, width]`."""
+    """The hidden states of the last layer, `[texts, tokens, width]`."""
     return body.run.state_of(body.last_norm)
 
 
@@ -65,7 +65,7 @@ def _first_token_state(body: Body) -> Tensor:
 
 
 def _tanh_output(body: Body, step: Step) -> str:
-    """What a tanh makes of the result, where that goes straight into one as the pooled first token does."""
+    """The output of a tanh directly after a linear layer, as in the pooler; "" where there is none."""
     if not isinstance(step, Linear):
         return ""
     if activation_of(step.node) == "Tanh":
@@ -79,7 +79,7 @@ def _tanh_output(body: Body, step: Step) -> str:
 def _assign_masked_head(
     body: Body, rest: Sequence[Linear | Norm], before: dict[int, list[Step]], facts: dict[str, Any]
 ) -> bool:
-    """The head that guesses hidden words: a product, a norm, and a product as wide as the vocabulary."""
+    """Matches the masked-LM head: a linear layer, a norm, and a linear layer over the vocabulary."""
     norm = next((step for step in rest if isinstance(step, Norm)), None)
     if norm is None:
         return False
@@ -109,7 +109,7 @@ def _assign_masked_head(
 def _assign_classifier(
     body: Body, step: Linear | Norm, before: list[Step], pooler: Step | None, pooled: str, architecture: str
 ) -> str:
-    """A product for every token, or for the pooled first one."""
+    """Matches a classifier over every token, or over the pooled first one, and returns its architecture."""
     if pooler is not None and before == [pooler] and isinstance(step, Linear):
         name = "cls.seq_relationship" if architecture in _WITH_NEXT_SENTENCE else "classifier"
         body.run.check_input(step, body.run.value_of(pooled, name), name, "the pooled first token")
@@ -128,7 +128,7 @@ def _assign_classifier(
 
 
 def _is_split(body: Body, step: Linear) -> bool:
-    """Whether the two columns leave the graph one by one, as beginning and end of an answer do."""
+    """Whether the two columns become separate outputs, as start and end of an answer do."""
     reads_step = [body.steps.steps_before(name) == [step] for name in body.steps.graph.outputs]
     nodes = [
         found for name in body.steps.graph.outputs for found in body.steps.walk_back(name) if isinstance(found, Node)
@@ -137,8 +137,8 @@ def _is_split(body: Body, step: Linear) -> bool:
 
 
 class _KnownOutput(NamedTuple):
-    """Numbers that may leave a graph.  source: the step or value that makes them.  what: for a message.
-    column: which of an answer's two, its start or its end."""
+    """Values that may be an output of the graph.  source: the step or value they come from.  what: for a message.
+    column: 0 for the start of an answer, 1 for its end."""
 
     numbers: Tensor
     source: str
@@ -147,7 +147,7 @@ class _KnownOutput(NamedTuple):
 
 
 def _known_outputs(body: Body, heads: Sequence[Linear], pooled: str, inferred: str) -> Iterator[_KnownOutput]:
-    """All numbers that BERT makes: those of its heads first."""
+    """All values that BERT computes, those of its heads first."""
     run = body.run
     for step in heads:
         numbers = run.state_of(step)
@@ -166,7 +166,7 @@ def _known_outputs(body: Body, heads: Sequence[Linear], pooled: str, inferred: s
 
 
 def _check_outputs(body: Body, rest: Sequence[Linear | Norm], pooled: str, inferred: str) -> None:
-    """Behind the last steps nothing may stand but what changes shape or type: neither a softmax nor a scale."""
+    """Checks that only shape or type changes after the last steps: no softmax and no scale."""
     final = [id(body.tables[name]) for name in _FINAL if name in body.tables]
     heads = [step for step in rest if isinstance(step, Linear) and id(step.weight) in final]
     known = list(_known_outputs(body, heads, pooled, inferred))
@@ -194,7 +194,7 @@ def _check_outputs(body: Body, rest: Sequence[Linear | Norm], pooled: str, infer
 
 
 def _matching_output(body: Body, name: str, known: Sequence[_KnownOutput]) -> _KnownOutput:
-    """Which of these numbers an output is; CheckpointMismatchError where it is none."""
+    """The known values that an output is equal to; raises CheckpointMismatchError where there are none."""
     consumer = f"the output {printable(name)}"
     body.run.clear_computed()
     actual = body.run.value_of(name, consumer)

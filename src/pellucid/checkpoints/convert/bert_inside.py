@@ -1,4 +1,4 @@
-"""What BERT does between its learned steps: the attention and the activation of one layer."""
+"""The computations between BERT's learned steps: attention and activation of one layer."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,28 +30,28 @@ ACTIVATIONS = {
     "relu": ("Relu",),
     "silu": ("Sigmoid", "Silu", "Swish"),
 }
-"""How an activation shows in a graph (`activation_of`)."""
+"""The operations that identify an activation in a graph (`activation_of`)."""
 
 SAME_IN_GRAPH = {"gelu_pytorch_tanh": "gelu_new"}
-"""Activations that a graph does not tell apart."""
+"""Activations that cannot be told apart in a graph."""
 
 _ACTIVATION_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu, "gelu_new": gelu_by_tanh, "relu": functional.relu, "silu": functional.silu,
     "Tanh": torch.tanh, "Relu": torch.relu, "Sigmoid": torch.sigmoid,
 }  # fmt: skip
-"""Activations by our names, and those that an operation may hold within by ONNX's."""
+"""Activations by our names, and those within fused operations by ONNX's."""
 
 
 _FIRST_TEXT_SCALE = 40.0
-"""How many times larger the scores of one text are: what cuts them off shows there."""
+"""How many times larger the scores of the first text are, which reveals clipping."""
 
 
 def find_attention(body: Body, hidden: Norm, out: Linear, name: str, facts: dict[str, Any]) -> Sequence[Linear]:
-    """Query, key and value: what meets in the product under the softmax, and what its weights are multiplied with."""
+    """The query, key and value steps of a layer, after checking its attention against BERT's."""
     heads = facts["num_attention_heads"]
     fused = body.steps.steps_before(*out.inputs)
     softmax = None
-    if len(fused) == 3 and len({step.node for step in fused}) == 1:  # made by one operation, in this order
+    if len(fused) == 3 and len({step.node for step in fused}) == 1:  # a fused operation, whose steps are in this order
         found = [step for step in fused if isinstance(step, Linear)]
         check_attributes(body.steps, fused[0].node, heads, (hidden.width // heads) ** -0.5)
     else:
@@ -66,7 +66,7 @@ def find_attention(body: Body, hidden: Norm, out: Linear, name: str, facts: dict
 
 
 def _unfused_attention(body: Body, out: Linear, name: str, heads: int) -> tuple[list[Linear], Node | None]:
-    """Query, key and value; and the softmax, where it is an operation of its own."""
+    """The query, key and value steps, and the softmax where it is a separate operation."""
     weighted_sum = _nearest_product(body, *out.inputs)
     is_fused = weighted_sum is not None and weighted_sum.op_type in ("Attention", "MultiHeadAttention")
     scores = weighted_sum if weighted_sum is None or is_fused else _nearest_product(body, weighted_sum.input(0))
@@ -85,7 +85,7 @@ def _unfused_attention(body: Body, out: Linear, name: str, heads: int) -> tuple[
 
 
 def _nearest_product(body: Body, *values: str) -> Node | None:
-    """The nearest product of two computed values on the way back."""
+    """The nearest earlier product of two computed values."""
     kinds = ("MatMul", "FusedMatMul", "Attention", "MultiHeadAttention")
     return next((n for n in body.steps.walk_back(*values) if isinstance(n, Node) and n.op_type in kinds), None)
 
@@ -93,12 +93,12 @@ def _nearest_product(body: Body, *values: str) -> Node | None:
 def _check_attention_output(
     body: Body, found: Sequence[Linear], out: Linear, softmax: Node | None, name: str, heads: int
 ) -> None:
-    """Refuses an attention that does not mix the values as BERT does, with padding left out."""
+    """Refuses an attention whose output differs from BERT's, with padding masked."""
     for run in body.runs:
         shape, mask = (*run.batch.attention_mask.shape, found[0].width), run.batch.attention_mask
-        magnitudes = 10 ** (3 * run.random(shape[-1], sampler=torch.rand) - 1.5)  # far from 0, and scores that are not
+        magnitudes = 10 ** (3 * run.random(shape[-1], sampler=torch.rand) - 1.5)  # far from 0, with moderate scores
         numbers = [run.random(*shape) * magnitudes, run.random(*shape) / magnitudes, run.random(*shape) * magnitudes]
-        numbers[0][0] *= _FIRST_TEXT_SCALE  # but those of the first text
+        numbers[0][0] *= _FIRST_TEXT_SCALE  # except those of the first text
         for step, one in zip(found, numbers):
             run.substitute(step, one)
         query, key, value = (split_heads(one, heads) for one in numbers)
@@ -121,7 +121,7 @@ def _check_attention_output(
 
 
 def _check_scale(body: Body, softmax: Node, query: Tensor, key: Tensor, name: str) -> None:
-    """Refuses scores that are multiplied by another number than one by the root of a head's width.
+    """Refuses scores with another scale than 1 / sqrt(head width).
 
     query, key: `[texts, heads, tokens, width]`.
     """
@@ -140,14 +140,14 @@ def _check_scale(body: Body, softmax: Node, query: Tensor, key: Tensor, name: st
 
 
 def _masked(mask: Tensor, numbers: Tensor) -> Tensor:
-    """Numbers with 0 in place of those that are not chosen, which may be NaN."""
+    """The values with 0 where the mask is False, since those may be NaN."""
     return torch.where(mask, numbers, 0.0)
 
 
 def apply_activation(body: Body, up: Linear, value: str, facts: dict[str, Any]) -> Tensor:
-    """What the activation of config.json makes of a product.
+    """The result of a linear layer after the activation in config.json, which the graph must use as well.
 
-    value: what the next step reads, for an activation that config.json does not name.
+    value: the input of the next step, from which the graph's activation is searched backwards.
     """
     nodes = [node for node in body.steps.walk_back(value) if isinstance(node, Node)]
     op_types = {activation_of(node) for node in (*nodes, up.node)}
@@ -170,7 +170,7 @@ def apply_activation(body: Body, up: Linear, value: str, facts: dict[str, Any]) 
 
 
 def activation_of(node: Node) -> str:
-    """The activation that an operation is, or holds within; its kind where it is none."""
+    """The activation that an operation is or contains; its type where it is not one."""
     if node.attributes.get("approximate") == "tanh":
         return f"{node.op_type} by tanh"
     if node.op_type == "QuickGelu" and node.attributes.get("alpha") == 1:  # ONNX Runtime's x * sigmoid(alpha * x)

@@ -1,4 +1,4 @@
-"""What is known of a graph while its steps are given their places in BERT."""
+"""What is known of a graph while its steps are matched to BERT."""
 
 from dataclasses import dataclass, field
 
@@ -7,16 +7,17 @@ from pellucid.checkpoints.convert.run import GraphRun
 from pellucid.checkpoints.convert.steps import Linear, Lookup, Norm, Step, Steps
 
 WITH_ACTIVATION = ("pooler.dense", "intermediate.dense", "predictions.transform.dense")
-"""Products that an activation may follow within the same operation."""
+"""Linear layers whose activation may be part of the same operation."""
 
 
 @dataclass
 class Body:
-    """The encoder of a graph: its tables by the reference's names, and the step that its last hidden state leaves.
+    """The encoder of a graph: its weights by the reference's names, and the step with the last hidden states.
 
-    assigned: every step that has found its place.  run: what stands between them, tried on random numbers.
-    long_run: the same for one text as long as may be, in which attention alone is tried; None where `run` has one.
-    attention_weights: names of the values that are weights of attention.
+    assigned: every step that has been matched.  run: computes what is between steps, on random values.
+    long_run: the same for one text of maximum length, with which only attention is checked; None where `run` has that
+        length already.
+    attention_weights: names of the values that are attention weights.
     """
 
     steps: Steps
@@ -29,11 +30,11 @@ class Body:
 
     @property
     def runs(self) -> list[GraphRun]:
-        """The one or two that there are."""
+        """All runs: one or two."""
         return [self.run] if self.long_run is None else [self.run, self.long_run]
 
     def assign(self, step: Linear | Norm | Lookup, name: str) -> None:
-        """Takes the tables of a step as `name`; a product without a bias adds nothing, which is a bias of zeros."""
+        """Records a step's tensors under `name`; for a linear layer without a bias, a bias of zeros."""
         self.assigned.append(step)
         if step.node.op_type == "FusedGemm" and not name.endswith(WITH_ACTIVATION):
             raise self.steps.not_bert_error(f"an activation follows {name} ({step.node})")

@@ -1,4 +1,4 @@
-"""What a graph computes from its own numbers alone: transposed, cast and quantised tables."""
+"""Values that a graph computes from constants alone: transposed, cast and dequantised tables."""
 
 import math
 from collections.abc import Callable
@@ -13,15 +13,15 @@ from pellucid.errors import CheckpointMismatchError, UnsafeFileError
 
 MAX_BYTES = 2**28
 MAX_GROWTH = 32
-"""All numbers that are read and computed take at most so many bytes, and so many for each byte of the files: tables of
-4 bits grow to 8 times their size."""
+"""All tensors that are read and computed may take `MAX_BYTES`, plus `MAX_GROWTH` bytes per byte of the files; 4-bit
+tables grow to 8 times their size."""
 
 _MAX_STEPS = 16
 
 
 @dataclass(frozen=True)
 class ConstantTensor:
-    """A table or vector, and the names of all the numbers in the file that it was made of."""
+    """A table or vector, and the names of all stored tensors that it was computed from."""
 
     numbers: Tensor
     sources: frozenset[str]
@@ -37,7 +37,7 @@ class ConstantTensor:
 
 @dataclass
 class Constants:
-    """Looks up values of a graph that depend on no input."""
+    """Looks up values of a graph that do not depend on its inputs."""
 
     graph: Graph
     cache: dict[str, ConstantTensor | None] = field(default_factory=dict)
@@ -45,9 +45,10 @@ class Constants:
     bytes: int = 0
 
     def count_bytes(self, numbers: Tensor) -> Tensor:
-        """Numbers that were read or computed: any number of operations may each make a table of one in the file.
+        """Counts tensors that were read or computed, and returns them, since many operations may each expand one
+        stored tensor.
 
-        Raises UnsafeFileError where all of them are more than the files can mean.
+        Raises UnsafeFileError where the total is out of proportion to the files.
         """
         self.bytes += numbers.nbytes
         size = sum(self.sizes.values())
@@ -62,19 +63,19 @@ class Constants:
         return self.cache.get(name)
 
     def table(self, name: str) -> ConstantTensor | None:
-        """A value of two dimensions."""
+        """A two-dimensional value, or None."""
         found = self.get(name)
         return found if found is not None and len(found.shape) == 2 else None
 
     def vector(self, name: str) -> ConstantTensor | None:
-        """A value of one dimension, or of more where all but the last are 1."""
+        """A value of one dimension, or of more where all but the last are 1; else None."""
         found = self.get(name)
         if found is None or not found.shape or found.numbers.numel() != found.shape[-1]:
             return None
         return ConstantTensor(found.numbers.reshape(-1), found.sources)
 
     def number(self, name: str) -> float | None:
-        """A value of a single number."""
+        """A value with a single element, or None."""
         found = self.get(name)
         return None if found is None or found.numbers.numel() != 1 else found.numbers.item()
 
@@ -110,10 +111,10 @@ def dequantize_linear(attributes: Attributes, numbers: Tensor, scale: Tensor, ze
 
 
 def dequantise(numbers: Tensor, scale: Tensor, zero: Tensor | None, axis: int, block: int = 0) -> Tensor:
-    """`(numbers - zero) * scale`, in the type of the scale.
+    """`(numbers - zero) * scale`, in the dtype of the scale.
 
-    numbers: whole numbers of any shape.  zero: None for 0.
-    scale, zero: one number; or one per index of `axis`; or, with `block`, one per `block` indices of `axis`.
+    numbers: integers of any shape.  zero: the zero point; None for 0.
+    scale, zero: one value; or one per index of `axis`; or, with `block`, one per `block` indices of `axis`.
     """
     scale = _broadcast_scale(scale, numbers, axis, block)
     centered = numbers.int() if zero is None else numbers.int() - _broadcast_scale(zero, numbers, axis, block).int()
@@ -135,7 +136,7 @@ def _broadcast_scale(part: Tensor, numbers: Tensor, axis: int, block: int) -> Te
 
 
 def _is_broadcastable(shapes: list[tuple[int, ...]]) -> bool:
-    """Whether the smaller part goes into the larger, as a scale goes into its table; two vectors could make a giant."""
+    """Whether the smaller shape broadcasts to the larger, as a scale to its table; a column and a row could be huge."""
     one, two = sorted(shapes, key=math.prod) if len(shapes) == 2 else ((), ())
     tail = two[len(two) - len(one) :]
     return math.prod(two) > 0 and len(one) <= len(two) and all(a in (1, b) for a, b in zip(one, tail))
@@ -154,4 +155,4 @@ _OPERATIONS: dict[str, Callable[..., Tensor]] = {
     **SHAPE_OPERATIONS,
     **_ARITHMETIC,
 }
-"""What exporters put between a table and its use; each takes the attributes and inputs of an operation."""
+"""Operations that exporters put between a table and its use; each takes attributes and inputs."""

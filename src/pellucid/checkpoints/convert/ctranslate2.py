@@ -1,8 +1,8 @@
-"""A Transformer of CTranslate2 as our tensors and facts.
+"""A CTranslate2 Transformer as our tensors and facts.
 
-Its files say neither the number of heads nor what is computed around the tables; TransformerBase means pre-norm with a
-norm at the end, ReLU, embeddings times the root of the width, and waves counted from 1 as tensor2tensor laid them: all
-sines, then all cosines.
+Its files give neither the number of heads nor the computation around the weights. TransformerBase means pre-norm with a
+final norm, ReLU, embeddings times the root of the width, and sinusoidal positions counted from 1 in tensor2tensor's
+layout: all sines, then all cosines.
 """
 
 import re
@@ -30,7 +30,7 @@ LAYER_NAMES = {
     "ffn/linear_0": ("feed_forward.up",),
     "ffn/linear_1": ("feed_forward.down",),
 }
-"""The parts of a layer, and ours; where there are several, the rows of one table belong to them in turn."""
+"""Names in a layer, and ours; where there are several, the rows of one matrix are divided among them in order."""
 
 OUTER_NAMES = {
     "encoder/embeddings/weight": "encoder.embeddings.token.weight",
@@ -45,7 +45,7 @@ OUTER_NAMES = {
 }
 
 HEADS = {"TransformerBase": 8, "TransformerBig": 16}
-"""How many heads older kinds of model have, which no variable says."""
+"""Number of heads of older kinds of model, which their variables do not give."""
 
 SUFFIXES = {"gamma": "weight", "beta": "bias", "weight": "weight", "bias": "bias"}
 
@@ -53,25 +53,25 @@ UNDERSTOOD = {
     "pre_norm": 1, "activation": 0, "embeddings_merge": 0, "scale_embeddings": 1, "start_from_zero_embedding": 0,
     "multi_query_attention": 0, "alibi": 0, "scale_alibi": 0,
 }  # fmt: skip
-"""Settings that newer files hold as tensors of one number, and the value that is understood."""
+"""Settings that newer files store as scalar tensors, and the supported value of each."""
 
 INERT = ("alignment_layer", "alignment_heads", "alibi_use_positive_positions")
-"""Settings that change no number of a pass without ALiBi."""
+"""Settings that do not affect a forward pass without ALiBi."""
 
 _LAYER_NAME = re.compile(r"(encoder|decoder)/layer_(\d{1,3})/([a-z_]+/[a-z]+(?:_\d|_norm))/(gamma|beta|weight|bias)")
 _SETTING = re.compile(r"(?:encoder|decoder)/(\w+)")
 
 
 def read_transformer(file: Path, heads: int | None) -> tuple[dict[str, Tensor], dict[str, Any], Vocabularies]:
-    """The tensors by our names, the config.json, and the vocabularies of a folder of CTranslate2.
+    """The tensors by our names, the config.json, and the vocabularies of a CTranslate2 folder.
 
-    file: with the numbers, `model.bin` or `model.safetensors`.
-    heads: of attention; `model.safetensors` does not say it, unless it is of a newer one.
-    Raises: InputError where heads is missing or does not divide the width; CheckpointMismatchError with what has no
-    place, is missing or has another shape.
+    file: the weights, `model.bin` or `model.safetensors`.
+    heads: number of attention heads, required for a `model.safetensors` of older versions, which do not give it.
+    Raises: InputError where heads is missing or does not divide the width; CheckpointMismatchError for tensors that are
+    unknown, missing or of another shape.
     """
     folder, (kind, found) = file.parent, read_variables(file) if file.suffix == ".bin" else ("", tensor_spans(file))
-    numbers = {span: span.read() for span in dict.fromkeys(found.values())}  # one for all names of a table
+    numbers = {span: span.read() for span in dict.fromkeys(found.values())}  # aliased tensors are read once
     stored = {name: numbers[span] for name, span in found.items()}
     heads = _take_settings(folder, stored, _agreed_heads(folder, heads, HEADS.get(kind)))
     stored = _dequantised(folder, stored)
@@ -92,7 +92,7 @@ def read_transformer(file: Path, heads: int | None) -> tuple[dict[str, Tensor], 
 
 
 def _our_names(name: str) -> list[str]:
-    """Our names for a tensor; none where it is not known."""
+    """Our names for a tensor; empty where it is unknown."""
     if name in OUTER_NAMES:
         return [OUTER_NAMES[name]]
     found = _LAYER_NAME.fullmatch(name)
@@ -102,7 +102,7 @@ def _our_names(name: str) -> list[str]:
 
 
 def _dequantised(folder: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Real numbers for whole ones: each row divided by its scale (8 bits), or all by one (16 bits)."""
+    """Integer tensors as floats: divided by a scale per row (8 bits), or by one scale (16 bits)."""
     scales = {name.removesuffix("_scale"): value for name, value in tensors.items() if name.endswith("weight_scale")}
     found = {}
     for name, numbers in tensors.items():
@@ -120,7 +120,7 @@ def _dequantised(folder: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _agreed_heads(folder: Path, heads: int | None, stated: float | None) -> int | None:
-    """How many heads there are, by what was given and by what the file says."""
+    """The number of heads that caller and file agree on."""
     if stated is not None and stated != (heads or stated):
         raise InputError(Argument("heads"), f" is {heads}, {folder} says {stated:g}; leave it out")
     if stated is not None and not float(stated).is_integer():
@@ -129,7 +129,7 @@ def _agreed_heads(folder: Path, heads: int | None, stated: float | None) -> int 
 
 
 def _take_settings(folder: Path, tensors: dict[str, Tensor], heads: int | None) -> int:
-    """Takes the settings out of the tensors; the number of heads is one of them in newer files."""
+    """Removes the settings from the tensors and returns the number of heads, which newer files include."""
     for name in [name for name in tensors if _SETTING.fullmatch(name) and tensors[name].numel() == 1]:
         value, key = tensors.pop(name).item(), name.partition("/")[2]
         if key == "num_heads":

@@ -1,4 +1,4 @@
-"""The facts of a Transformer of CTranslate2, from the shapes of its tables, and the account of all of them."""
+"""The facts of a CTranslate2 Transformer, from the shapes of its tensors, and the check that none is missing."""
 
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,13 @@ UNDERSTOOD_CONFIG = {
     "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "decoder_start_token": "<s>",
     "add_source_bos": False, "add_source_eos": False, "multi_query_attention": False,
 }  # fmt: skip
-"""What the config.json of newer folders may say; anything else is not understood."""
+"""The supported values in the config.json of newer folders; any others are refused."""
 
 
 def config_from_shapes(
     folder: Path, tensors: dict[str, Tensor], heads: int, vocabularies: Vocabularies
 ) -> dict[str, Any]:
-    """The config.json, from the shapes."""
+    """The config.json, derived from the shapes."""
     try:
         target, width = tensors["decoder.embeddings.token.weight"].shape
         source = tensors["encoder.embeddings.token.weight"].shape[0]
@@ -70,7 +70,7 @@ def config_from_shapes(
 
 
 def _epsilon(folder: Path) -> float:
-    """What norms add, which a newer folder says in its config.json; what else that says must be the usual."""
+    """The epsilon of norms, which newer folders give in config.json, after checking the other keys of that file."""
     path = folder / "config.json"
     config = read_json(path) if path.is_file() else {}
     for key, expected in UNDERSTOOD_CONFIG.items():
@@ -91,7 +91,7 @@ def _layer_count(tensors: dict[str, Tensor], side: str) -> int:
 
 
 def _tie_embeddings(tensors: dict[str, Tensor]) -> bool:
-    """Whether the decoder reads and writes words by one table; then it is kept once."""
+    """Whether the decoder's input and output embeddings are equal; then only one is kept."""
     embeddings, head = tensors["decoder.embeddings.token.weight"], tensors.get("head.decoder.weight")
     if head is None:
         return True
@@ -102,11 +102,11 @@ def _tie_embeddings(tensors: dict[str, Tensor]) -> bool:
 
 
 def check_tensors(folder: Path, tensors: dict[str, Tensor], config: dict[str, Any]) -> None:
-    """Nothing missing, every shape as the rest says: the account by which the new folder will be opened."""
+    """Checks that no tensor is missing and all shapes fit, with the plan by which the new folder will be opened."""
     family, path = family_of(config["model_type"], str(folder)), folder / "model.safetensors"
     stored = {
         name: StoredTensor(value.dtype, tuple(value.shape), lambda value=value: value)
         for name, value in tensors.items()
     }
-    error_start = f"{folder} is no whole Transformer"  # of which no file says what it is but the one that is judged
+    error_start = f"{folder} is no whole Transformer"  # the facts were derived from these tensors
     make_plan(family, family.read(config, path), stored, path, new_head=False, error_start=error_start)

@@ -1,11 +1,11 @@
-"""CTranslate2's own file of numbers, `model.bin`: where each variable lies. Nothing is allocated for what is not there.
+"""CTranslate2's own weight file, `model.bin`: finds where each variable is stored, and allocates nothing.
 
-    version: u32 | kind of model: text | revision: u32 | how many variables: u32, and each of them:
-        name: text | how many dimensions: u8 | each: u32 | from version 4 on: type: u8, bytes: u32; before: bytes of one
-        number: u8, how many: u32 | its numbers
-    from version 3 on: how many other names: u32, and each of them: text | the variable that it stands for: text
+    version: u32 | kind of model: string | revision: u32 | number of variables: u32, then each variable:
+        name: string | number of dimensions: u8 | sizes: u32 each | since version 4 dtype: u8, bytes: u32; before that
+        bytes per value: u8, number of values: u32 | values
+    since version 3 number of aliases: u32, then each: alias: string | name of the variable: string
 
-A text has its length before it, as u16, and a zero at its end, which counts. Source: `specs/model_spec.py` and
+A string is preceded by its length as u16, which includes the final zero byte. Source: `specs/model_spec.py` and
 `models/model.cc` of CTranslate2 4.8.
 """
 
@@ -28,7 +28,7 @@ _TYPES_BY_SIZE = {4: torch.float32, 2: torch.int16, 1: torch.int8}
 
 @dataclass
 class _Reader:
-    """Reads one thing after the other, as far as the file goes."""
+    """Reads consecutive fields of a file, never beyond its end."""
 
     path: Path
     file: BufferedReader
@@ -60,9 +60,9 @@ class _Reader:
 
 
 def read_variables(path: Path) -> tuple[str, dict[str, TensorSpan]]:
-    """The kind of model, and every variable by name, those among them that are others by a second name.
+    """The kind of model, and every variable by name, aliases included.
 
-    Raises: CorruptFileError for a file that is not whole; CheckpointMismatchError for one of a newer version.
+    Raises: CorruptFileError for an incomplete file; CheckpointMismatchError for an unsupported version.
     """
     with path.open("rb") as file:
         reader = _Reader(path, file, path.stat().st_size)

@@ -1,4 +1,4 @@
-"""The vocabularies of CTranslate2, one token a line, as tokenizers that every library opens."""
+"""CTranslate2's vocabularies, one token per line, as tokenizers that every library opens."""
 
 import json
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ SPECIAL = ("<blank>", "<s>", "</s>", UNKNOWN)
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """The tokens of both languages by their ids; the unknown one stands at the end where no line names it."""
+    """The tokens of both languages in the order of their ids; the unknown token comes last where no line has it."""
 
     folder: Path
     source: tuple[str, ...]
@@ -29,13 +29,13 @@ class Vocabularies:
                 )
 
     def target_id(self, token: str) -> int:
-        """The number of a token that the decoder begins or ends with."""
+        """The id of a token with which the decoder starts or ends."""
         if token not in self.target:
             raise CheckpointMismatchError(f"{self.folder}: the target vocabulary lacks {token}")
         return self.target.index(token)
 
     def tokenizer_files(self) -> dict[str, str]:
-        """tokenizer.json for what is read, target_tokenizer.json for what is written, and their settings."""
+        """tokenizer.json for the input, target_tokenizer.json for the output, and their settings."""
         settings = {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "bos_token": "<s>",
@@ -52,7 +52,7 @@ class Vocabularies:
 
 
 def read_vocabularies(folder: Path) -> Vocabularies:
-    """Both vocabularies of a folder, or the one that they share."""
+    """Both vocabularies of a folder, or the shared one for both."""
     found = {}
     for side in ("source", "target"):
         names = [f"{side}_vocabulary.txt", "shared_vocabulary.txt", f"{side}_vocabulary.json", "shared_vocabulary.json"]
@@ -79,7 +79,7 @@ def _read_tokens(path: Path) -> tuple[str, ...]:
 
 
 def _tokenizer_json(tokens: tuple[str, ...]) -> str:
-    """A tokenizer that looks whole tokens up: characters where all tokens are characters, else words between blanks."""
+    """A tokenizer that looks up whole tokens: characters where all tokens are single characters, else words."""
     ordinary_tokens = [token for token in tokens if token not in SPECIAL]
     by_character = all(len(token) == 1 for token in ordinary_tokens)
     whitespace_split: dict[str, Any] = {"type": "WhitespaceSplit"}

@@ -1,4 +1,4 @@
-"""An ONNX encoder of BERT's kind as the tensors and facts that the reference would have saved."""
+"""Converts an ONNX encoder of BERT's kind into the tensors and facts that the reference would have saved."""
 
 import logging
 from pathlib import Path
@@ -24,10 +24,10 @@ _KEYS = """vocab_size hidden_size num_hidden_layers num_attention_heads intermed
     max_position_embeddings type_vocab_size layer_norm_eps""".split()
 
 DEFAULTS = {key: bert.defaults.facts()[key] for key in _KEYS}
-"""What BERT's config.json means where it is silent."""
+"""BERT's defaults for keys that a config.json leaves out."""
 
 DROPPED_KEYS = ("transformers.js_config", "quantization_config", "auto_map", "torch_dtype", "dtype")
-"""Keys that speak of the foreign file, or name code, and would be wrong or unsafe in the new folder."""
+"""Keys about the foreign file, or that name code, which would be wrong or unsafe in the new folder."""
 
 
 def read_encoder(
@@ -35,8 +35,8 @@ def read_encoder(
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors of the file by the reference's names, and the new config.json.
 
-    raw: the config.json that belongs to it.  heads: what the person said; must be what config.json says.
-    Raises: CheckpointMismatchError with everything that has no place, is missing, or has another shape.
+    raw: its config.json.  heads: the number given by the caller, which must match config.json.
+    Raises: CheckpointMismatchError with all tensors that are unassigned, missing, or of another shape.
     """
     facts = _checked_facts(path, raw, heads)
     steps, stated = read_steps(open_graph(path), progress), raw.get("architectures") or [""]
@@ -80,7 +80,7 @@ def _checked_facts(path: Path, raw: dict[str, Any], heads: int | None) -> dict[s
 
 
 def _tie_embeddings(body: Body, raw: dict[str, Any]) -> dict[str, Any]:
-    """Whether words are read and guessed by one table; a quantised graph may have made two of one."""
+    """Ties input and output embeddings where they are equal; a quantised graph may store one table twice."""
     decoder = body.tables.get("cls.predictions.decoder.weight")
     if decoder is None:
         return {}

@@ -1,4 +1,4 @@
-"""Few bits back to real numbers: tables with a scale, and blocks of four or eight bits."""
+"""Dequantises low-bit tables: those with a scale, and those in blocks of four or eight bits."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from pellucid.checkpoints.convert.steps import Steps
 
 
 def dequantise_lookup(steps: Steps, node: Node, table: ConstantTensor) -> tuple[ConstantTensor, str]:
-    """The real numbers of a looked-up table, and where its rows go: they may be made real after the lookup."""
+    """The dequantised table of a lookup, and its output, since dequantisation may follow the lookup."""
     output = node.outputs[0]
     after = steps.graph.only_consumer(output, ["DequantizeLinear"])
     scale = steps.constants.get(after.input(1)) if after is not None and after.input(0) == output else None
@@ -46,12 +46,12 @@ def dequantise_blocks(steps: Steps, node: Node) -> ConstantTensor:
 def unpack_blocks(
     packed: Tensor, scale: Tensor, zero: Tensor | None, shape: tuple[int, int], block: int, bits: int
 ) -> Tensor:
-    """The real numbers of `shape` `[out, in]`, each row cut into blocks with a scale of their own.
+    """The dequantised table of `shape` `[out, in]`, whose rows consist of blocks with a scale each.
 
-    packed: bytes `[out, blocks, block * bits / 8]`; of two numbers in a byte the lower half is the first.
-    scale: real numbers, `out * blocks` of them.
-    zero: packed as the numbers are, each row filled up to a whole byte; or real numbers like the scale; None for the
-    middle, 8 of 16.
+    packed: bytes `[out, blocks, block * bits / 8]`; of two values in a byte the low half is the first.
+    scale: floats, `out * blocks` of them.
+    zero: zero points, packed as the values are with each row padded to whole bytes, or floats like the scale; None for
+        the middle, 8 of 16.
     """
     rows, width = shape
     count = -(-width // block)
@@ -67,12 +67,12 @@ def unpack_blocks(
 
 
 def _unpacked(packed: Tensor, bits: int) -> Tensor:
-    """Bytes `[..., n]` as whole numbers `[..., n * 8 / bits]`."""
+    """Unpacks bytes `[..., n]` into integers `[..., n * 8 / bits]`."""
     return packed if bits == 8 else torch.stack([packed & 15, packed >> 4], dim=-1).flatten(-2)
 
 
 def dequantise_integer_product(steps: Steps, node: Node) -> tuple[ConstantTensor, str]:
-    """The table of a product of whole numbers, `[in, out]`, and the value that the scales are multiplied in for."""
+    """The dequantised table `[in, out]` of an integer product, and the value after its scales are applied."""
     table = steps.constants.table(node.input(1))
     zero = steps.constants.get(node.input(3)) if node.input(3) else None
     cast = steps.graph.only_consumer(node.outputs[0], ["Cast"])

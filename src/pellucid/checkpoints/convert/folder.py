@@ -14,7 +14,7 @@ from pellucid.errors import InputError
 
 
 def check_target(target: Path, source: Path, overwrite: bool) -> None:
-    """Refuses a place that is a file, that holds files already, or that is the source itself."""
+    """Refuses a target that is a file, that holds files already, or that is the source itself."""
     if target.is_dir() and target.resolve() in (source.resolve(), source.resolve().parent):
         raise InputError(f"{target} is where the foreign files lie: choose another folder")
     folder.check_target(target, overwrite=overwrite)
@@ -23,9 +23,9 @@ def check_target(target: Path, source: Path, overwrite: bool) -> None:
 def write_folder(
     target: Path, tensors: dict[str, Tensor], config: dict[str, Any], files: Mapping[str, Path | str]
 ) -> Path:
-    """`config.json`, `model.safetensors` and `files`, which are copied from a path or hold a text, as `target`.
+    """Writes `config.json`, `model.safetensors` and `files`, each copied from a path or given as text, to `target`.
 
-    Raises: CorruptFileError where a number is NaN or infinite; InputError or ResourceError where it cannot be written.
+    Raises: CorruptFileError where a value is NaN or infinite; InputError or ResourceError where it cannot be written.
     """
     for name, numbers in tensors.items():
         require_finite(name, numbers)

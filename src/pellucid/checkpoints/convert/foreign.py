@@ -1,4 +1,4 @@
-"""From what a person typed to the foreign files: a file, a folder, or the name of an installed package."""
+"""Finds foreign files by what the user gave: a file, a folder, or the name of an installed package."""
 
 import importlib.metadata
 import re
@@ -13,10 +13,10 @@ from pellucid.errors import InputError, NotFoundError, join_names
 from pellucid.files import path_of
 
 LICENCE_PATTERNS = ("LICEN[SC]E*", "NOTICE*", "COPYING*", "ATTRIBUTION*", "COPYRIGHT*")
-"""What must go where the numbers go."""
+"""Files that must be copied along with the weights."""
 
 SENTENCE = model_files.CONFIG_FILES[1:]
-"""The facts of sentence vectors: all but config.json, which is written anew."""
+"""The settings of sentence vectors: all but config.json, which is written anew."""
 
 VOCABULARY_FILES = (
     "source_vocabulary.txt",
@@ -26,14 +26,14 @@ VOCABULARY_FILES = (
 )
 
 WEIGHT_FILES = ("model.safetensors", "model.bin")
-"""Where the numbers of CTranslate2 may be: repacked by their names, or in its own file."""
+"""The weight files of CTranslate2: repacked by name, or in its own format."""
 
 
 @dataclass(frozen=True)
 class ForeignModel:
-    """kind: what wrote the files.  file: the one with the numbers.  folder: where the rest lies.
+    """kind: the format.  file: the one with the weights.  folder: with the other files.
 
-    licences: licences and notices, by the name that they get.
+    licences: licences and notices, by their names in the output.
     """
 
     kind: Literal["onnx", "ctranslate2"]
@@ -46,7 +46,7 @@ _IS_CHECKPOINT = "is a checkpoint, which opens as it is: there is nothing to con
 
 
 def find_foreign_model(name: str) -> ForeignModel:
-    """The files that `name` stands for: an .onnx file, a folder, or an installed package that holds one."""
+    """The foreign model at `name`: an .onnx file, a folder, or an installed package that holds one."""
     if not name:
         raise InputError("the name of the model is empty, expected a file, a folder or a package")
     path = path_of(name)
@@ -82,7 +82,7 @@ def _folder(folder: Path) -> ForeignModel:
 
 
 def _only_model(folder: Path, files: list[Path]) -> Path:
-    """The file that is meant: the only one, or the one in full precision."""
+    """The only file, or the one in full precision."""
     plain = [path for path in files if path.name == "model.onnx"]
     if len(files) > 1 and len(plain) != 1:
         names = join_names(str(path.relative_to(folder)) for path in files)
@@ -116,7 +116,7 @@ def _package(name: str) -> ForeignModel:
     return _onnx(_only_model(models[0].parents[1], models))
 
 
-# -- what travels along ------------------------------------------------------------------------------------------------
+# -- files that are copied along ---------------------------------------------------------------------------------------
 
 
 def tokenizer_files(folder: Path) -> dict[str, Path]:
@@ -136,7 +136,7 @@ def _module_folders(folder: Path) -> list[str]:
 
 
 def _licence_files(folder: Path) -> dict[str, Path]:
-    """Licences and notices of the folder, and of the package that brought it."""
+    """Licences and notices of the folder, and of the package that it belongs to."""
     found = {path.name: path for path in sorted(folder.iterdir()) if _is_licence(path)}
     for package in _owning_packages(folder):
         for file in package.files or []:

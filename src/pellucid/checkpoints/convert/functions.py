@@ -1,5 +1,5 @@
-"""Functions of an ONNX file, laid out where they are called: counted first, for functions that call functions grow by
-doubling, and a file of a thousand bytes could ask for a billion operations."""
+"""Inlines the functions of an ONNX file. The result is sized first, since functions that call functions can grow
+exponentially, and a file of a thousand bytes could expand to a billion operations."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,23 +9,23 @@ from typing import Any
 from pellucid.errors import CorruptFileError, UnsafeFileError
 
 MAX_NODES = 100_000
-"""Operations and their settings in a graph whose functions are laid out; large encoders have some thousands."""
+"""Maximum number of operations and their attributes after inlining; large encoders have some thousands."""
 
 MAX_BYTES = 2**28
-"""Of these operations, beyond the file itself: numbers that a function holds lie in each copy of it."""
+"""Maximum bytes of these operations beyond the file itself: constants in a function are copied with each call."""
 
 _MAX_DEPTH = 100
-"""A function within a function within a function."""
+"""Maximum depth of nested calls."""
 
 Key = tuple[str, str, str]
 Size = tuple[int, int]
-"""Operations and their settings, and the bytes of a file that would say them."""
+"""Number of operations and attributes, and their serialised size in bytes."""
 
 
 def inline_functions(onnx: ModuleType, path: Path, model: Any) -> Any:
-    """The model with its functions in the places where they are called.
+    """The model with its functions inlined.
 
-    Raises: UnsafeFileError where they grow beyond all measure; CorruptFileError where one calls itself.
+    Raises: UnsafeFileError where they would grow beyond the limits; CorruptFileError for a recursive function.
     """
     if not model.functions:
         return model
@@ -39,7 +39,7 @@ def inline_functions(onnx: ModuleType, path: Path, model: Any) -> Any:
 
 
 class _InlinedSizes:
-    """How large operations are when the functions that they call are laid out; each function is counted once."""
+    """Computes the size of operations after inlining; each function is counted once."""
 
     def __init__(self, path: Path, functions: Iterable[Any]) -> None:
         self.path, self.function_sizes = path, dict[Key, Size | None]()
@@ -50,7 +50,7 @@ class _InlinedSizes:
             self.bodies[key] = one.node
 
     def size_of(self, nodes: Iterable[Any], depth: int) -> Size:
-        """The size of some operations, those of their branches among them."""
+        """The size of some operations, including their branches."""
         if depth > _MAX_DEPTH:
             raise UnsafeFileError(f"{self.path} holds functions or branches more than {_MAX_DEPTH} deep; not read")
         sizes = [self._node_size(node, depth) for node in nodes]
@@ -63,13 +63,13 @@ class _InlinedSizes:
         if (key := _function_key(node, node.op_type)) not in self.bodies:
             return own
         function_size = self._function_size(key, depth)
-        # What is passed may be asked for in each place inside.
+        # Arguments may be used at every operation inside.
         argument_bytes = size + sum(attribute.ByteSize() for attribute in node.attribute)
         return own[0] + function_size[0] * (1 + count), own[1] + function_size[1] + function_size[0] * argument_bytes
 
     def _function_size(self, key: Key, depth: int) -> Size:
         if key not in self.function_sizes:
-            self.function_sizes[key] = None  # not known yet: whoever asks now stands within it
+            self.function_sizes[key] = None  # marks a function in progress: finding it again means recursion
             self.function_sizes[key] = self.size_of(self.bodies[key], depth + 1)
         found = self.function_sizes[key]
         if found is None:
@@ -78,7 +78,7 @@ class _InlinedSizes:
 
 
 def _function_key(one: Any, name: str) -> Key:
-    """By what a function is called: older libraries do not know of overloads."""
+    """The identity of a function; older versions of onnx have no overloads."""
     return "" if one.domain == "ai.onnx" else one.domain, name, getattr(one, "overload", "")
 
 

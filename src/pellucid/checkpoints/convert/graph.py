@@ -1,4 +1,4 @@
-"""A foreign graph as plain records: nodes, the numbers that lie in the file, and who reads what."""
+"""A foreign graph as plain records: nodes, stored tensors, and which node reads which value."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,23 +12,23 @@ from torch import Tensor
 from pellucid.lazy import cached_property
 
 UNLEARNED_TYPES = ("BOOL", "STRING")
-"""Types that nothing learned is kept in."""
+"""Types that never hold learned tensors."""
 
 INDEX_TYPES = ("INT32", "INT64", "UINT32", "UINT64")
-"""Types of shapes and indices, and of the biases that a quantised product sums whole numbers with."""
+"""Types of shapes and indices, and of the integer biases of quantised products."""
 
 TYPES = {
     1: ("FLOAT", torch.float32), 2: ("UINT8", torch.uint8), 3: ("INT8", torch.int8), 5: ("INT16", torch.int16),
     6: ("INT32", torch.int32), 7: ("INT64", torch.int64), 9: ("BOOL", torch.bool), 10: ("FLOAT16", torch.float16),
     11: ("DOUBLE", torch.float64), 16: ("BFLOAT16", torch.bfloat16),
 }  # fmt: skip
-"""ONNX's numbers for types, its words for them, and ours."""
+"""ONNX's type numbers, with its names and our dtypes."""
 
 FLOAT_TYPES = (1, 10, 11, 16)
-"""Those of real numbers."""
+"""The floating-point types among them."""
 
 INTEGER_ARITHMETIC = ("DequantizeLinear", "MatMulInteger", "QLinearMatMul", "QGemm", "QAttention", "QLinearAdd")
-"""Operations that calculate with whole numbers."""
+"""Operations on integers."""
 
 PASSING_ON = (
     "Identity",
@@ -42,17 +42,17 @@ PASSING_ON = (
     "Split",
     "Concat",
 )
-"""Operations that hand numbers on: by their first input, or by all."""
+"""Operations that pass values on unchanged: those of their first input, or of all inputs."""
 
 
 def printable(name: str) -> str:
-    """A name from a foreign file for a message: short, and without signs that a terminal would obey."""
+    """A name from a foreign file for a message: shortened, and without control characters."""
     return ascii(name[:120])[1:-1]
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One operation: what it is called, what it reads and makes, and its attributes."""
+    """One operation: its type and name, inputs, outputs and attributes."""
 
     op_type: str
     name: str
@@ -61,7 +61,7 @@ class Node:
     attributes: dict[str, Any]
 
     def input(self, index: int) -> str:
-        """The name of an input; "" where it was left out."""
+        """The name of an input; "" where it is omitted."""
         return self.inputs[index] if index < len(self.inputs) else ""
 
     def __str__(self) -> str:
@@ -70,9 +70,9 @@ class Node:
 
 @dataclass(frozen=True)
 class Initializer:
-    """Numbers that have not been read yet; `type_name` is ONNX's word for their type.
+    """A stored tensor that has not been read yet; `type_name` is ONNX's name of its type.
 
-    file: the name of the file that they lie in, where it is another one beside the graph.
+    file: the name of the external data file that holds it, if any.
     """
 
     type_name: str
@@ -83,10 +83,10 @@ class Initializer:
 
 @dataclass(frozen=True)
 class Graph:
-    """nodes: in the order of the file.  initializers: numbers by name.
+    """nodes: in the order of the file.  initializers: stored tensors by name.
 
-    inputs, outputs: names of the whole graph's own.
-    input_shapes: of the inputs, where the file says how many axes they have; 0 for an axis of any size.
+    inputs, outputs: names of the graph's inputs and outputs.
+    input_shapes: of inputs with a known number of axes; 0 for a dynamic axis.
     opset: the version of ONNX's own operations.
     """
 
@@ -100,12 +100,12 @@ class Graph:
 
     @cached_property
     def producers(self) -> dict[str, Node]:
-        """By each value, the operation that makes it."""
+        """For each value, the operation that produces it."""
         return {name: node for node in self.nodes for name in node.outputs if name}
 
     @cached_property
     def consumers(self) -> dict[str, list[Node]]:
-        """By each value, the operations that read it."""
+        """For each value, the operations that read it."""
         found: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in node.inputs:
@@ -113,19 +113,19 @@ class Graph:
         return found
 
     def only_consumer(self, name: str, op_types: Iterable[str]) -> Node | None:
-        """The one node that reads a value, where it is of one of these kinds."""
+        """The only node that reads a value, if it is of one of these types; else None."""
         found = self.consumers.get(name, [])
         return found[0] if len(found) == 1 and found[0].op_type in op_types and name not in self.outputs else None
 
     def may_be_weights(self, name: str) -> bool:
-        """Whether numbers of the file may be learned: more than one, and neither a shape nor indices."""
+        """Whether a stored tensor may be learned: it has more than one value, and is neither a shape nor indices."""
         initializer = self.initializers[name]
         if prod(initializer.shape) <= 1 or initializer.type_name in UNLEARNED_TYPES:
             return False
         return initializer.type_name not in INDEX_TYPES or self._enters_arithmetic(name)
 
     def _enters_arithmetic(self, name: str) -> bool:
-        """Whether whole numbers become real ones, or a product is made with them."""
+        """Whether integers are converted to floats or used in a product."""
         pending, visited = [name], {name}
         while pending:
             value = pending.pop()

@@ -1,4 +1,4 @@
-"""The one door to `onnx`: a file becomes plain records, and nothing of it is believed before it has been checked."""
+"""The one door to `onnx`: turns a file into plain records, with everything checked before it is used."""
 
 import os
 from collections.abc import Iterator
@@ -19,21 +19,21 @@ from pellucid.checkpoints.links import check_link
 from pellucid.errors import CorruptFileError, NotFoundError, ResourceError, UnsafeFileError
 
 MAX_BYTES = 2**31
-"""No protocol buffer is longer; larger models keep their numbers in files beside it."""
+"""The size limit of protocol buffers; larger models keep their weights in separate files."""
 
 _BITS = {
     "FLOAT": 32, "FLOAT16": 16, "BFLOAT16": 16, "DOUBLE": 64, "INT8": 8, "UINT8": 8, "INT4": 4, "UINT4": 4,
     "INT16": 16, "UINT16": 16, "INT32": 32, "UINT32": 32, "INT64": 64, "UINT64": 64, "BOOL": 8,
 }  # fmt: skip
-"""The types that are understood, and how many bits a number takes in the file."""
+"""The supported types, and the bits of one value in the file."""
 
 
 def open_graph(path: Path) -> Graph:
-    """The graph of an `.onnx` file; its numbers are read when they are asked for.
+    """The graph of an `.onnx` file; its tensors are read only when needed.
 
     Without the package `onnx` it is read by `onnx_plain`.
     Raises: InputError for what only the package reads, where it is missing; CorruptFileError for a damaged file;
-    UnsafeFileError where it names numbers outside its folder.
+    UnsafeFileError where it refers to data outside its folder.
     """
     _check_size(path)
     onnx = _import_onnx()
@@ -42,7 +42,7 @@ def open_graph(path: Path) -> Graph:
     model = _load_model(onnx, path)
     try:
         return _to_graph(onnx, path, model)
-    except UnicodeDecodeError as error:  # names are decoded when they are asked for
+    except UnicodeDecodeError as error:  # names are decoded on access
         raise CorruptFileError(f"{path} is damaged: a name in it is not UTF-8 text; fetch it again") from error
 
 
@@ -60,7 +60,7 @@ def _to_graph(onnx: ModuleType, path: Path, model: Any) -> Graph:
 
 
 def _operation(onnx: ModuleType, path: Path, node: Any) -> tuple[Node, Initializer | None]:
-    """An operation, and the numbers that it holds where it is a constant."""
+    """An operation, and its value where it is a constant."""
     attributes = dict(_attributes(onnx, path, node))
     constant = _constant(onnx, path, node) if node.op_type == "Constant" else None
     return Node(node.op_type, node.name, tuple(node.input), tuple(node.output), attributes), constant
@@ -119,7 +119,7 @@ def _constant(onnx: ModuleType, path: Path, node: Any) -> Initializer | None:
 
 
 def _initializer(onnx: ModuleType, path: Path, tensor: Any) -> Initializer:
-    """A tensor of the file: its type and shape now, its numbers later."""
+    """A tensor of the file: type and shape now, values on demand."""
     type_number = tensor.data_type
     kind = (
         onnx.TensorProto.DataType.Name(type_number)
@@ -151,7 +151,7 @@ def _read(onnx: ModuleType, path: Path, tensor: Any, kind: str, shape: tuple[int
 
 
 def _with_external_data(onnx: ModuleType, path: Path, tensor: Any, size: int) -> Any:
-    """The tensor with the numbers that it keeps in another file of the same folder."""
+    """The tensor with its data from another file of the same folder."""
     external_data = _external_data(tensor)
     file = external_file(path, external_data.get("location", ""))
     start, length = _parsed_size(external_data.get("offset", "0")), _parsed_size(external_data.get("length", str(size)))
@@ -168,12 +168,12 @@ def _with_external_data(onnx: ModuleType, path: Path, tensor: Any, size: int) ->
 
 
 def _external_data(tensor: Any) -> dict[str, str]:
-    """Where the numbers of a tensor lie in another file, in the words of that format."""
+    """The location of a tensor's external data, as ONNX's key-value pairs."""
     return {entry.key: entry.value for entry in tensor.external_data}
 
 
 def external_file(path: Path, name: str) -> Path:
-    """A file that `path` names, in its own folder or below; one that leads outside is refused."""
+    """A file that `path` refers to, in the same folder or below; raises UnsafeFileError for any other."""
     if not name or "\0" in name or Path(name).is_absolute() or ".." in Path(name.replace("\\", "/")).parts:
         raise UnsafeFileError(f"{path} keeps numbers in {name[:80]!r}, expected a file in its own folder")
     found = check_link(path.parent, path.parent / name)

@@ -1,6 +1,6 @@
-"""An ONNX file without its library: what exporters write into one file, with whole bytes per number.
+"""Reads ONNX files without the `onnx` library: single files with whole bytes per value, as exporters write them.
 
-The fields are those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto; `onnx` is there for all else.
+The fields are those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto; anything else needs `onnx`.
 """
 
 import struct
@@ -34,13 +34,13 @@ ATTRIBUTE = {
 }
 TENSOR = {"shape": 1, "kind": 2, "reals": 4, "wholes": 5, "longs": 7, "name": 8, "raw": 9, "outside": 13}
 VALUE = (2, 1, 2)
-"""The numbers of the fields that are read, by our names; and those that lead from an input to its shape."""
+"""Protobuf field numbers by our names, and the path of fields from an input to its shape."""
 
 Message = dict[int, list[int | bytes]]
 
 
 def open_plain(path: Path, data: bytes) -> Graph:
-    """The graph of a file whose bytes these are; the numbers are read when they are asked for.
+    """The graph in the bytes of a file; its tensors are decoded only when needed.
 
     Raises: CorruptFileError for a damaged file; InputError for what only the library reads; CheckpointMismatchError
     for branches and loops.
@@ -61,7 +61,7 @@ def open_plain(path: Path, data: bytes) -> Graph:
 
 
 def _operation(path: Path, raw: bytes) -> tuple[Node, Initializer | None]:
-    """An operation, and the numbers that it holds where it is a constant."""
+    """An operation, and its value where it is a constant."""
     node = _parsed_message(raw)
     names = [tuple(_text(one) for one in _bytes_fields(node, NODE[side])) for side in ("inputs", "outputs")]
     op_type, name = _text(_last_field(node, NODE["op_type"])), _text(_last_field(node, NODE["name"]))
@@ -80,7 +80,7 @@ def _operation(path: Path, raw: bytes) -> tuple[Node, Initializer | None]:
 
 
 def _attribute_value(path: Path, attribute: Message) -> Any:
-    """The value of an attribute, of whatever type is there; a whole number where it is 0 and not written at all."""
+    """The value of an attribute of any type; an integer 0 where no value is stored, as protobuf omits zeros."""
     for name, read in (("wholes", _integers), ("reals", _floats)):
         if ATTRIBUTE[name] in attribute:
             return list(read(attribute[ATTRIBUTE[name]]))
@@ -102,7 +102,7 @@ def _constant(path: Path, attributes: dict[str, Any]) -> Initializer | None:
 
 
 def _initializer(path: Path, raw: bytes) -> tuple[str, Initializer]:
-    """A tensor by its name: type and shape now, numbers later."""
+    """A tensor by its name: type and shape now, values on demand."""
     tensor = _parsed_message(raw)
     name, shape = _text(_last_field(tensor, TENSOR["name"])), tuple(_integers(tensor.get(TENSOR["shape"], [])))
     type_number = next(_integers(tensor.get(TENSOR["kind"], [0])))
@@ -124,7 +124,7 @@ def _read(path: Path, tensor: Message, name: str, shape: tuple[int, ...], dtype:
 
 
 def _numbers(tensor: Message, dtype: torch.dtype) -> Tensor:
-    """The numbers in a row: as raw bytes, as reals of 32 bits, or as whole numbers."""
+    """The flat values: from raw bytes, 32-bit floats, or integers."""
     raw = _last_field(tensor, TENSOR["raw"])
     if raw:
         return torch.frombuffer(bytearray(raw), dtype=dtype)
@@ -133,7 +133,7 @@ def _numbers(tensor: Message, dtype: torch.dtype) -> Tensor:
     integers = torch.tensor(
         list(_integers(tensor.get(TENSOR["wholes"], []) + tensor.get(TENSOR["longs"], []))), device="cpu"
     )
-    is_half = dtype in (torch.float16, torch.bfloat16)  # these are written as the bits that they are
+    is_half = dtype in (torch.float16, torch.bfloat16)  # these are stored as their bit patterns
     return integers.to(torch.int16).view(dtype) if is_half else integers
 
 
@@ -152,7 +152,7 @@ def _bytes_fields(message: Message, number: int) -> Iterator[bytes]:
 
 
 def _last_field(message: Message, number: int) -> bytes:
-    """The value of a field that is there once; nothing where it is not there."""
+    """The value of a non-repeated field, of which the last occurrence counts; empty where it is absent."""
     return next(iter(list(_bytes_fields(message, number))[-1:]), b"")
 
 
@@ -161,13 +161,13 @@ def _name(raw: bytes) -> str:
 
 
 def _opset(raw: bytes) -> int:
-    """The version of ONNX's own operations; 0 for one of other makers' operations."""
+    """The version of ONNX's own operations; 0 for another domain's."""
     found = _parsed_message(raw)
     return 0 if _text(_last_field(found, 1)) not in ("", "ai.onnx") else next(_integers(found.get(2, [0])))
 
 
 def _axis_sizes(raw: bytes) -> tuple[int, ...]:
-    """The sizes of an input's axes; 0 where one is free."""
+    """The sizes of an input's axes; 0 for a dynamic one."""
     found = _parsed_message(raw)
     for number in VALUE:
         found = _parsed_message(_last_field(found, number))
@@ -179,7 +179,7 @@ def _text(raw: bytes) -> str:
 
 
 def _integers(values: list[int | bytes]) -> Iterator[int]:
-    """Whole numbers, one by one or packed."""
+    """Integers, single or packed."""
     for value in values:
         if isinstance(value, int):
             yield signed(value)
@@ -191,7 +191,7 @@ def _integers(values: list[int | bytes]) -> Iterator[int]:
 
 
 def _floats(values: list[int | bytes]) -> Iterator[float]:
-    """Numbers of 32 bits, one by one or packed."""
+    """32-bit floats, single or packed."""
     for value in values:
         if not isinstance(value, bytes):
             raise BrokenMessage("a real number is written as a whole one")

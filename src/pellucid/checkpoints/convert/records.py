@@ -1,4 +1,4 @@
-"""What a file says becomes the records of a graph, whichever of two readers reads it; and what neither believes."""
+"""Builds the records of a graph for both readers of ONNX files, with the checks that they share."""
 
 from collections.abc import Iterable
 from math import prod
@@ -22,8 +22,8 @@ def build_graph(
 ) -> Graph:
     """The graph of a file.
 
-    operations: each with the numbers that it holds where it is a constant.  inputs: those that are tensors among them.
-    Raises: CorruptFileError where there is no operation, or one makes nothing.
+    operations: each with its value where it is a constant.  inputs: may include stored tensors.
+    Raises: CorruptFileError where there is no operation, or one without outputs.
     """
     initializers, nodes = dict(tensors), []
     for node, constant in operations:
@@ -40,7 +40,7 @@ def build_graph(
 
 
 def constant_value(path: Path, name: str, value: Any) -> Initializer | None:
-    """The numbers that a constant has in a setting itself; None for a setting that is not for them."""
+    """The value of a constant that is given by a scalar or list attribute; None for any other attribute."""
     if name not in ("value_int", "value_ints", "value_float", "value_floats"):
         return None
     kind, dtype = ("INT64", torch.int64) if "int" in name else ("FLOAT", torch.float32)
@@ -54,23 +54,23 @@ def constant_value(path: Path, name: str, value: Any) -> Initializer | None:
 
 
 def check_shape(path: Path, name: str, shape: tuple[int, ...]) -> None:
-    """Refuses a shape that would take all memory, or that is none."""
+    """Refuses an impossible or excessively large shape."""
     if len(shape) > 8 or any(not 0 <= size < 2**40 for size in shape) or prod(shape) >= 2**40:
         raise CorruptFileError(f"{path}: {name[:80]!r} has shape {list(shape)[:9]}, which no model has")
 
 
 def wrong_count_error(path: Path, name: str, shape: tuple[int, ...]) -> CorruptFileError:
-    """The error for a tensor that is not as long as its shape says."""
+    """The error for a tensor whose number of values does not match its shape."""
     return CorruptFileError(f"{path}: {name[:80]!r} has fewer or more numbers than its shape {list(shape)} asks for")
 
 
 def no_model_error(path: Path, size: int) -> CorruptFileError:
-    """The error for bytes that are no graph.  size: how many."""
+    """The error for bytes that are not an ONNX model.  size: how many."""
     return CorruptFileError(f"{path} ({size:,} bytes) is no ONNX model, or was cut short; fetch it again")
 
 
 def nested_graph_error(path: Path, kind: str, name: str) -> CheckpointMismatchError:
-    """The error for an operation that holds a graph of its own."""
+    """The error for an operation with a subgraph."""
     return CheckpointMismatchError(
         f"{path}: {kind} {name[:80]} holds a graph of its own, which no encoder needs; "
         "export the model without branches and loops"

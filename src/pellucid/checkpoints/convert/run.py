@@ -1,4 +1,4 @@
-"""A foreign graph, run on a small batch of random numbers: what does each of its learned steps read?"""
+"""Runs a foreign graph on a small batch of random values, to find what each of its learned steps reads."""
 
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -17,29 +17,29 @@ from pellucid.checkpoints.convert.steps import LearnedStep, Lookup, Norm, Steps
 from pellucid.errors import CheckpointMismatchError, join_names
 
 ROUNDING_TOLERANCE = 2e-3
-"""By how much constants in half precision may make an activation, or a norm that is written out, differ."""
+"""How far an activation or a decomposed norm may be off because of constants in half precision."""
 
 _MAX_DEPTH = 120
-"""Operations behind each other between two steps."""
+"""Maximum depth of operations between two steps."""
 
 _TOLERANCE = 1e-6
-"""By how much numbers differ that were calculated alike; nothing here is rounded to what a graph keeps."""
+"""Tolerance for values computed in the same way; here nothing is rounded to the graph's own types."""
 
 _QUANTISING = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
-"""What makes few bits of numbers, and numbers of few bits: here they stay as they are."""
+"""Operations that quantise and dequantise: skipped here, so values keep full precision."""
 
 _MAX_BETWEEN_STEPS, _MAX_IN_GRAPH = 4 * MAX_NUMBERS, 2**32
-"""Numbers that are made between two steps, and in a graph."""
+"""Limits of the values that are computed between two steps, and in the whole graph."""
 
 _MAX_DRAWN_SINGLY = 2**22
-"""Numbers of a step, of which each is not drawn alone."""
+"""Values of a step up to which each is drawn by itself."""
 
 
 class GraphRun:
-    """The values of a graph between its steps: what a step makes is replaced by random numbers of the same shape.
+    """Computes the values of a graph between its steps; the result of each step is replaced by random values.
 
-    batch: the texts that are put in.  substitutes: what stands for inputs, and for what steps make.
-    zero_states: what was not given is 0, as where the sizes of the states before are asked for and nothing else.
+    batch: the trial texts.  substitutes: values of inputs and of steps' results.
+    zero_states: whether missing step results are 0, for runs where only the shapes of earlier states matter.
     """
 
     def __init__(self, steps: Steps, batch: TrialBatch, *, zero_states: bool = False) -> None:
@@ -59,10 +59,10 @@ class GraphRun:
         is_attention: bool = False,
         tolerance: float = _TOLERANCE,
     ) -> None:
-        """Refuses a step that reads anything but these numbers, `[texts, tokens, width]` or `[texts, width]`; others
-        stand for what it makes from then on.
+        """Refuses a step that reads anything but `expected`, `[texts, tokens, width]` or `[texts, width]`; its result
+        is random from then on.
 
-        consumer: what the step is.  what: what the numbers are.  is_attention, tolerance: see `matches`.
+        consumer: what the step is.  what: what the expected values are.  is_attention, tolerance: see `matches`.
         """
         actual = self.summed_inputs(step, consumer)
         if not self.matches(actual, expected, is_attention=is_attention, tolerance=tolerance):
@@ -72,14 +72,14 @@ class GraphRun:
         self._substitute_random(step, actual.shape[:-1])
 
     def check_lookup(self, lookup: Lookup, indices: Tensor, role: str) -> None:
-        """Refuses a table that is looked up with anything but these indices, `[texts, tokens]`; random numbers stand
-        for what is found."""
+        """Refuses a table that is looked up with anything but these indices, `[texts, tokens]`; its result is random
+        from then on."""
         actual = self.check_indices(lookup, indices, role)
         self._substitute_random(lookup, actual.shape)
 
     def check_indices(self, lookup: Lookup, indices: Tensor, role: str) -> Tensor:
-        """The same refusal alone. ->  the indices, in the graph's own shape"""
-        if not any(lookup.inputs):  # counted within the operation
+        """The same check alone. ->  the indices, in the graph's own shape"""
+        if not any(lookup.inputs):  # the operation generates them
             return indices
         actual = self.summed_inputs(lookup, f"the indices of {role}")
         if not self.matches(actual, indices):
@@ -90,12 +90,12 @@ class GraphRun:
         return actual
 
     def substitute(self, step: LearnedStep, numbers: Tensor) -> None:
-        """Gives other numbers for what a step makes, `[texts, tokens, width]`."""
+        """Replaces the result of a step, `[texts, tokens, width]`."""
         self.substitutes[step.output] = numbers.reshape(self.value_of(step.output, "").shape)
         self.clear_computed()
 
     def release(self, *steps: LearnedStep) -> None:
-        """Gives back the memory of what these steps make: nothing may read it any more."""
+        """Frees the results of these steps, which may not be read again."""
         for step in steps:
             del self.substitutes[step.output]
 
@@ -106,29 +106,29 @@ class GraphRun:
         return sum(found[1:], start=found[0])
 
     def clear_computed(self) -> None:
-        """Forgets what was computed, but for what steps make."""
+        """Clears all computed values except the results of steps."""
         self.computed.clear()
         self.numbers_computed = 0
 
     def _substitute_random(self, step: LearnedStep, rows: Sequence[int]) -> None:
-        """Random numbers for what a step makes, `[*rows, width]`: far from 0 and near to it, of either sign."""
-        is_small = prod(rows) * step.width <= _MAX_DRAWN_SINGLY  # else a number for each row times one for each column
+        """Sets a random result of a step, `[*rows, width]`, with large and small values of either sign."""
+        is_small = prod(rows) * step.width <= _MAX_DRAWN_SINGLY  # else a value per row times one per column
         column_scale, row_scale = (
             10 ** (1.5 * self.random(*shape, sampler=torch.rand) - 0.5) for shape in ((step.width,), (*rows, 1))
         )
         self.substitutes[step.output] = self.random(*(rows if is_small else ()), step.width) * column_scale * row_scale
 
     def random_integers(self, end: int) -> Tensor:
-        """Random whole numbers below `end`, `[texts, tokens]`."""
+        """Random integers below `end`, `[texts, tokens]`."""
         return torch.randint(end, self.batch.attention_mask.shape, generator=self.generator, device="cpu")
 
     def random(self, *shape: int, sampler: Callable[..., Tensor] = torch.randn) -> Tensor:
-        """Random numbers in float64, the same on every day; drawn in float32, which is faster."""
+        """Random values in float64 from a fixed seed; drawn in float32, which is faster."""
         return sampler(*shape, generator=self.generator, dtype=torch.float32, device="cpu").double()
 
     def state_of(self, step: LearnedStep) -> Tensor:
-        """What stands for a step's numbers, `[texts, tokens, width]`; `[texts, width]` where it reads one of each, and
-        `[tokens, width]` where they are the same for all texts."""
+        """The result of a step, `[texts, tokens, width]`; `[texts, width]` for steps with one state per text, and
+        `[tokens, width]` for those that do not depend on the text."""
         found = self.substitutes[step.output]
         is_per_token = found.numel() == self.batch.attention_mask.numel() * step.width
         return found.reshape(*self.batch.attention_mask.shape, -1) if is_per_token else found.reshape(-1, step.width)
@@ -136,11 +136,10 @@ class GraphRun:
     def matches(
         self, actual: Tensor, expected: Tensor, *, is_attention: bool = False, tolerance: float = _TOLERANCE
     ) -> bool:
-        """Whether numbers are the same, however a table of several axes is cut into rows.
+        """Whether values are equal up to `tolerance`, in whatever shape.
 
-        is_attention: they are those of an attention, in which any weight may be a little off, and those of padding
-            anything.
-        tolerance: by how much they may differ.
+        is_attention: compares attention outputs, with a larger tolerance per channel and without padding.
+        tolerance: the largest difference, absolute and relative.
         """
         try:
             actual = (
@@ -158,7 +157,7 @@ class GraphRun:
     def value_of(self, name: str, consumer: str, depth: int = 0) -> Tensor:
         """A value of the graph.
 
-        Raises: CheckpointMismatchError for an operation that is not known, or that these texts do not fit.
+        Raises: CheckpointMismatchError for an operation that is not supported, or does not fit the batch.
         """
         if name in self.substitutes:
             return self.substitutes[name]
@@ -186,7 +185,7 @@ class GraphRun:
             raise self.unexpected_error(node, consumer)
 
     def _execute(self, node: Node, consumer: str, depth: int) -> None:
-        """Computes what one operation makes, as far as it is understood."""
+        """Computes the results of one operation, where it is supported."""
         operation = OPERATIONS.get(node.op_type)
         if (fused := self._fused_operation(node)) is not None:
             input_names, operation = fused
@@ -215,7 +214,7 @@ class GraphRun:
             raise self.steps.not_bert_error(f"{node}, on the way to {consumer}, makes more numbers than BERT does")
 
     def _attributes_with_defaults(self, node: Node) -> dict[str, Any]:
-        """The attributes of an operation, with what is meant where the file says nothing."""
+        """The attributes of an operation, with the defaults of ONNX."""
         defaults: dict[str, dict[str, Any]] = {
             "Split": {"num_outputs": len(node.outputs)},
             "Slice": {"longest": self.batch.max_length},
@@ -224,15 +223,15 @@ class GraphRun:
         return defaults.get(node.op_type, {}) | node.attributes
 
     def _fused_operation(self, node: Node) -> tuple[tuple[str, ...], Callable[..., Any]] | None:
-        """What an operation that does the work of several reads, and what it makes of that."""
+        """Inputs and function of a fused operation; None for any other."""
         match node.op_type:
             case "Attention" if node.outputs[0] in self.steps.fused_steps:
                 parts, masks = self.steps.fused_steps[node.outputs[0]], (node.input(3), node.input(5))
             case "Attention":
                 parts, masks = node.inputs[:3], ("", node.input(3))
-            case "MultiHeadAttention":  # whose biases are those of the products before
+            case "MultiHeadAttention":  # its biases are attached to the products before
                 parts, masks = node.inputs[:3], (node.input(4), node.input(5))
-            case "SkipLayerNormalization":  # its norm is a step; the sum goes further on, too
+            case "SkipLayerNormalization":  # its norm is a step; the sum is used further on, too
                 return node.inputs[:2], lambda attributes, one, other: (None, None, None, one + other)
             case "EmbedLayerNormalization":
                 return node.inputs[7:8], lambda attributes, mask: (None, mask.sum(-1))
@@ -241,7 +240,7 @@ class GraphRun:
         return (*parts, *masks), lambda attributes, q, k, v, *masks: fused_attention(attributes, [q, k, v], *masks)
 
     def describe_source(self, *values: str) -> str:
-        """What these values are, for a message: by the nearest operations on the way back."""
+        """What these values are, for a message: the nearest operations that produce them."""
         nodes = [found for found in islice(self.steps.walk_back(*values), 3) if isinstance(found, Node)]
         earlier_nodes = f" (after {join_names(map(str, nodes[1:]))})" if nodes[1:] else ""
         return f"the result of {nodes[0]}{earlier_nodes}" if nodes else "another step"
@@ -249,7 +248,7 @@ class GraphRun:
     def mismatch_error(
         self, actual: Tensor, expected: Tensor, consumer: str, what: str, *values: str
     ) -> CheckpointMismatchError:
-        """The error for numbers that BERT does not read there.  what: those that it reads."""
+        """The error for values that BERT does not read there.  what: those that it reads."""
         if actual.numel() == expected.numel():
             one, other = actual.reshape(-1).double(), expected.reshape(-1).double()
             factor = float(one @ other / (other @ other))
@@ -264,7 +263,7 @@ class GraphRun:
         return self.steps.not_bert_error(f"{what} lies on the way to {consumer}, where BERT has none")
 
     def _check_norm(self, norm: Norm, summed: Tensor, consumer: str) -> None:
-        """Refuses a norm that is written out as several operations and does something else, or is not of each token."""
+        """Refuses a decomposed norm that computes something else, or does not normalise each token."""
         if norm.node.attributes.get("axis", -1) not in (-1, summed.dim() - 1):
             raise self.steps.not_bert_error(f"{norm.node} in {consumer} is no norm of each token")
         if norm.node.op_type != "Div":

@@ -1,4 +1,4 @@
-"""How exporters and optimisers spell the steps that hold learned numbers; one function for each operation."""
+"""Reads steps with learned tensors as exporters and optimisers write them; one function per operation."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,7 +11,7 @@ from pellucid.errors import PellucidError
 
 
 def read_steps(graph: Graph, progress: bool | None) -> Steps:
-    """Every step of a graph, with its numbers; a bar shows it where that takes more than a second."""
+    """Every step of a graph, with its tensors; shows a progress bar where that takes more than a second."""
     found = Steps(graph, Constants(graph))
     for node in progress_bar("reading", graph.nodes, unit=" operations", shown=progress):
         if node.op_type in _STEP_READERS:
@@ -62,7 +62,7 @@ def _matmul_integer(steps: Steps, node: Node) -> Iterator[Step]:
 
 
 def _add(steps: Steps, node: Node) -> Iterator[Step]:
-    """The bias of the product that stands before it."""
+    """Attaches a bias to the product before it."""
     for left, right in (node.inputs, node.inputs[::-1]):
         step, bias = steps.source_step(right), steps.constants.vector(left)
         if bias is None or not isinstance(step, Linear) or step.bias is not None:
@@ -78,14 +78,14 @@ def _layer_normalization(steps: Steps, node: Node) -> Iterator[Step]:
 
 
 def _skip_layer_normalization(steps: Steps, node: Node) -> Iterator[Step]:
-    """ONNX Runtime's sum, bias of the product before it, and normalisation in one."""
+    """ONNX Runtime's fused residual sum, bias of the product before it, and normalisation."""
     if node.input(4):
         _attach_bias(steps, node, node.input(0), _bias(steps, node, 4))
     yield from _norm(steps, node, node.inputs[:2], node.outputs[0], node.input(2), node.input(3), epsilon=1e-12)
 
 
 def _embed_layer_normalization(steps: Steps, node: Node) -> Iterator[Step]:
-    """ONNX Runtime's three lookups and their norm in one; positions are counted inside of it."""
+    """ONNX Runtime's three fused lookups and their norm; positions are generated inside."""
     inputs = (node.input(0), node.input(8), node.input(1))
     names = [f"{node.outputs[0]}/{part}" for part in ("words", "positions", "types")]
     for indices, table, name in zip(inputs, node.inputs[2:5], names):
@@ -95,7 +95,7 @@ def _embed_layer_normalization(steps: Steps, node: Node) -> Iterator[Step]:
 
 
 def _multi_head_attention(steps: Steps, node: Node) -> Iterator[Step]:
-    """ONNX Runtime's attention after the products of query, key and value, whose biases it may hold in a row."""
+    """ONNX Runtime's attention after the query, key and value products, whose biases it may hold concatenated."""
     bias = _bias(steps, node, 3)
     if bias is not None:
         for i, value in enumerate(node.inputs[:3]):
@@ -105,14 +105,14 @@ def _multi_head_attention(steps: Steps, node: Node) -> Iterator[Step]:
 
 
 def _bias_gelu(steps: Steps, node: Node) -> Iterator[Step]:
-    """ONNX Runtime's bias and activation in one."""
+    """ONNX Runtime's fused bias and activation."""
     if node.input(1):
         _attach_bias(steps, node, node.input(0), _bias(steps, node, 1))
     yield from ()
 
 
 def _bias(steps: Steps, node: Node, index: int) -> ConstantTensor | None:
-    """The vector that an operation adds; None where it was left out. One that is computed is refused."""
+    """The vector that an operation adds; None where it is omitted. Refuses one that is computed."""
     if not node.input(index):
         return None
     found = steps.constants.vector(node.input(index))
@@ -129,7 +129,7 @@ def _attach_bias(steps: Steps, node: Node, value: str, bias: ConstantTensor | No
 
 
 def _attention(steps: Steps, node: Node) -> Iterator[Step]:
-    """ONNX Runtime's attention with the products of query, key and value inside: one table `[hidden, 3 * hidden]`."""
+    """ONNX Runtime's attention that contains the query, key and value products: one table `[hidden, 3 * hidden]`."""
     table, bias = steps.constants.table(node.input(1)), _bias(steps, node, 2)
     if table is None or "num_heads" not in node.attributes:
         return
@@ -147,7 +147,7 @@ def _attention(steps: Steps, node: Node) -> Iterator[Step]:
 
 
 def _div(steps: Steps, node: Node) -> Iterator[Step]:
-    """A normalisation written out: (x - mean) / sqrt(variance + epsilon) * weight + bias."""
+    """A decomposed normalisation: (x - mean) / sqrt(variance + epsilon) * weight + bias."""
     constants = steps.constants
     centered, root = _producer(steps.graph, node.input(0)), _producer(steps.graph, node.input(1))
     if centered is None or root is None or centered.op_type != "Sub" or root.op_type != "Sqrt":
@@ -164,7 +164,7 @@ def _div(steps: Steps, node: Node) -> Iterator[Step]:
 
 
 def _producer(graph: Graph, name: str) -> Node | None:
-    """What made a value, before its type was changed: half precision is normalised in single precision."""
+    """The producer of a value, before any cast: half precision is normalised in single precision."""
     node = graph.producers.get(name)
     return graph.producers.get(node.input(0)) if node is not None and node.op_type == "Cast" else node
 
@@ -182,7 +182,7 @@ def _norm(
     if shift is None and bias:
         raise steps.not_understood_error(f"{node} adds what is no vector of the file ({printable(bias)})")
     if scale is not None:
-        zeros = scale.numbers.new_zeros(()).expand(scale.shape)  # left out where all of it is zero
+        zeros = scale.numbers.new_zeros(()).expand(scale.shape)  # exporters omit an all-zero bias
         shift = shift or ConstantTensor(zeros, frozenset())
         yield Norm(inputs, output, node, scale, shift, float(node.attributes.get("epsilon", epsilon)))
 

@@ -1,4 +1,4 @@
-"""The steps of a graph that hold learned numbers, and the ways between them."""
+"""The steps of a graph that have learned tensors, and the connections between them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,15 +11,15 @@ from pellucid.checkpoints.convert.graph import FLOAT_TYPES, Graph, Node
 from pellucid.errors import CheckpointMismatchError
 
 SHAPE_OR_TYPE_ONLY = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
-"""What may stand between a product and the sum with its bias."""
+"""Operations that may come between a product and the addition of its bias."""
 
 PASSING_STEP_ON = (*SHAPE_OR_TYPE_ONLY, "QuantizeLinear", "DequantizeLinear")
-"""The same, and what rounds."""
+"""The same, and operations that quantise."""
 
 
 @dataclass(eq=False)
 class Step:
-    """inputs: values that are computed.  output: where the result goes.  node: what it was called."""
+    """inputs: computed values.  output: the name of the result.  node: the operation in the graph."""
 
     inputs: tuple[str, ...]
     output: str
@@ -28,7 +28,7 @@ class Step:
 
 @dataclass(eq=False)
 class Lookup(Step):
-    """Rows of a table `[rows, hidden]`; the input says which.  width: of all steps, how many numbers one makes."""
+    """Selects rows of a table `[rows, hidden]` by its input.  width: of any step, the last dimension of its result."""
 
     table: ConstantTensor
 
@@ -69,9 +69,9 @@ Kind = TypeVar("Kind", bound=Step)
 
 @dataclass
 class Steps:
-    """Every step of a graph by the name of its output, and the way back from a value to the steps before it.
+    """Every step of a graph by the name of its output, with backward traversal from values to steps.
 
-    fused_steps: outputs of operations that hold several steps in one, and what those steps make.
+    fused_steps: outputs of operations that contain several steps, and the results of those steps.
     """
 
     graph: Graph
@@ -80,7 +80,7 @@ class Steps:
     fused_steps: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def not_understood_error(self, what: object) -> CheckpointMismatchError:
-        """The error for an operation that is not understood."""
+        """The error for an unsupported operation."""
         return CheckpointMismatchError(f"{self.graph.path}: {what}")
 
     def not_bert_error(self, what: object) -> CheckpointMismatchError:
@@ -88,17 +88,17 @@ class Steps:
         return CheckpointMismatchError(f"{self.graph.path} is not built as BERT is: {what}")
 
     def of_type(self, kind: type[Kind]) -> list[Kind]:
-        """Every step of a kind, in the order of the graph."""
+        """Every step of a type, in the order of the graph."""
         return [step for step in self.by_output.values() if isinstance(step, kind)]
 
     def steps_before(self, *values: str) -> list[Step]:
-        """The nearest steps on every way back from these values, from left to right."""
+        """The nearest steps on every path back from these values, from left to right."""
         return [found for found in self.walk_back(*values) if isinstance(found, Step)]
 
     def walk_back(self, *values: str) -> Iterator[Step | Node | str]:
-        """Walks back: steps, where the walk ends; other operations, through which it goes; names of the graph's inputs.
+        """Traverses the graph backwards and yields steps, where it stops, other operations and names of graph inputs.
 
-        Shapes are not followed: how long a text is says nothing of what is computed from it.
+        Does not follow shapes, since values do not depend on the length of a text.
         """
         pending, visited = list(reversed(values)), set()
         while pending:
@@ -114,11 +114,11 @@ class Steps:
                     yield name
             elif node.op_type not in ("Shape", "Size"):
                 yield node
-                read = node.inputs[:1] if node.op_type == "CastLike" else node.inputs  # of the other it reads the type
+                read = node.inputs[:1] if node.op_type == "CastLike" else node.inputs  # the other only gives the type
                 pending += reversed(self.fused_steps.get(name, read))
 
     def source_step(self, name: str) -> Step | None:
-        """The step that a value comes from, when nothing but its type or shape was changed since, or it was rounded."""
+        """The step that produced a value, if only type, shape or quantisation has changed since; else None."""
         for _ in range(len(self.graph.nodes)):
             node = self.graph.producers.get(name)
             if name in self.by_output or node is None or not self._passes_on(node):
@@ -127,7 +127,7 @@ class Steps:
         return self.by_output.get(name)
 
     def is_read_only_by(self, step: Step, node: Node) -> bool:
-        """Whether nothing but this operation reads a step's result."""
+        """Whether this operation is the only one that reads a step's result."""
         name = step.output
         while name not in node.inputs:
             after = self.graph.only_consumer(name, PASSING_STEP_ON)
@@ -144,7 +144,7 @@ class Steps:
         )
 
     def is_dequantised(self, node: Node) -> bool:
-        """Whether whole numbers become real ones again by the scale with which they were rounded."""
+        """Whether integers are converted back to floats with the scale and zero point of their quantisation."""
         producer = self.graph.producers.get(node.input(0))
         for _ in range(len(self.graph.nodes)):
             if producer is None or producer.op_type not in (*SHAPE_OR_TYPE_ONLY, "Transpose", "Expand"):
@@ -155,7 +155,7 @@ class Steps:
         return all(self._are_equal(node.input(i), producer.input(i)) for i in (1, 2))
 
     def _are_equal(self, one: str, other: str) -> bool:
-        """Whether two values of the file are the same numbers; a zero that is left out is 0."""
+        """Whether two values in the file are equal; an omitted zero point is 0."""
         parts = (self.constants.get(name) for name in (one, other))
         numbers = [torch.zeros(1, device="cpu") if part is None else part.numbers for part in parts]
         return one == other or (numbers[0].numel() == numbers[1].numel() and bool((numbers[0] == numbers[1]).all()))

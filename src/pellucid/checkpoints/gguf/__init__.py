@@ -1,4 +1,4 @@
-"""Checkpoints in llama.cpp's format: one file with facts, vocabulary and numbers that are often quantised."""
+"""Checkpoints in llama.cpp's format GGUF: one file with facts, vocabulary and tensors that are often quantised."""
 
 from pellucid.checkpoints.gguf.read import Gguf, open_gguf
 

@@ -1,12 +1,12 @@
-"""Packed numbers to tensors, straight into the tensor's own memory, half a megabyte at a time.
+"""Dequantises packed tensors, straight into the result's memory, half a megabyte at a time.
 
-A block of 32 numbers shares one 16-bit scale (and in Q4_1 one 16-bit minimum); each number is then a whole number of 8
-or 4 bits. In Q6_K, 16 numbers of 6 bits share a scale of 8 bits, and 256 a factor of 16. Every result has the bits that
-the `gguf` library's `dequantize` gives, without its second copy of the tensor: that library works in groups of 16 rows
-and joins them at the end.
+A block of 32 values shares one 16-bit scale (and in Q4_1 one 16-bit minimum); each value is an integer of 8 or 4 bits.
+In Q6_K, 16 values of 6 bits share an 8-bit scale, and 256 values a 16-bit factor. Every result equals that of the
+`gguf` library's `dequantize` bit for bit, without a second copy of the tensor: that library works in groups of 16 rows
+and concatenates them at the end.
 
-NumPy does the work, on one thread: PyTorch's threads wait for each other in a loop at each of these small steps, which
-took up to thirty times as long where the processor had other things to do.
+NumPy does the work, on one thread: PyTorch's threads busy-wait for each other at each of these small steps, which took
+up to thirty times as long on a processor with other load.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,11 @@ from pellucid.errors import CheckpointMismatchError, CorruptFileError
 PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _IN_4_BITS = ("Q4_0", "Q4_1")
 _NUMBERS_AT_ONCE = 4096 * 32
-"""Numbers: half a megabyte of float32, so that the passes over them stay in the processor's cache."""
+"""Values: half a megabyte of float32, so that the passes over them stay in the processor's cache."""
 
 
 def dtype_of(packed: PackedTensor, name: str) -> torch.dtype:
-    """What `unpack` answers with: float32 for whatever was quantised; refuses a packing that is not understood."""
+    """The dtype that `unpack` returns: float32 for quantised types. Raises CheckpointMismatchError for unsupported ones."""
     kind = packed.ggml_type.name
     if kind not in PLAIN and kind not in _UNPACK:
         raise CheckpointMismatchError(
@@ -39,7 +39,7 @@ def dtype_of(packed: PackedTensor, name: str) -> torch.dtype:
 
 
 def unpack(packed: PackedTensor) -> Tensor:
-    """The numbers of a tensor, in its shape."""
+    """The values of a tensor, in its shape."""
     numbers = torch.empty(packed.shape, dtype=PLAIN.get(packed.ggml_type.name, torch.float32), device="cpu")
     with packed.path.open("rb") as file:
         file.seek(packed.start)
@@ -51,12 +51,12 @@ def unpack(packed: PackedTensor) -> Tensor:
 
 
 def grids_of(packed: PackedTensor) -> Callable[[], Tensor] | None:
-    """How a table of 4 bits is read as it is, for one that has them."""
+    """A function that reads a 4-bit matrix in its packed form; None for any other tensor."""
     return partial(_grids, packed) if packed.ggml_type.name in _IN_4_BITS and len(packed.shape) == 2 else None
 
 
 def _grids(packed: PackedTensor) -> Tensor:
-    """UInt8[Tensor, "rows groups*GRID"], as `pellucid.blocks.rounding` has them."""
+    """UInt8[Tensor, "rows groups*GRID"], in the form of `pellucid.blocks.rounding`."""
     rows = packed.shape[0]
     blocks = np.empty((packed.bytes // packed.ggml_type.bytes, packed.ggml_type.bytes), np.uint8)
     with packed.path.open("rb") as file:
@@ -79,7 +79,7 @@ def _unpack_blocks(packed: PackedTensor, file: BufferedReader, rows: np.ndarray)
         chunk = rows[start : start + max_blocks]
         blocks = memory[: len(chunk)]
         _fill(packed, file, blocks)
-        with np.errstate(all="ignore"):  # a scale that is infinite or NaN shows in the numbers, which the caller checks
+        with np.errstate(all="ignore"):  # an infinite or NaN scale shows in the values, which the caller checks
             _UNPACK[packed.ggml_type.name](blocks, chunk)
 
 
@@ -89,7 +89,7 @@ def _fill(packed: PackedTensor, file: BufferedReader, memory: np.ndarray) -> Non
 
 
 def _float16_at(blocks: np.ndarray, at: int) -> np.ndarray:
-    """The 16-bit number at byte `at` of every block, as Float[ndarray, "blocks 1"]."""
+    """The 16-bit float at byte `at` of every block, as Float[ndarray, "blocks 1"]."""
     return np.ascontiguousarray(blocks[:, at : at + 2]).view("<f2").astype(np.float32)
 
 
@@ -110,9 +110,9 @@ def _q4_1(blocks: np.ndarray, numbers: np.ndarray) -> None:
 
 
 def _q6_k(blocks: np.ndarray, numbers: np.ndarray) -> None:
-    """128 bytes of low halves, 64 of high quarters, 16 scales and their factor; half of each for half the numbers."""
+    """128 bytes of low 4 bits, 64 of high 2 bits, 16 scales and their factor; half of each for half of the values."""
     low, high = blocks[:, :128].reshape(-1, 2, 2, 32), blocks[:, 128:192].reshape(-1, 2, 32)
-    quarters, groups = numbers.reshape(-1, 2, 4, 32), numbers.reshape(-1, 16, 16)  # both are the same memory
+    quarters, groups = numbers.reshape(-1, 2, 4, 32), numbers.reshape(-1, 16, 16)  # both are views of the same memory
     for i in range(4):
         quarters[:, :, i] = (low[:, :, i % 2] >> 4 * (i // 2) & 15) | (high >> 2 * i & 3) << 4
     numbers -= 32
@@ -120,7 +120,7 @@ def _q6_k(blocks: np.ndarray, numbers: np.ndarray) -> None:
 
 
 def _nibbles(packed: np.ndarray, numbers: np.ndarray) -> None:
-    """16 bytes to 32 numbers: the low halves of the bytes come first, then the high ones."""
+    """16 bytes to 32 values: the low halves of the bytes come first, then the high ones."""
     numbers[:, :16] = packed & 15
     numbers[:, 16:] = packed >> 4
 

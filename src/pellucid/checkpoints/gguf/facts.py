@@ -1,4 +1,4 @@
-"""The facts of a GGUF file as the reference's `config.json` would say them."""
+"""The facts of a GGUF file under the keys of the reference's `config.json`."""
 
 import logging
 import math
@@ -40,7 +40,7 @@ _GPT2_KEYS = {
 }
 _IDS = {"bos_token_id": "bos_token_id", "padding_token_id": "pad_token_id"}
 _END_IDS = ("eos_token_id", "eot_token_id", "eom_token_id")
-"""Ends of a text, of a turn and of a message: llama.cpp stops at each."""
+"""End of text, of turn and of message: llama.cpp stops at each."""
 
 _SAMPLING = "general.sampling."
 _OPTIONAL = ("attention.head_count_kv", "rope.freq_base", "attention.key_length", _WINDOW)
@@ -53,14 +53,14 @@ _REAL = ("epsilon", "freq_base", "factor", "scale_linear")
 
 
 def config_facts(header: Header, architecture: str, vocabulary_size: int) -> dict[str, Any]:
-    """The keys of a reference `config.json`; `vocabulary_size` is how many tokens the vocabulary has.
+    """The keys of a reference `config.json`; `vocabulary_size` is the number of tokens in the vocabulary.
 
-    Raises CheckpointMismatchError for a key that changes numbers and is not understood.
+    Raises CheckpointMismatchError for an unsupported key that affects the output.
     """
     raw = (_gpt2_facts if architecture == "gpt2" else _llama_facts)(header, architecture)
     table = header.tensors.get("token_embd.weight")
-    raw["vocab_size"] = table.shape[0] if table else vocabulary_size  # a file without tensors is a vocabulary alone
-    # llama.cpp writes the output table only where it is a table of its own.
+    raw["vocab_size"] = table.shape[0] if table else vocabulary_size  # a file without tensors holds only a vocabulary
+    # llama.cpp stores an output table only where it is not tied.
     raw["tie_word_embeddings"] = "output.weight" not in header.tensors
     if sampling_keys := sorted(key for key in header.metadata if key.startswith(_SAMPLING)):
         log.warning(
@@ -80,7 +80,7 @@ def _llama_facts(header: Header, architecture: str) -> dict[str, Any]:
     raw: dict[str, Any] = {"model_type": architecture, "architectures": [own], "hidden_act": "silu"}
     raw |= _renamed_facts(header, architecture, _LLAMA_KEYS)
     raw.setdefault("num_key_value_heads", raw["num_attention_heads"])
-    raw.setdefault("rope_theta", 10_000.0)  # llama.cpp's default too
+    raw.setdefault("rope_theta", 10_000.0)  # also llama.cpp's default
     if architecture == "llama":
         raw["attention_bias"] = "blk.0.attn_q.bias" in header.tensors
         raw["mlp_bias"] = "blk.0.ffn_up.bias" in header.tensors
@@ -115,13 +115,13 @@ def _renamed_facts(header: Header, architecture: str, keys: Mapping[str, str]) -
 
 
 def _common_to_layers(value: Any, layers: Any) -> Any:
-    """The number of every layer, where a number for each is said and all are the same; else what is said."""
+    """The value of every layer, where there is a list with equal values for all layers; otherwise unchanged."""
     is_per_layer = isinstance(value, np.ndarray) and type(layers) is int and len(value) == layers
     return value[0].item() if is_per_layer and len(set(value.tolist())) == 1 else value
 
 
 def _check_unread_keys(path: Path, prefix: str, unread: dict[str, Any]) -> None:
-    """Keys of the architecture that nobody reads: experts, caps and scales change every number and are refused."""
+    """Refuses unread keys of the architecture that affect the output, such as experts, caps and scales."""
     changing = ("expert", "scale", "scaling", "softcapping", "parallel", "clamp", "alibi", "temperature")
     unset = {key for key, value in unread.items() if type(value) in (bool, int, float, str) and not value}
     unsupported = [key for key in unread.keys() - unset if any(word in key for word in changing)]
@@ -134,7 +134,7 @@ def _check_unread_keys(path: Path, prefix: str, unread: dict[str, Any]) -> None:
 
 
 def _positive_number(path: Path, key: str, value: Any) -> int | float:
-    """A positive number. A float of 32 bits becomes the shortest decimal that means it: 1e-05, not 9.99999974e-06."""
+    """A positive number. A 32-bit float becomes the shortest decimal that equals it: 1e-05, not 9.99999974e-06."""
     is_real = key.endswith(_REAL)
     if type(value) is int and 0 < value < 2**31:
         return float(value) if is_real else value
@@ -154,10 +154,10 @@ def _check_window(path: Path, raw: dict[str, Any]) -> None:
 
 
 def _check_heads(header: Header, architecture: str, raw: dict[str, Any]) -> None:
-    """The width of a head is said only where it is not the hidden size over the heads, as the reference does."""
+    """Checks the head sizes; keeps `head_dim` only where it is not hidden size / heads, as the reference does."""
     heads, default = raw["num_attention_heads"], raw["hidden_size"] // raw["num_attention_heads"]
     query = header.tensors.get("blk.0.attn_q.weight")
-    width = raw.pop("head_dim", query.shape[0] // heads if query else default)  # older files say it by the table alone
+    width = raw.pop("head_dim", query.shape[0] // heads if query else default)  # older files have it only in the shape
     for key in ("rope.dimension_count", "attention.value_length"):
         stated = header.metadata.get(f"{architecture}.{key}", width)
         if type(stated) is not int or stated != width:
@@ -178,11 +178,11 @@ def _check_heads(header: Header, architecture: str, raw: dict[str, Any]) -> None
     raw["head_dim"] = width
 
 
-# -- rotary positions that were stretched ------------------------------------------------------------------------------
+# -- scaling of rotary positions ---------------------------------------------------------------------------------------
 
 
 def _rope_scaling(header: Header, architecture: str, raw: dict[str, Any]) -> dict[str, Any] | None:
-    """What a table of divisors and the facts say; llama.cpp applies both."""
+    """The scaling by the table of frequency divisors and by the facts; llama.cpp applies both."""
 
     def stated(key: str) -> Any:
         found = header.metadata.get(f"{architecture}.rope.{key}")
@@ -206,7 +206,7 @@ def _rope_scaling(header: Header, architecture: str, raw: dict[str, Any]) -> dic
 
 
 def _llama3_scaling(header: Header, raw: dict[str, Any]) -> dict[str, Any] | None:
-    """Llama 3's stretching (Llama Team, 2024), found again from the table of divisors that the converter made of it."""
+    """Llama 3's scaling (Llama Team, 2024), recovered from the table of divisors that the converter made of it."""
     found = _table(header, "rope_freqs.weight")
     width = raw.get("head_dim", raw["hidden_size"] // raw["num_attention_heads"])
     if found.size != width // 2:
@@ -233,7 +233,7 @@ def _llama3_scaling(header: Header, raw: dict[str, Any]) -> dict[str, Any] | Non
 
 
 def _table(header: Header, name: str) -> np.ndarray:
-    """A short list of numbers that stands among the tensors."""
+    """A short vector that is stored as a tensor."""
     packed = header.tensors[name]
     if dtype_of(packed, name) != torch.float32 or len(packed.shape) != 1 or packed.shape[0] > 4096:
         raise CorruptFileError(
@@ -243,7 +243,7 @@ def _table(header: Header, name: str) -> np.ndarray:
 
 
 def _frequency_divisors(scaling: dict[str, Any], theta: float, count: int) -> np.ndarray:
-    """By what each of `count` frequencies is divided: 1 for the quick ones, `factor` for the slow ones."""
+    """The divisor of each of `count` frequencies: 1 for high frequencies, `factor` for low ones."""
     wavelengths = 2 * math.pi * theta ** (np.arange(count) / count)
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
     smooth = (scaling["original_max_position_embeddings"] / wavelengths - low) / (high - low)

@@ -1,8 +1,8 @@
 """The header of a GGUF file, version 2 or 3, read as if its author meant harm.
 
-The format, little-endian: `GGUF`, the version, how many tensors, how many facts; the facts as (key, type, value); the
-tensors as (name, dimensions, type, offset); filling; the numbers. The `gguf` library's reader believes every count and
-hangs on a file of 40 bytes, so each one is held against what is left of the file before anything is read for it.
+The format, little-endian: `GGUF`, the version, the number of tensors, the number of facts; the facts as (key, type,
+value); the tensors as (name, dimensions, type, offset); padding; the values. The `gguf` library's reader trusts every
+count and hangs on a file of 40 bytes, so here each count is checked against the rest of the file before it is used.
 """
 
 import io
@@ -23,11 +23,11 @@ from pellucid.errors import CorruptFileError, UnsafeFileError
 from pellucid.files import check_regular
 
 MAX_HEADER_BYTES = 2**27
-"""The largest headers are vocabularies, of 16 MB at most."""
+"""Most of a header is vocabulary, which takes 16 MB at most."""
 
 MAX_STRINGS = 2**20
-"""All strings of all lists of a file. Each takes its time, and those that are asked for at once six times their bytes;
-the largest vocabularies have 0.8 million with their merges."""
+"""Maximum number of strings in all lists of a file. Each takes time, and read all at once six times its bytes; the
+largest vocabularies have 0.8 million, merges included."""
 
 MAX_ENTRIES = 2**16
 MAX_DIMENSIONS = 4
@@ -41,9 +41,9 @@ _NUMBERS = {
 
 
 class Strings(Sequence[str]):
-    """A list of strings as it stands in the file: each is made when it is asked for, and gone when it is not.
+    """An immutable list of strings in one buffer; each string object is created on access.
 
-    A vocabulary's hundred thousand at once would leave Python's memory full of holes for as long as the model lives.
+    A vocabulary's hundred thousand string objects would fragment Python's memory for as long as the model lives.
     """
 
     def __init__(self, strings: Iterable[str]) -> None:
@@ -81,7 +81,7 @@ class Strings(Sequence[str]):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a GGUF file says of itself. Lists of strings are `Strings`, lists of numbers are arrays."""
+    """The metadata and tensor entries of a GGUF file. Lists of strings are `Strings`, lists of numbers are arrays."""
 
     path: Path
     metadata: dict[str, Any]
@@ -89,7 +89,7 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """The header of a GGUF file after a check from end to end; nothing is read for a count that cannot be true."""
+    """The header of a GGUF file, checked completely; nothing is read for a count that cannot be true."""
     check_regular(path)
     with path.open("rb") as file:
         cursor = Cursor(path, file, path.stat().st_size)
@@ -102,7 +102,7 @@ def read_header(path: Path) -> Header:
 
 
 class Cursor:
-    """A place in the file that moves forward and never past the end."""
+    """A position in the file that moves forward and never past the end."""
 
     def __init__(self, path: Path, file: BinaryIO, size: int) -> None:
         self.path, self.size, self.offset, self.strings = path, size, 0, 0
@@ -126,11 +126,11 @@ class Cursor:
         return found
 
     def number(self, code: str, what: str) -> Any:
-        """One number of the kind that `struct` calls `code`."""
+        """One number of the `struct` format `code`."""
         return struct.unpack(f"<{code}", self.read(struct.calcsize(code), what))[0]
 
     def count(self, what: str, min_bytes: int) -> int:
-        """How many entries follow, of at least `min_bytes` each."""
+        """The number of entries that follow, of at least `min_bytes` each."""
         count = self.number("Q", what)
         if count > min(MAX_ENTRIES, (self.size - self.offset) // min_bytes):
             raise self.corrupt_error(
@@ -139,8 +139,8 @@ class Cursor:
         return count
 
     def string(self, what: str) -> str:
-        """A length and as many bytes of UTF-8."""
-        raw = self.read(_LENGTH.unpack(self.read(8, what))[0], what)  # called a million times: no text is made here
+        """A string: its length, then that many bytes of UTF-8."""
+        raw = self.read(_LENGTH.unpack(self.read(8, what))[0], what)  # called a million times: formats no text
         try:
             return raw.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -209,7 +209,7 @@ def _numbers(cursor: Cursor, kind: int, count: int, key: str) -> np.ndarray:
 
 
 def _tensor(cursor: Cursor, index: int) -> tuple[str, PackedTensor]:
-    """A tensor's entry, its `start` counted from the beginning of the numbers, which is not known yet."""
+    """A tensor's entry; its `start` is still relative to the start of the values, which is not known yet."""
     name = cursor.string(f"the name of tensor {index}")
     check_name(cursor.path, name)
     sizes = [cursor.number("Q", f"the shape of {name}") for _ in range(_dimensions(cursor, name))]
@@ -245,7 +245,7 @@ def _alignment(path: Path, metadata: dict[str, Any]) -> int:
 def _absolute_offsets(
     cursor: Cursor, entries: list[tuple[str, PackedTensor]], alignment: int
 ) -> dict[str, PackedTensor]:
-    """The tensors with their true places. They must cover the rest of the file: nothing else may hide in it."""
+    """The tensors with absolute offsets, checked to cover the rest of the file, so that nothing else hides in it."""
     end = cursor.offset
     expected_start = body = -(-end // alignment) * alignment
     found: dict[str, PackedTensor] = {}

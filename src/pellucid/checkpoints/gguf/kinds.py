@@ -1,4 +1,4 @@
-"""How GGUF packs numbers: 16, 8, 4 or fewer bits each, in blocks that share their scales."""
+"""GGUF's types: how many values a block has, and its size in bytes."""
 
 import math
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class GgmlType:
-    """How numbers are packed: `block` of them, side by side in a row, take `bytes` bytes."""
+    """A type of packed values: a block of `block` values in a row takes `bytes` bytes."""
 
     name: str
     block: int
@@ -27,12 +27,12 @@ GGML_TYPES = {
         (39, "MXFP4", 32, 17), (40, "NVFP4", 64, 36), (41, "Q1_0", 128, 18),
     )
 }  # fmt: skip
-"""Every way to pack that the format has a number for, whether pellucid unpacks it or not: sizes are checked for all."""
+"""Every type of the format, whether pellucid unpacks it or not: sizes are checked for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackedTensor:
-    """A tensor in the file: its numbers lie row by row from byte `start` on. shape: the outermost dimension first."""
+    """A tensor in the file, stored row by row from byte `start` on. shape: the outermost dimension first."""
 
     path: Path
     ggml_type: GgmlType
@@ -41,10 +41,10 @@ class PackedTensor:
 
     @property
     def bytes(self) -> int:
-        """How many bytes it takes in the file."""
+        """Size in the file, in bytes."""
         return math.prod(self.shape) // self.ggml_type.block * self.ggml_type.bytes
 
     def rows(self, start: int, stop: int) -> "PackedTensor":
-        """The rows from one to another alone; blocks lie within rows."""
+        """Only the rows from `start` to `stop`; blocks do not cross rows."""
         row = self.bytes // self.shape[0]
         return replace(self, shape=(stop - start, *self.shape[1:]), start=self.start + start * row)

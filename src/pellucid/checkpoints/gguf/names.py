@@ -1,7 +1,7 @@
-"""What llama.cpp calls the tensors of a model and what the reference calls them, and how llama.cpp laid them out anew.
+"""Tensor names of llama.cpp and of the reference, and the layouts that llama.cpp changed.
 
-llama.cpp's converter is the other half of this page (`convert_hf_to_gguf.py`): whatever it does to a tensor on the way
-into the file is undone here on the way out.
+This mirrors llama.cpp's converter (`convert_hf_to_gguf.py`): whatever it does to a tensor on writing is undone here on
+reading.
 """
 
 import re
@@ -42,12 +42,12 @@ _GPT2 = {
 
 @dataclass(frozen=True)
 class Naming:
-    """How one architecture's tensors are called and laid out.
+    """Names and layouts of one architecture's tensors.
 
     names: llama.cpp's names to the reference's, without ".weight" and ".bias".
-    transposed: the tables that the reference keeps as [in, out].
-    interleaved: tables whose rows llama.cpp sorted anew within each head, with the key that says how many heads.
-    computed: tensors that are no parameters: the reference computes them from its facts.
+    transposed: the matrices that the reference stores as [in, out].
+    interleaved: matrices whose rows llama.cpp reordered within each head, with the key of the number of heads.
+    computed: tensors that are not parameters: the reference computes them from its facts.
     """
 
     names: Mapping[str, str]
@@ -78,16 +78,16 @@ def reference_name(naming: Naming, name: str) -> str | None:
 
 
 def part_of(name: str) -> str:
-    """`attn_q` of `blk.3.attn_q.weight`: which of a layer's tensors it is."""
+    """The tensor's name within its layer: `attn_q` of `blk.3.attn_q.weight`; "" outside of layers."""
     return name.split(".")[-2] if name.startswith("blk.") else ""
 
 
 def uninterleave(rows: Tensor, heads: int) -> Tensor:
-    """The rows of a query or key table in the reference's order.
+    """The rows of a query or key matrix in the reference's order.
 
-    llama.cpp turns neighbours (0 and 1, 2 and 3 ...) where the reference turns a head's first half against its second,
-    so its converter laid the two halves of every head row by row into each other.
+    llama.cpp rotates neighbouring rows (0 and 1, 2 and 3 ...) where the reference rotates a head's first half against
+    its second, so its converter interleaved the two halves of every head.
     """
-    table = rows.reshape(len(rows), -1).view(torch.uint8).numpy()  # NumPy copies on one thread, and knows no bfloat16
+    table = rows.reshape(len(rows), -1).view(torch.uint8).numpy()  # NumPy copies on one thread, and has no bfloat16
     sorted_ = np.ascontiguousarray(table.reshape(heads, -1, 2, table.shape[1]).swapaxes(1, 2))
     return torch.from_numpy(sorted_).view(rows.dtype).view(rows.shape)

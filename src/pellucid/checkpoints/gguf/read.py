@@ -1,4 +1,4 @@
-"""A checkpoint from one GGUF file, in the reference's own words: facts, tensors, vocabulary."""
+"""Reads a checkpoint from one GGUF file in the reference's terms: facts, tensors, vocabulary."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -17,11 +17,11 @@ from pellucid.text.gguf_vocabulary import Vocabulary, read_vocabulary
 
 @dataclass(frozen=True)
 class Gguf:
-    """A GGUF file that has been looked at from end to end and not yet read.
+    """A GGUF file whose header has been checked completely; tensors are not read yet.
 
     raw: the facts under the keys of a reference `config.json`.
-    tensors: by the reference's names and in its shapes; whatever was quantised becomes float32 when it is read.
-    vocabulary: what a tokenizer is made of (`pellucid.text.from_gguf.build_tokenizer`); None where the file has none.
+    tensors: by the reference's names and in its shapes; quantised ones become float32 when read.
+    vocabulary: for building a tokenizer (`pellucid.text.from_gguf.build_tokenizer`); None where the file has none.
     """
 
     raw: dict[str, Any]
@@ -30,10 +30,10 @@ class Gguf:
 
 
 def open_gguf(path: Path) -> Gguf:
-    """Opens a GGUF file of a Llama kind (llama, qwen2) or GPT-2; the numbers stay where they are until `read()`.
+    """Opens a GGUF file of a Llama kind (llama, qwen2) or GPT-2; tensors are not read until `read()`.
 
-    Raises CorruptFileError for a file that is damaged or contradicts itself, UnsafeFileError for one that asks for too
-    much, CheckpointMismatchError for an architecture, tensor or packing that is not understood.
+    Raises CorruptFileError for a file that is damaged or contradicts itself, UnsafeFileError for excessive sizes,
+    CheckpointMismatchError for an unsupported architecture, tensor or quantisation.
     """
     header = read_header(path)
     _check_single_model(header)
@@ -48,8 +48,8 @@ def open_gguf(path: Path) -> Gguf:
 
 
 def _check_single_model(header: Header) -> None:
-    """Refuses one of several files that are a model together, whose others would be missing, or taken for tied; and an
-    adapter without its base."""
+    """Refuses one of several files of a split model, whose missing tensors might be taken for tied ones, and an adapter
+    without its base."""
     if header.metadata.get("general.type") == "adapter":
         raise CheckpointMismatchError(
             f"{header.path} is an adapter, which is read in PEFT's format alone: let llama.cpp's llama-export-lora "
