@@ -61,7 +61,7 @@ class _StoredUpdate:
 
 
 def _pad_joined_rows(up: StoredTensor, location: TensorLocation | None) -> StoredTensor:
-    """The rows of one linear layer, with zeros for the others that the file stores in the same matrix."""
+    """One layer's `up`, padded with zeros for the other layers that the file stores in the same matrix."""
     if location is None or location.parts == 1 or len(up.shape) != 2:
         return up
     rows, rank = up.shape

@@ -36,11 +36,11 @@ def fill(
 ) -> Network:
     """A module with the file's weights, and random ones from `seed` for the plan's `newly_initialized`.
 
-    narrower: kinds that an error may suggest where memory is short; see `require_memory`.
+    narrower: dtypes that an error may suggest where memory is short; see `require_memory`.
     """
     with torch.device("meta"):
         module = assemble(plan.config, attention=attention)
-    if plan.newly_initialized:  # these must train, so no kind that cannot is suggested
+    if plan.newly_initialized:  # new parts must train, which excludes low-bit dtypes
         narrower = {name: bits for name, bits in narrower.items() if name in NARROWER_FLOATS}
     require_memory(count(module), dtype.itemsize * 8, device, narrower)
     allocate(module, device, dtype)

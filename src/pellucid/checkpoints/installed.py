@@ -43,7 +43,7 @@ class Packaged:
         """The folder with the files, or None where the package is not installed."""
         top, *inner = self.module.split(".")
         try:
-            spec = importlib.util.find_spec(top)  # imports nothing, as it would for a submodule
+            spec = importlib.util.find_spec(top)  # only the top: for a submodule it would import the parent
         except (ImportError, ValueError):
             return None
         if spec is None or not spec.submodule_search_locations:

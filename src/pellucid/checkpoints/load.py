@@ -50,7 +50,7 @@ def open_checkpoint(
     """Loads a checkpoint by name, or from a `Source` found before. See `pellucid.load` for the arguments.
 
     config: used instead of the checkpoint's own facts, for example with other labels or without dropout.
-    narrower: the kinds of number that an error may suggest where memory is short; {} where the caller has no choice.
+    narrower: dtypes that an error may suggest where memory is short; {} where the caller has no choice.
     """
     use_threads()
     is_own_head = is_one_of(head, OWN_HEAD)

@@ -155,7 +155,7 @@ def _check_wrapper(tensors: Collection[str], error_start: str) -> None:
 
 
 _FEW_LAYERS = 50
-"""So many are built in no time, so that missing tensors can be listed one by one."""
+"""Number of layers that is never refused: they build in no time, and missing tensors can then be listed by name."""
 
 
 def _check_layer_count(config: Config, tensors: Sized, facts_path: Path) -> None:

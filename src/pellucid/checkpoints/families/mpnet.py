@@ -25,7 +25,7 @@ keys = Keys(
     unrenamed=tuple(
         key for key in roberta.keys.unrenamed if key not in ("type_vocab_size", "classifier_dropout", "pad_token_id")
     ),
-    # the reference sizes the table by the key but buckets by 32, and counts positions from 1 whatever padding is
+    # the reference sizes the table by the key but buckets by 32, and takes 1 as the padding id of positions
     fixed={"relative_attention_num_buckets": 32, "pad_token_id": 1},
 )
 

@@ -28,7 +28,7 @@ _NUMBERS_AT_ONCE = 4096 * 32
 
 
 def dtype_of(packed: PackedTensor, name: str) -> torch.dtype:
-    """The dtype that `unpack` returns: float32 for quantised types. Raises CheckpointMismatchError for unsupported ones."""
+    """The dtype that `unpack` returns: float32 for quantised types. Raises CheckpointMismatchError for others."""
     kind = packed.ggml_type.name
     if kind not in PLAIN and kind not in _UNPACK:
         raise CheckpointMismatchError(

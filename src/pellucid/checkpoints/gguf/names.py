@@ -85,8 +85,8 @@ def part_of(name: str) -> str:
 def uninterleave(rows: Tensor, heads: int) -> Tensor:
     """The rows of a query or key matrix in the reference's order.
 
-    llama.cpp rotates neighbouring rows (0 and 1, 2 and 3 ...) where the reference rotates a head's first half against
-    its second, so its converter interleaved the two halves of every head.
+    llama.cpp rotates neighbouring components (0 and 1, 2 and 3 ...) where the reference rotates a head's first half
+    against its second, so its converter interleaved the two halves of every head.
     """
     table = rows.reshape(len(rows), -1).view(torch.uint8).numpy()  # NumPy copies on one thread, and has no bfloat16
     sorted_ = np.ascontiguousarray(table.reshape(heads, -1, 2, table.shape[1]).swapaxes(1, 2))
