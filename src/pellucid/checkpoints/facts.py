@@ -94,7 +94,7 @@ class Keys:
         aliases = raw.keys() & self.aliases
         theirs = {ours: key for key, ours in self.renamed.items() if key in raw or ours not in aliases}
         theirs |= {key: ours for key, ours in self.renamed.items() if key not in raw and ours in aliases}
-        with blaming(path, keys=lambda name: theirs.get(name, name)):  # by the file's keys
+        with blaming(path, keys=lambda name: theirs.get(name, name)):  # the user knows the file's keys
             raw = self._resolve_aliases(raw, path)
             self._check_fixed(raw, path)
             _refuse_bidirectional(raw, defaults, path)

@@ -21,7 +21,7 @@ from pellucid.models.assemble import allocate, tie_parameters
 log = logging.getLogger("pellucid")
 
 BITS = {"int8": 8, "int4": 4}
-"""Names of low-bit kinds of number, and their bits; such weights never exist in memory as floats."""
+"""Names of low-bit number formats, and their bits; such weights never exist in memory as floats."""
 
 
 @memory_errors()

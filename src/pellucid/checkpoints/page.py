@@ -18,8 +18,8 @@ _TRAINING_FACTS = {"initializer_range", "bos_token_id", *(part.name for part in 
 class HeadPage:
     """One head of a family: the reference's class name for it and its tensor names.
 
-    twins: tensor names, each with the one that the reference uses where a file holds both. Of untied tables the
-        reference writes both, and reports either as missing.
+    twins: tensor names, each with the one that the reference uses where a file holds both. For untied tables
+        the reference writes both, and reports whichever is absent as missing.
     zeros: our names of tensors that are zero where a file does not hold them.
     tied_if_absent: whether the head's table is the token table where a file holds none, whatever the config says.
     untied_if_present: whether a file that holds both tables counts as untied although such a config says tied.
@@ -44,8 +44,8 @@ class Family:
     keys, names: the two-way tables; the names may depend on the facts.
     heads: the model without a head first.
     prompts_with_languages: whether translation prompts name both languages (T5); else a token names the target.
-    encoder_states_only: whether sentence-transformers takes vectors from the encoder of its encoder-decoders, as
-        pellucid always does.
+    encoder_states_only: whether sentence-transformers takes vectors from the encoder of this family's encoder-decoders,
+        as pellucid always does.
     is_native: whether `transformers` lacks this architecture and cannot open its files.
     """
 

@@ -1,7 +1,7 @@
 """A bounded reader of `.safetensors` files that trusts nothing and reads straight into a tensor's memory.
 
-The format: 8 bytes length of the header, the header as JSON {name: {dtype, shape, data_offsets}}, then the values.
-The `safetensors` library writes our files; for reading, the header is checked here completely, so that every damaged or
+The format: 8 bytes length of the header, the header as JSON {name: {dtype, shape, data_offsets}}, then the values. The
+`safetensors` library writes our files; for reading, the header is checked here completely, so that every damaged or
 hostile file gives a clear error before anything is allocated.
 """
 

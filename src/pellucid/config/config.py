@@ -85,7 +85,7 @@ class Config:
                 expected = " or ".join("None" if one == "NoneType" else one for one in names)
                 expected += "" if kind is dict else " of pellucid.config"
                 raise InputError(Argument(name), f" is {shorten(repr(value))}, expected {expected}")
-        object.__setattr__(self, "inert", dict(self.inert))  # a the caller may change theirs later
+        object.__setattr__(self, "inert", dict(self.inert))  # a copy: the caller may change theirs later
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
             check_count(name, getattr(self, name))
         check_count("type_vocab_size", self.type_vocab_size, most=1_000_000, least=0)

@@ -45,8 +45,8 @@ class Constants:
     bytes: int = 0
 
     def count_bytes(self, numbers: Tensor) -> Tensor:
-        """Counts tensors that were read or computed, and returns them, since many operations may each expand one
-        stored tensor.
+        """Counts tensors that were read or computed, and returns them, since many operations may each expand one stored
+        tensor.
 
         Raises UnsafeFileError where the total is out of proportion to the files.
         """

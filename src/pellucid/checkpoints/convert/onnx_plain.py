@@ -42,8 +42,8 @@ Message = dict[int, list[int | bytes]]
 def open_plain(path: Path, data: bytes) -> Graph:
     """The graph in the bytes of a file; its tensors are decoded only when needed.
 
-    Raises: CorruptFileError for a damaged file; InputError for what only the library reads; CheckpointMismatchError
-    for branches and loops.
+    Raises: CorruptFileError for a damaged file; InputError for what only the library reads; CheckpointMismatchError for
+    branches and loops.
     """
     try:
         model = _parsed_message(data)
