@@ -1,6 +1,6 @@
 """Low-rank adapters in PEFT's format, opened over their base as if the base's files held the adapted weights.
 
-    the file's matrix  =  the base's matrix + scale x B A          (Hu et al., 2021, arXiv:2106.09685)
+    adapted matrix  =  base matrix + scale x B A          (Hu et al., 2021, arXiv:2106.09685)
 
 A is [rank, in] and B is [out, rank]. An adapter's other tensors, such as a head, replace the base's.
 """

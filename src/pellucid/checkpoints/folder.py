@@ -118,7 +118,7 @@ def temporary_parent(target: Path) -> Path:
 
 
 def cannot_create_error(target: Path, parent: Path, error: OSError) -> PellucidError:
-    """The error of ours for an OSError on creating something in `parent`, the temporary folder for `target`."""
+    """Our error for an OSError on creating the temporary folder of `target` in `parent`."""
     if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
         return cannot_write(target, error)
     message = f"cannot write {target}: {error.strerror} in {parent}"

@@ -1,4 +1,4 @@
-"""Accounts for every tensor of a converted encoder: none missing, none left over, all shapes as in config.json."""
+"""Checks a converted encoder: all shapes as in config.json, and no learned tensor of the file left over."""
 
 import logging
 import re
