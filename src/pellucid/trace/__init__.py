@@ -1,4 +1,4 @@
-"""What happened inside: one pass, recorded by name. Tracing is no mode of the model; it only looks on."""
+"""Recordings of one forward pass, by name. Tracing is not a mode of the model: it only observes."""
 
 from pellucid.trace.aliases import resolve as resolve
 from pellucid.trace.named import NamedTensors as NamedTensors

@@ -1,6 +1,6 @@
-"""What others call the points: the names of TransformerLens and of the reference's outputs, each led to ours.
+"""Aliases of points: the names of TransformerLens and of the reference's outputs, each mapped to ours.
 
-Under a name of TransformerLens stand its numbers on its axes; see `pellucid.trace.axes`.
+Under a TransformerLens name a tensor has TransformerLens's axes; see `pellucid.trace.axes`.
 """
 
 import fnmatch
@@ -49,21 +49,21 @@ _OUTSIDE_LAYERS = {
     "unembed.hook_out": "logits",
 }
 _NORMALIZED = {"ln_final": "norm", "encoder_final_ln": "encoder.norm", "decoder_final_ln": "decoder.norm"}
-"""Norms whose `hook_normalized` TransformerLens tells before gain and bias; of ours each is one step, with both."""
+"""Norms whose `hook_normalized` TransformerLens records before gain and bias; ours are recorded after both."""
 _VERSION_DEPENDENT = {
     "hook_attn_out": "attention.output",
     "attn.hook_attn_scores": "attention.scores",
     "hook_resid_mid": "residual.mid",
     "hook_resid_post": "residual.post",
 }
-"""What each version of TransformerLens tells another number of, where the norm stands behind the sum: its bridges the
-normed stream, the weights, and the sum before the last norm. By what of ours to ask."""
+"""Hooks whose value depends on the version of TransformerLens in models that norm after the sum (its bridges record the
+normed stream, the weights, and the sum before the last norm), with the point of ours to use instead."""
 
 
 def resolve(pattern: str, config: Config) -> list[str]:
-    """Our names for what somebody asks for by a name or glob, ours, TransformerLens's or the reference's.
+    """The points that a name or glob stands for, be it ours, TransformerLens's or the reference's.
 
-    Raises InputError, with near names, where this model has nothing of that name.
+    Raises InputError, with similar names, where this model has no such point.
 
     >>> resolve("blocks.3.attn.hook_pattern", config)      # doctest: +SKIP
     ['layers.3.attention.weights']
@@ -72,7 +72,7 @@ def resolve(pattern: str, config: Config) -> list[str]:
 
 
 def resolve_with_alias(pattern: str, config: Config) -> dict[str, str]:
-    """The same, each of our names with the one that it was asked for by: another's, or ours itself."""
+    """The same, each point with the name it was requested by: an alias, or its own name."""
     if not isinstance(pattern, str):
         raise InputError(f"a point is called {shorten(repr(pattern))}, expected a name; model.points() lists all")
     if found := matching_points(pattern, config):
@@ -86,7 +86,7 @@ def resolve_with_alias(pattern: str, config: Config) -> dict[str, str]:
 
 
 def matching_points(pattern: str, config: Config) -> dict[str, str]:
-    """The same, nothing where this model has nothing of that name. Names of ours go before those of others."""
+    """The same, but empty where this model has no such point. Our own names take precedence over aliases."""
     all_points, all_aliases = points(config), aliases(config)
     if pattern in all_points:
         return {pattern: pattern}
@@ -99,22 +99,22 @@ def matching_points(pattern: str, config: Config) -> dict[str, str]:
 
 
 def unavailable_message(pattern: str, config: Config) -> str:
-    """Of a name or glob of TransformerLens's names whose numbers no point has, why it has none and what comes nearest;
-    else nothing."""
+    """For a TransformerLens name or glob whose values no point has, the reason and the nearest point of ours; else
+    ""."""
     return "" if matching_points(pattern, config) else _message_for(pattern, config)
 
 
 def omitted_message(pattern: str, config: Config, besides: Container[str]) -> str:
-    """Of a glob that reaches such names beside others, the same of those; else nothing.
+    """For a glob that also matches TransformerLens names without a point, a message that names those; else "".
 
-    besides: points of ours that are asked for otherwise, too.
+    besides: points that are requested in another way as well.
     """
     theirs = not any(name == alias for name, alias in matching_points(pattern, config).items())
     return _message_for(pattern, config, besides, "{} leaves out {}, which") if theirs else ""
 
 
 def warn_of_omitted(pattern: str, config: Config, besides: Container[str]) -> None:
-    """Warns of what a glob of what is only looked at leaves out; see `omitted_message`."""
+    """Warns of what a glob leaves out where points are only recorded; see `omitted_message`."""
     if message := omitted_message(pattern, config, besides):
         log.warning("%s", message)
 
@@ -141,7 +141,7 @@ def _message_for(
 
 
 def _collapse_layers(names: list[str], config: Config) -> list[str]:
-    """Names of which there is one in every layer as one glob; others as they are."""
+    """Names that occur in every layer as one glob, others unchanged."""
     kinds = [re.sub(r"\.\d+\.", ".*.", name) for name in names]
     counts, layers = Counter(kinds), config.num_hidden_layers
     return [*dict.fromkeys(kind if counts[kind] == layers > 1 else name for name, kind in zip(names, kinds))]
@@ -149,7 +149,7 @@ def _collapse_layers(names: list[str], config: Config) -> list[str]:
 
 @functools.lru_cache(maxsize=32)
 def _unavailable_names(config: Config) -> dict[str, str]:
-    """The names of TransformerLens whose numbers no point of this model has, each with ours that comes nearest."""
+    """The TransformerLens names whose values no point of this model has, each with the nearest point of ours."""
     nearest = {f"{norm}.hook_normalized": f"{ours}.output" for norm, ours in _NORMALIZED.items()}
     if _is_version_dependent(config):
         layers = range(config.num_hidden_layers)
@@ -160,7 +160,7 @@ def _unavailable_names(config: Config) -> dict[str, str]:
 
 
 def _with_bare(table: dict[str, str]) -> dict[str, str]:
-    """Names of TransformerLens also without `hook_`, before the whole ones."""
+    """The same table with the names also without `hook_`, listed before the full ones."""
     return {theirs.replace("hook_", ""): ours for theirs, ours in table.items()} | table
 
 
@@ -174,7 +174,7 @@ def _is_version_dependent(config: Config) -> bool:
 
 @functools.lru_cache(maxsize=32)
 def aliases(config: Config) -> dict[str, str]:
-    """Every name that others have for a point of this model, and ours; `hook_` may be left out."""
+    """Every alias of a point of this model, with our name; `hook_` may be left out."""
     all_points = points(config)
     table = _with_bare({theirs: ours for theirs, ours in _transformer_lens_names(config) if ours in all_points}) | dict(
         _reference_names(config)
@@ -183,15 +183,15 @@ def aliases(config: Config) -> dict[str, str]:
 
 
 def _transformer_lens_names(config: Config) -> Iterator[tuple[str, str]]:
-    """As TransformerLens names the hooks of this architecture; what it has and we have not is not there."""
+    """TransformerLens's hook names for this architecture, each with our name; hooks without a point are left out."""
     yield from _OUTSIDE_LAYERS.items()
     if _is_version_dependent(config):
-        yield "hook_embed", "embeddings.output"  # theirs is told behind the norm, where the embeddings have one
+        yield "hook_embed", "embeddings.output"  # theirs is recorded after the norm, if any
     inside = _LAYER | {f"attn.{theirs}": f"attention.{ours}" for theirs, ours in _ATTENTION.items()}
     inside |= {f"cross_attn.{theirs}": f"cross_attention.{ours}" for theirs, ours in _ATTENTION.items()}
-    # where the norm stands behind the sum, their `hook_resid_post` is told before it and has no point here
+    # where the norm follows the sum, their `hook_resid_post` is recorded before the norm and has no point here
     inside["hook_resid_post" if config.residual == "pre" else "hook_normalized_resid_post"] = "residual.post"
-    # of a gate they tell what goes into the activation, we what comes out
+    # of a gate they record the input of the activation, we its output
     inside["mlp.hook_pre_linear" if isinstance(config.feed_forward, Gated) else "mlp.hook_pre"] = "feed_forward.pre"
     if _is_version_dependent(config):
         inside = {name: ours for name, ours in inside.items() if name not in _VERSION_DEPENDENT}
@@ -201,12 +201,12 @@ def _transformer_lens_names(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _reference_names(config: Config) -> Iterator[tuple[str, str]]:
-    """As the reference's outputs are called: `hidden_states[4]`, `decoder_attentions[-1]`, also with a dot."""
+    """The names of the reference's outputs, `hidden_states[4]` or `decoder_attentions[-1]`, also written with a dot."""
     for side, layers in layers_by_side(config).items():
         prefix = side.replace(".", "_")
         states = [f"{side}embeddings.output", *(f"{side}layers.{i}.residual.post" for i in range(layers))]
         if config.residual == "pre":
-            states[-1] = f"{side}norm.output"  # behind the last layer the reference shows the normed stream alone
+            states[-1] = f"{side}norm.output"  # after the last layer the reference has only the normed stream
         weights = [f"{side}layers.{i}.attention.weights" for i in range(layers)]
         yield from _indexed_names(f"{prefix}hidden_states", states)
         yield from _indexed_names(f"{prefix}attentions", weights)

@@ -1,4 +1,4 @@
-"""Edits at work: which points they reach, at which passes of a model, and whether they ever did."""
+"""Applies edits: resolves their points, makes them during the passes of a model, and checks that each of them fired."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,17 +20,17 @@ from pellucid.trace.selection import PointContext, first_out_of_range, format_in
 from pellucid.trace.trace import EditSaid
 
 EditsByName = Mapping[str, Any]
-"""`{"layers.3.attention.weights": zero(head=5)}`: names or globs, ours or another library's (then functions and tensors
-have the axes of that library), and for each an edit, a function, a tensor, or several of these."""
+"""`{"layers.3.attention.weights": zero(head=5)}`: names or globs, ours or another library's (functions and tensors then
+have that library's axes), each with an edit, a function, a tensor, or several of these."""
 
 
 @dataclass
 class PlacedEdit:
-    """One edit with the points that it was asked for.
+    """One edit with the points that it applies to.
 
-    pattern: the name or glob as it was given.  names: the points.  fired: whether a pass has told one of them.
-    aliases: of those that were asked for by another library's name, that name; the edit is made on its axes.
-    matched_indices: by keyword, those of its indices that a pass had.  axis_lengths: how far its axis has reached.
+    pattern: the name or glob as requested.  names: the points.  fired: whether a pass has reached one of them.
+    aliases: for points requested by another library's name, that name; the edit is made on its axes.
+    matched_indices: by keyword, the selected indices that a pass had.  axis_lengths: the largest axis size so far.
     """
 
     pattern: str
@@ -42,11 +42,11 @@ class PlacedEdit:
     axis_lengths: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """It in a sentence: a name or an edit that is long is shortened."""
+        """The pattern and the edit, each shortened if long."""
         return f"{shorten(self.pattern)}: {shorten(str(self.edit))}"
 
     def apply(self, value: Tensor, context: PointContext) -> Tensor:
-        """The edited value, of the same shape but for a batch of one that is no longer the same for all."""
+        """The edited value, of the same shape, except that a batch axis of size 1 grows where the texts now differ."""
         if not self.fired or self._unmatched():
             selection = self.edit.where
             for keyword, size in selection.axis_lengths(value, context).items():
@@ -57,7 +57,7 @@ class PlacedEdit:
         return self.edit(value, context)
 
     def check(self) -> None:
-        """Refuses an edit that never fired, or in some place that was asked for did not."""
+        """Raises InputError for an edit that never fired, or never at one of its selected indices."""
         if not self.fired:
             raise InputError(
                 f"an edit never fired, of {self}: no pass was made that meets {join_names(self.names, 2)} "
@@ -72,7 +72,7 @@ class PlacedEdit:
             raise InputError(f"an edit never fired, of {self}: {reason}")
 
     def _unmatched(self) -> list[tuple[str, int | slice]]:
-        """What was chosen and has not been met yet."""
+        """The selected indices that no pass has had yet."""
         chosen = self.edit.where.chosen.items()
         return [
             (keyword, one)
@@ -83,7 +83,7 @@ class PlacedEdit:
 
 
 class EditObserver:
-    """Several edits as one observer of every pass. They are made in their order, each on what the one before gave."""
+    """An observer of every pass that makes several edits in order, each on the result of the one before."""
 
     def __init__(self, config: Config, edits: Sequence[PlacedEdit], bits: int | None) -> None:
         self.axes, self.edits, self.bits = points(config), tuple(edits), bits
@@ -100,13 +100,13 @@ class EditObserver:
         return name in self.by_point
 
     def answer(self, name: str, value: Tensor, token_positions: TokenPositions) -> Tensor:
-        """The value to go on with: `value` itself where nothing changes, so that nothing else does."""
+        """The value to continue with: `value` itself where nothing changes, so that nothing downstream does."""
         for placed in self.by_point.get(name, ()):
             value = self._apply_one(placed, name, value, token_positions)
         return value
 
     def _apply_one(self, placed: PlacedEdit, name: str, value: Tensor, token_positions: TokenPositions) -> Tensor:
-        """What one edit gives, made on the axes of the name by which its point was asked for."""
+        """The result of one edit, made on the axes of the name by which its point was requested."""
         axes, alias = _requested_axes(self.axes[name], name, placed.aliases), placed.aliases.get(name, "")
         context = PointContext(name, axes, token_positions, self.bits, alias)
         if axes == self.axes[name]:
@@ -117,19 +117,19 @@ class EditObserver:
 
 
 def _requested_axes(axes: Axes, name: str, aliases: Mapping[str, str]) -> Axes:
-    """The axes of a point under the name by which it was asked for."""
+    """The axes of a point under the name by which it was requested."""
     return transposed_axes(axes) if name in aliases and is_transposed(name) else axes
 
 
 def placed_edits(config: Config, requested: EditsByName) -> list[PlacedEdit]:
-    """The edits that were asked for, with their points. Raises InputError for what this model has nothing of."""
+    """The requested edits with their points. Raises InputError for a name or part that this model does not have."""
     if not isinstance(requested, Mapping) or not requested:
         raise InputError('edits are given as {name: edit}, such as {"layers.3.attention.weights": zero(head=5)}')
     placed, all_points = [], points(config)
     found = {pattern: resolve_with_alias(pattern, config) for pattern in requested}
     reached = {name for names in found.values() for name in names}
     for pattern, values in requested.items():
-        # what it does not reach would still be in what the model answers
+        # what the glob leaves out would still affect the output
         if message := omitted_message(pattern, config, reached):
             raise InputError(message)
         names = found[pattern]
@@ -148,14 +148,14 @@ def placed_edits(config: Config, requested: EditsByName) -> list[PlacedEdit]:
 
 
 def with_edits(loaded: Loaded, edits: Sequence[PlacedEdit]) -> Loaded:
-    """The same model, sharing every number, that makes these edits at all of its passes, behind those it makes."""
+    """The same model, sharing all weights, that makes these edits in every pass, after those that it makes already."""
     before = getattr(loaded.module.observer, "edits", ())
     observer = EditObserver(loaded.config, [*before, *edits], loaded.module.bits)
     return replace(loaded, module=loaded.module.observed_by(observer))
 
 
 def edits_of(loaded: Loaded) -> tuple[EditSaid, ...]:
-    """What is edited in the passes of this model, each edit whole; nothing as a rule."""
+    """Descriptions of the edits made in every pass of this model; empty for an unedited model."""
     return tuple(EditSaid(one.pattern, str(one.edit)) for one in getattr(loaded.module.observer, "edits", ()))
 
 
@@ -164,21 +164,21 @@ def edits_of(loaded: Loaded) -> tuple[EditSaid, ...]:
 
 @dataclass(eq=False)
 class _Block:
-    """A network that is edited, and what it is inside the block; neither once the block has ended, wherever it did: the
-    one who takes an abandoned generator to its end stands in a context of his own, where nobody else hears of it."""
+    """A network and its edited version inside a block; both None once the block has ended, in whatever context it did:
+    an abandoned generator may be closed in a context of its own, whose changes no other context sees."""
 
     module: Network | None
     edited: Network | None
 
 
 _EDITED: ContextVar[tuple[_Block, ...]] = ContextVar("edited", default=())
-"""The blocks that this line stands in, the innermost last; a thread begins with none."""
+"""The blocks entered in this context, the innermost last; a new thread starts with none."""
 
 
 def with_active_edits(loaded: Loaded) -> Loaded:
-    """What this model is here and now: itself, or with the edits of the blocks that this line stands in."""
+    """This model with the edits of the blocks entered in this context; the model itself where there are none."""
     active = (one.edited for one in reversed(_EDITED.get()) if one.module is loaded.module)
-    edited = next((module for module in active if module is not None), None)  # another thread may end one meanwhile
+    edited = next((module for module in active if module is not None), None)  # another thread may end a block meanwhile
     return loaded if edited is None else replace(loaded, module=edited)
 
 
@@ -194,8 +194,8 @@ def editing(loaded: Loaded, requested: EditsByName) -> Iterator[Loaded]:
     finally:
         last = with_active_edits(loaded).module
         block.module = block.edited = None
-        _EDITED.set(tuple(one for one in _EDITED.get() if one.edited is not None))  # others may last, or have begun
-    for placed in edits:  # not reached where the block raised: its own error says more
+        _EDITED.set(tuple(one for one in _EDITED.get() if one.edited is not None))  # other blocks may be open still
+    for placed in edits:  # not reached if the block raised: its own error is more informative
         placed.check()
     if last is not edited.module:
         raise InputError(

@@ -1,15 +1,15 @@
-"""What can be done to a number on the way: set it to nothing, to a value, to that of another pass; add, scale.
+"""Edits of a point's value: replace it by zero, by a given value, by a mean or by that of another pass; add; scale.
 
-Each edit says where it reaches by words that all of them know:
+Every edit takes keywords that select the part it applies to:
 
-    head      of `heads`, or of key and value heads where a point has those (`key`, `value`)
-    position  of the tokens that are read, counted over the text's own tokens from 0; negative from its last token
-    source    of the tokens that are looked at, in `scores` and `weights`
-    neuron    of the inner width in `feed_forward`, of the stream elsewhere
+    head      of `heads`; key and value heads at points that have those (`key`, `value`)
+    position  of the tokens that are read, counted from 0 over the text's own tokens; negative from its last token
+    source    of the tokens that are attended to, in `scores` and `weights`
+    neuron    of the inner width in `feed_forward`, of the residual stream elsewhere
     row       of the texts of a batch
 
-each one index, several, or a slice. A text that is written grows: position 3 is its fourth token, whichever pass reads
-it, and position -1 is the last token at every pass, so each new one. Padding is never a source.
+each one index, several, or a slice. A text that is generated grows: position 3 is its fourth token, whichever pass
+reads it, and position -1 is the last token of every pass, so each new one. Padding is never a source.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,15 +38,15 @@ from pellucid.trace.selection import OptionalIndices, PointContext, Selection, c
 from pellucid.trace.transformer_lens_hooks import hook_adapter
 
 Change = Callable[[Tensor, PointContext], Tensor]
-"""(the value, where it is told)  ->  another of the same shape, or that spreads to it"""
+"""(the value, its point and token positions)  ->  a value of the same shape, or one that broadcasts to it"""
 
 
 @dataclass(frozen=True)
 class Edit:
-    """One change of the numbers at a point. Made by `zero`, `fixed`, `add`, `scale`, `patch`, `mean` and `change`.
+    """One change of the value at a point. Made by `zero`, `fixed`, `add`, `scale`, `patch`, `mean` and `change`.
 
-    said: the change in words.  change: its arithmetic.  where: the part that it reaches.
-    fits: refuses a point that it cannot change, before anything runs.
+    said: a description of the change.  change: its arithmetic.  where: the part that it applies to.
+    fits: raises InputError for a point that it cannot change, before anything runs.
     """
 
     said: str
@@ -55,19 +55,19 @@ class Edit:
     fits: Callable[[str, Axes], None] | None = None
 
     def check(self, name: str, axes: Axes, sizes: dict[str, int], alias: str = "") -> None:
-        """Refuses a point that this does not fit.  alias: another's name for it, which has these axes."""
+        """Raises InputError for a point that this does not fit.  alias: the point's alias, to which `axes` belong."""
         self.where.check(alias or name, axes, sizes)
         if self.fits is not None:
             self.fits(name, axes)
 
     def __call__(self, value: Tensor, context: PointContext) -> Tensor:
-        """The value to go on with; `value` itself where no number changes and no derivative is asked for."""
+        """The value to continue with: `value` itself where no number changes and no gradient is recorded."""
         new, mask = self.change(value, context), self.where.mask(value, context)
         new = new if mask is None else torch.where(mask, new, value)
         return new if is_differentiated(new, value) or not torch.equal(new, value) else value
 
     def at_row(self, row: int) -> Self:
-        """The same for one text of a batch."""
+        """The same edit for one text of a batch."""
         return replace(self, where=Selection.from_keywords(self.where.chosen | {"row": row}))
 
     def __str__(self) -> str:
@@ -77,7 +77,7 @@ class Edit:
     __repr__ = __str__
 
     def __copy__(self) -> Self:
-        return self  # nothing of it changes
+        return self  # it is immutable
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
@@ -87,10 +87,10 @@ class Edit:
 
 
 def zero(**where: OptionalIndices) -> Edit:
-    """0 in place of every number. Scores of 0 are still looked at: to look away, zero `weights`, or fix scores at -inf.
-    What a mask forbids, padding and a decoder's later tokens, stays forbidden whatever its scores become.
+    """Replaces the value by zeros. Scores of 0 still receive attention: to prevent it, zero `weights`, or fix scores at
+    -inf. What a mask hides, padding and a decoder's later tokens, stays hidden whatever its scores become.
 
-    Rows of edited `weights` are multiplied as they are: they need not sum to 1.
+    Rows of edited `weights` are used as they are: they need not sum to 1.
     where: `head`, `position`, `source`, `neuron`, `row`.
 
     >>> str(zero(head=5))
@@ -100,10 +100,11 @@ def zero(**where: OptionalIndices) -> Edit:
 
 
 def fixed(value: Tensor | float, **where: OptionalIndices) -> Edit:
-    """This value in place of what arises.
+    """Replaces the value by a given one.
 
-    value: a number, or a tensor of the point's dtype and shape, or of one that spreads to it: Float[Tensor, "hidden"]
-        fits a stream, Float[Tensor, "seq source"] the weights of every head.  where: as for `zero`.
+    value: a number, or a tensor of the point's dtype and of a shape that broadcasts to the point's:
+        Float[Tensor, "hidden"] fits the residual stream, Float[Tensor, "seq source"] the weights of all heads.  where:
+        as for `zero`.
     """
     value = as_tensor_or_number(value, "fixed takes")
     return Edit(
@@ -114,9 +115,9 @@ def fixed(value: Tensor | float, **where: OptionalIndices) -> Edit:
 
 
 def add(vector: Tensor | float, factor: float = 1.0, **where: OptionalIndices) -> Edit:
-    """What arises, plus `factor` times a vector: steering (Turner et al., 2023, arXiv:2308.10248).
+    """Adds `factor` times a vector to the value: steering (Turner et al., 2023, arXiv:2308.10248).
 
-    vector: a number, or a tensor of the point's dtype that spreads to its shape.  where: as for `zero`.
+    vector: a number, or a tensor of the point's dtype that broadcasts to its shape.  where: as for `zero`.
     """
     vector, factor = as_tensor_or_number(vector, "add takes"), as_number(factor, "the factor of add")
     description = f"add({describe(vector)})" if factor == 1.0 else f"add({describe(vector)}, factor={factor})"
@@ -128,17 +129,17 @@ def add(vector: Tensor | float, factor: float = 1.0, **where: OptionalIndices) -
 
 
 def scale(factor: float, **where: OptionalIndices) -> Edit:
-    """What arises, times a number.  where: as for `zero`."""
+    """Multiplies the value by a number.  where: as for `zero`."""
     factor = as_number(factor, "the factor of scale")
     return Edit(f"scale({factor})", lambda now, context: now * factor, Selection.from_keywords(where))
 
 
 def change(function: Callable[..., Tensor], **where: OptionalIndices) -> Edit:
-    """What a function answers to the whole value, padding included: a tensor of the same shape and dtype. A plain
-    function in place of an edit means the same.  where: the part of its answer that is taken; as for `zero`.
+    """Replaces the value by the result of a function, a tensor of the same shape and dtype. A plain function in place
+    of an edit does the same.  where: the part of the result that is used; as for `zero`.
 
-    function: of the value, on the axes of the name by which the point was asked for; a second argument, or one called
-        `hook`, is given what TransformerLens's hooks read of theirs: its `name`, its `layer()`, a `ctx`.
+    function: of the whole value, padding included, on the axes of the name by which the point was requested; a second
+        parameter, or one called `hook`, receives what a TransformerLens hook has: its `name`, its `layer()`, a `ctx`.
     """
     if not callable(function):
         raise InputError(f"change takes a function, and was given a {type(function).__name__}")
@@ -146,7 +147,7 @@ def change(function: Callable[..., Tensor], **where: OptionalIndices) -> Edit:
 
     def changed(now: Tensor, context: PointContext) -> Tensor:
         try:
-            answer = call(now.clone(), context)  # a copy, which it may also write into
+            answer = call(now.clone(), context)  # a copy, so that the function may modify it
         except RecursionError as error:
             raise InputError(
                 f"{name} at {context.display_name} calls itself without end; what it needs of the edited model, "
@@ -162,14 +163,14 @@ def change(function: Callable[..., Tensor], **where: OptionalIndices) -> Edit:
             )
         return context.match_dtype(answer, now).to(
             now.device, copy=True
-        )  # what the function keeps, it may write into later
+        )  # a copy: the function may keep its result and modify it later
 
     return Edit(f"change({name})", changed, Selection.from_keywords(where))
 
 
 def mean(*traces: Mapping[str, Tensor], **where: OptionalIndices) -> Edit:
-    """The mean of the same point over all tokens of these traces, in place of what arises: a head, say, that says what
-    it says on average (mean ablation; Wang et al., 2022, arXiv:2211.00593).  where: as for `zero`."""
+    """Replaces the value by the mean of the same point over all tokens of these traces: for a head, its average output
+    (mean ablation; Wang et al., 2022, arXiv:2211.00593).  where: as for `zero`."""
     if not traces or not all(isinstance(trace, Mapping) for trace in traces):
         raise InputError("mean needs a trace, or several, to take the mean of")
 
@@ -189,13 +190,13 @@ def mean(*traces: Mapping[str, Tensor], **where: OptionalIndices) -> Edit:
 
 
 def patch(source_of: Mapping[str, Tensor] | Tensor, **where: OptionalIndices) -> Edit:
-    """The value of the same point in another pass (activation patching; Meng et al., 2022, arXiv:2202.05262).
+    """Takes the value of the same point in another pass (activation patching; Meng et al., 2022, arXiv:2202.05262).
 
     source_of: a `Trace` that holds the point, of one text or of as many as the batch; or the tensor itself, of the
         point's dtype and axes.  where: as for `zero`.
 
-    Positions stand for each other as they are chosen: position 3 for position 3, -1 for -1; without a choice, and in a
-    slice, both texts need equally many. What is written behind the tokens of the trace is left as it is.
+    Positions correspond as they are selected: position 3 to position 3, -1 to -1; without a selection, or with a slice,
+    both texts need equally many tokens. Tokens generated after those of the trace are left unchanged.
     """
     chosen = Selection.from_keywords(where)
     if not isinstance(source_of, Mapping | Tensor):
@@ -224,7 +225,7 @@ def patch(source_of: Mapping[str, Tensor] | Tensor, **where: OptionalIndices) ->
 
 
 def as_edit(value: Any) -> Edit:
-    """An edit as it is; a plain function as `change`, a tensor or a number as `fixed`."""
+    """An edit unchanged; a plain function as `change`, a tensor or a number as `fixed`."""
     if isinstance(value, Edit):
         return value
     if isinstance(value, Tensor) or (isinstance(value, Real) and not isinstance(value, bool)):

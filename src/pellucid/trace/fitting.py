@@ -1,4 +1,4 @@
-"""What is given to an edit, brought to where it goes: its kind, its shape, and its tokens to those of the pass."""
+"""Fits the arguments of edits to the values that they edit: dtype, shape, and the alignment of tokens."""
 
 from collections.abc import Mapping
 from numbers import Real
@@ -20,7 +20,7 @@ from pellucid.trace.selection import (
 
 
 def tokens_before(source_of: Mapping[str, Tensor] | Tensor) -> int:
-    """How many tokens of its text stand before the first that a trace, or a step of writing, holds."""
+    """How many tokens of the text come before the first one that a trace, or a step of generation, holds."""
     if rows := getattr(source_of, "rows", ()):
         return len(rows[0].before)
     return len(getattr(source_of, "before", ())) - len(getattr(source_of, "read", ()))
@@ -29,8 +29,8 @@ def tokens_before(source_of: Mapping[str, Tensor] | Tensor) -> int:
 def align_tokens(
     patched: Tensor, value: Tensor, context: PointContext, axis: str, selection: Selection, first_position: int
 ) -> tuple[Tensor, Tensor]:
-    """`patched`, whose tokens stand from `first_position` on, with them moved to where those of `value` stand, and
-    where there are such."""
+    """`patched`, whose first token is at `first_position`, with its tokens moved to the positions of those of `value`,
+    and a mask of where it has any."""
     dim, keyword = context.axes.index(axis), "position" if axis == "seq" else "source"
     chosen = selection.chosen.get(keyword, slice(None))
     size, end = value.shape[dim], first_position + patched.shape[dim]
@@ -61,7 +61,7 @@ def align_tokens(
 
 
 def check_patchable(patched: Tensor, value: Tensor, context: PointContext) -> None:
-    """Refuses what cannot be patched in: other axes, other sizes apart from tokens, another dtype."""
+    """Raises InputError for a tensor with other axes, other sizes (except along tokens), or another dtype."""
     free = ("seq", "source")
     fits = patched.dim() == value.dim() and context.match_dtype(patched, value).dtype == value.dtype
     sizes = zip(context.axes, patched.shape, value.shape)
@@ -71,11 +71,11 @@ def check_patchable(patched: Tensor, value: Tensor, context: PointContext) -> No
 
 
 def expand_like(operand: Tensor | float, value: Tensor, context: PointContext, name: str) -> Tensor:
-    """`operand` in the shape of `value`."""
+    """`operand` in the shape, dtype and device of `value`."""
     try:
         tensor = operand if isinstance(operand, Tensor) else torch.full_like(value, operand)
         expanded = context.match_dtype(tensor, value).to(value.device).expand(value.shape).clone()
-    except RuntimeError:  # of another shape, or beyond the numbers of this kind
+    except RuntimeError:  # of another shape, or out of range for this dtype
         expanded = None
     if expanded is None or expanded.dtype != value.dtype:
         description = kind(operand) if isinstance(operand, Tensor) else operand
@@ -87,7 +87,7 @@ def expand_like(operand: Tensor | float, value: Tensor, context: PointContext, n
 
 
 def as_tensor_or_number(argument: Any, subject: str) -> Tensor | float:
-    """A tensor as it is now, a number as Python's own."""
+    """A tensor copied as it is now, or a Python number."""
     if isinstance(argument, Tensor):
         return clone_unless_trainable(argument)
     if not isinstance(argument, Real) or isinstance(argument, bool):
@@ -96,7 +96,7 @@ def as_tensor_or_number(argument: Any, subject: str) -> Tensor | float:
 
 
 def as_number(argument: Any, name: str) -> float:
-    """A number as Python's own; a tensor or an array of one is one, too."""
+    """A Python number, also from a tensor or array of one element."""
     try:
         if isinstance(argument, bool | str):
             raise TypeError
@@ -107,19 +107,19 @@ def as_number(argument: Any, name: str) -> float:
 
 
 def traces_by_text(trace: Any) -> list[Mapping[str, Tensor]]:
-    """A trace of several texts as one of each, without padding."""
+    """A trace of several texts as one trace for each, without padding."""
     rows = getattr(trace, "rows", ())
     return [trace.row(i) for i in range(len(rows))] if len(rows) > 1 else [trace]
 
 
 def check_has_point(trace: Mapping[str, Tensor], name: str) -> None:
-    """Refuses a trace that does not hold a point."""
+    """Raises InputError for a trace that does not hold a point."""
     if name not in trace:
         raise InputError(f"what was given has no {name}{did_you_mean(name, trace)}; it has {join_names(trace)}")
 
 
 def describe(argument: object) -> str:
-    """What was given, as an edit says it: a tensor by its kind, a trace by its texts."""
+    """An argument as an edit displays it: a tensor by dtype and shape, a trace by its texts."""
     if isinstance(argument, Tensor):
         return kind(argument)
     if not isinstance(argument, Mapping):

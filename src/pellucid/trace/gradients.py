@@ -1,4 +1,4 @@
-"""Gradients at any point: how much a number of the answer changes with every number on the way."""
+"""Gradients of one number of the output with respect to any point."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,11 +11,11 @@ from pellucid.models import Network, Output
 
 
 class GradientRecorder:
-    """An observer that keeps points together with the graph that leads from them to the answer.
+    """An observer that keeps points as nodes of the graph that leads from them to the output.
 
-    What it keeps it answers with, as a tensor of its own; so a layer whose scores or weights are kept computes with
-    these, step by step, instead of beside them. What all texts share it keeps for each of them (`texts`: how many
-    there are), for what it does to the answer differs from text to text.
+    Each kept value is replaced by a tensor of its own, so a layer whose scores or weights are kept computes its output
+    from these, step by step, instead of computing them separately. Values that all texts share are expanded to one for
+    each (`texts`: how many there are), since their effect on the output differs from text to text.
     """
 
     def __init__(self, names: Iterable[str], texts: int) -> None:
@@ -38,13 +38,13 @@ class GradientRecorder:
 def record_with_gradients(
     module: Network, batch: dict[str, Any], names: Iterable[str], scalar_of: Callable[[Output], Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """One pass with the numbers of `names`, and the gradient of `scalar_of(output)` by each of them.
+    """One pass with the values at `names`, and the gradient of `scalar_of(output)` with respect to each.
 
-    scalar_of: takes the pass's `Output` and gives one number of it, such as `lambda output: output.logits[0, -1, 42]`.
+    scalar_of: a function of the pass's `Output` that returns one number, `lambda output: output.logits[0, -1, 42]`.
     ->  tensors by name, and gradients of the same shapes; zeros where the number does not depend on a point.
 
-    Of scores that a mask forbids (minus infinity) the gradient is zero. Raises InputError where `scalar_of` gives
-    anything but one number that depends on the pass, or writes into what it is given, and for models of 8 or 4 bits.
+    The gradient of masked scores (minus infinity) is zero. Raises InputError where `scalar_of` returns anything but one
+    number that depends on the pass, or modifies the output in place, and for 8- and 4-bit models.
     """
     module.require_float("a gradient")
     recorder = GradientRecorder(names, len(batch["input_ids"]))

@@ -1,7 +1,7 @@
-"""Records a long text for a page: attention of every layer, without ever holding the weights of two.
+"""Records a long text for a page: the attention of every layer, never holding the weights of two layers at once.
 
-The weights of 2,048 tokens in 30 layers of 9 heads are 4.5 GB. A page needs queries and keys, which are small, a small
-picture of each head, and some rows of the true weights, by which to measure what it computes from queries and keys.
+The weights of 2,048 tokens in 30 layers of 9 heads take 4.5 GB. A page needs queries and keys, which are small, a
+thumbnail of each head, and some rows of exact weights, to measure the error of recomputing them.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,15 +25,15 @@ SAMPLED_ROWS = 16
 PICTURE = 64
 
 MAX_WEIGHT_BYTES = 2**28
-"""Bytes of all weights of a pass, above which they are better not kept."""
+"""The size of all attention weights of a pass, in bytes, above which they are not kept."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
     """What is kept of the weights of one attention.
 
-    rows: Int[Tensor, "rows"], which queries.  weights: Float[Tensor, "heads rows source"], what these give, exactly.
-    picture: Float[Tensor, "heads height width"], each number the largest of a patch of all weights; at most 64 x 64.
+    rows: Int[Tensor, "rows"], the sampled queries.  weights: Float[Tensor, "heads rows source"], their exact weights.
+    picture: Float[Tensor, "heads height width"], all weights, max-pooled to at most 64 x 64.
     """
 
     rows: Tensor
@@ -49,10 +49,10 @@ class LongTrace(Trace):
 
 
 class WeightSampler(Recorder):
-    """An observer that keeps points whole, and of weights a sample. samples: by the path of the attention."""
+    """An observer that keeps points whole, but only a sample of attention weights. samples: by the attention's path."""
 
     def __init__(self, patterns: Iterable[str], on_attention: Callable[[int], object]) -> None:
-        """on_attention: is told of each attention that is done, by a 1."""
+        """on_attention: called with 1 after each attention."""
         super().__init__(patterns)
         self.samples: dict[str, Sample] = {}
         self.on_attention = on_attention
@@ -66,7 +66,7 @@ class WeightSampler(Recorder):
 
 
 def sample(weights: Tensor) -> Sample:
-    """weights: Float[Tensor, "heads queries source"]; the rows are evenly spread, the first and the last among them."""
+    """Samples Float[Tensor, "heads queries source"]: evenly spaced rows, including the first and the last."""
     queries, source = weights.shape[1:]
     rows = torch.linspace(0, queries - 1, min(SAMPLED_ROWS, queries), dtype=torch.float32, device="cpu").round().long()
     size = (min(PICTURE, queries), min(PICTURE, source))
@@ -85,11 +85,11 @@ def record_long(
     also: tuple[str, ...] = (),
     progress: bool | None = None,
 ) -> LongTrace:
-    """One pass, recorded for a page: a trace without weights, with a sample of those of each attention.
+    """Records one pass for a page: a trace without weights, with a sample of those of each attention.
 
-    Numbers are those of `record(..., keep="view")`, bit for bit. A text is cut to `max_length` tokens.
-    also: names or globs of other points to keep.  progress: show a bar; by default on long work at a terminal.
-    Raises ResourceError where the weights of one layer find no room.
+    The values equal those of `record(..., keep="view")` bit for bit. A text is cut to `max_length` tokens.
+    also: names or globs of other points to keep.  progress: show a bar; by default for long work at a terminal.
+    Raises ResourceError where the weights of one layer do not fit into memory.
     """
     rows = read_texts(loaded, text, pair, target, None, max_length)
     warn_if_truncated(rows, max_length)
@@ -104,7 +104,7 @@ def record_long(
 def is_long(
     loaded: Loaded, text: str, pair: str | None = None, *, target: str | None = None, max_length: int | None = None
 ) -> bool:
-    """Whether all weights of a pass over this text take more room than MOST_WHOLE."""
+    """Whether all attention weights of a pass over this text would take more than MAX_WEIGHT_BYTES."""
     rows = read_texts(loaded, text, pair, target, None, max_length)
     return _attention_count(loaded) * _layer_weight_bytes(loaded, rows) > MAX_WEIGHT_BYTES
 
@@ -124,6 +124,6 @@ def _check_memory(weights: int, tokens: int) -> None:
 
 
 def _layer_weight_bytes(loaded: Loaded, rows: tuple[Reading, ...]) -> int:
-    """Bytes of the weights of one layer, at most."""
+    """An upper bound on the size of the weights of one layer, in bytes."""
     tokens = max(max(len(row.tokens), len(row.target_tokens)) for row in rows)
     return loaded.config.num_attention_heads * tokens**2 * 4

@@ -1,4 +1,4 @@
-"""Recorded tensors by their names, ours and those of other libraries."""
+"""Recorded tensors by name, ours or another library's."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,10 +14,11 @@ from pellucid.trace.axes import is_transposed, transposed
 
 @dataclass(frozen=True, eq=False)
 class NamedTensors(Mapping[str, Tensor]):
-    """What was recorded of one pass: `these["layers.0.attention.weights"]`, in the order in which it arose.
+    """The tensors recorded in one pass, in the order in which they arose: `these["layers.0.attention.weights"]`.
 
-    points: the tensors by our names.  config: the facts of the model, by which other names are understood; under
-    TransformerLens's a tensor has its axes ([batch, seq, heads, head_dim] for `hook_z`, where ours is heads first).
+    points: the tensors by our names.  config: the model's facts, which decide what aliases mean. Under a
+        TransformerLens name a tensor has its axes ([batch, seq, heads, head_dim] for `hook_z`, where ours is heads
+        first).
     """
 
     type_name: ClassVar[str] = "record"
@@ -25,7 +26,7 @@ class NamedTensors(Mapping[str, Tensor]):
     points: dict[str, Tensor]
     config: Config
 
-    __eq__ = object.__eq__  # that of a mapping would compare tensors, which have no one answer
+    __eq__ = object.__eq__  # a mapping's would compare tensors, which is not a single bool
     __hash__ = object.__hash__
 
     def __getitem__(self, name: str) -> Tensor:
@@ -49,7 +50,7 @@ class NamedTensors(Mapping[str, Tensor]):
         return self._with_requested_axes(name, our_name) if our_name in self.points else default
 
     def _with_requested_axes(self, name: str, our_name: str) -> Tensor:
-        """The tensor on the axes of the name by which it is asked for."""
+        """The tensor on the axes of the name by which it was requested."""
         tensor = self.points[our_name]
         return transposed(tensor) if name != our_name and is_transposed(our_name) else tensor
 
@@ -63,5 +64,5 @@ class NamedTensors(Mapping[str, Tensor]):
         return len(self.points)
 
     def names(self) -> list[str]:
-        """The names of everything that was kept, in the order in which it arose."""
+        """The names of all recorded tensors, in the order in which they arose."""
         return list(self.points)

@@ -1,6 +1,6 @@
-"""The points of a model: every place where a number arises, what its axes are, and when a pass meets it.
+"""The points of a model: every named intermediate tensor, its axes, and the order in which a pass reaches it.
 
-One table says what the axes are; which points a model has follows from its facts.
+The axes are listed in one table; which points a model has follows from its facts.
 """
 
 import functools
@@ -56,10 +56,10 @@ AXES: dict[str, Axes] = {
 }
 """The axes of every point, by its name without layer and side, in the order of a pass.
 
-batch: one entry per text, or one for all where they share it (positions).  seq: the tokens that are read; in cross-
-attention those of the decoder.  source: the tokens that are looked at: with a cache also those read before.
-heads, key_heads: heads of query, and of key and value.  width: of the tables of embeddings, as a rule `hidden`.
-inner: neurons of the feed-forward block.
+batch: one entry per text, or a single one for values that all share (positions).  seq: the tokens that are read; of the
+    decoder in cross-attention.  source: the tokens that are attended to, with a cache also the earlier ones.
+heads, key_heads: the heads of queries, and of keys and values.  width: of the embedding tables, usually `hidden`.
+inner: the neurons of the feed-forward block.
 """
 
 _BEFORE_LAYERS = tuple(name for name in AXES if name.startswith(("position_bias", "embeddings")))
@@ -68,11 +68,11 @@ _IN_LAYERS = tuple(
 )
 
 VIEW_POINTS = ("attention.query", "attention.key", "attention.weights", "position_bias")
-"""What a page of attention needs of a trace: `keep="view"`. Their names in any stack end so."""
+"""Suffixes of the points that a page of attention needs, in any stack: `keep="view"`."""
 
 
 class Points(Mapping[str, Axes]):
-    """The points of one model by name, in the order in which a pass meets them, each with the names of its axes.
+    """The points of one model by name, in the order in which a pass reaches them, each with the names of its axes.
 
     >>> model.points()["layers.0.attention.weights"]                          # doctest: +SKIP
     ('batch', 'heads', 'seq', 'source')
@@ -99,7 +99,7 @@ class Points(Mapping[str, Axes]):
         return len(self._axes)
 
     def sizes(self, name: str) -> dict[str, int]:
-        """How long those axes of a point are that do not depend on the text."""
+        """The sizes of those axes of a point that do not depend on the text."""
         axes, facts = self[name], _sizes(self.config, name.startswith("decoder."))
         return {axis: facts[axis] for axis in axes if axis in facts}
 
@@ -118,14 +118,14 @@ class Points(Mapping[str, Axes]):
 
 @functools.lru_cache(maxsize=32)
 def points(config: Config) -> Points:
-    """Every point of a model of these facts."""
+    """All points of a model with these facts. The result is cached."""
     return Points(config)
 
 
 def axes_of(name: str, config: Config) -> Axes:
-    """The axes of a point by its whole name, such as "decoder.layers.3.attention.weights".
+    """The axes of a point by its full name, such as "decoder.layers.3.attention.weights".
 
-    Raises InputError for a name that is no point.
+    Raises InputError for a name that is not a point.
     """
     short = re.sub(r"^((encoder|decoder)\.)?(layers\.\d+\.)?", "", name)
     if short == "logits":
@@ -136,7 +136,7 @@ def axes_of(name: str, config: Config) -> Axes:
 
 
 def sides_of(name: str) -> tuple[str, str]:
-    """Whose tokens the axes `seq` and `source` of a point count: "encoder", "decoder", or "" for the only side."""
+    """The sides whose tokens the axes `seq` and `source` count: "encoder", "decoder", or "" for the only side."""
     if name == "logits":
         return "decoder", ""
     side = name.partition(".")[0]
@@ -145,7 +145,7 @@ def sides_of(name: str) -> tuple[str, str]:
 
 
 def _logits_axes(config: Config) -> Axes:
-    assert config.head is not None  # else there are none
+    assert config.head is not None  # without a head there are no logits
     answers = "vocab" if config.head.answers == "vocabulary" else "labels"
     return ("batch", answers) if config.head.per == "text" else ("batch", "seq", answers)
 
@@ -165,7 +165,7 @@ def _names(config: Config) -> Iterator[str]:
 
 
 def layers_by_side(config: Config) -> dict[str, int]:
-    """How many layers a token runs through on each side."""
+    """The number of layers on each side, by the prefix of its names."""
     if config.decoder is None:
         return {"": config.num_hidden_layers}
     return {"encoder.": config.num_hidden_layers, "decoder.": config.decoder.num_decoder_layers}

@@ -1,4 +1,4 @@
-"""What a model reads when it is traced: texts, pairs and targets as rows of tokens, and these as one padded batch."""
+"""The input of a trace: texts, pairs and targets as rows of tokens, and these rows as one padded batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ Texts = str | Sequence[str]
 class Reading:
     """One text, or one pair of texts, as the model read it.
 
-    texts: the text, or the two of a pair.  tokens, ids: what the model saw.  segments: 0 or 1, the text of each token.
-    offsets: where each token stands in its text, in characters.  special: which are no part of the text.
+    texts: the text, or the two of a pair.  tokens, ids: what the model read.  segments: 0 or 1, the text of each token.
+    offsets: the span of each token in its text, in characters.  special: which tokens are not part of the text.
     cut: how many tokens were cut off.
-    target: what the decoder of an encoder-decoder was given to read; nothing where it read the text itself.
-    target_tokens, target_ids: what it had read, behind its start token.
-    before: the tokens that were read before, in a pass of their own, and remembered in a cache.
-    by_bytes: whether the letters of tokens stand for bytes, as the vocabularies of GPT-2's kind have it.
+    target: the text given to the decoder of an encoder-decoder; empty where the decoder read the text itself.
+    target_tokens, target_ids: the tokens that the decoder read, from its start token on.
+    before, before_ids: the tokens read in an earlier pass, whose keys and values are in the cache.
+    by_bytes: whether the characters of tokens stand for bytes, as in the byte-level vocabulary of GPT-2.
     """
 
     texts: tuple[str, ...]
@@ -47,7 +47,7 @@ class Reading:
 def read_texts(
     loaded: Loaded, text: Texts, pair: Texts | None, target: Texts | None, after: Texts | None, max_length: int | None
 ) -> tuple[Reading, ...]:
-    """Texts to rows of tokens. max_length: longer texts are cut; by default to what the model can read."""
+    """Tokenizes texts into rows. max_length: longer texts are cut; by default to the model's maximum."""
     tokenizer = loaded.required_tokenizer
     texts = _list_of_texts(text, "text")
     pairs = None if pair is None else _list_of_texts(pair, "pair", len(texts))
@@ -85,16 +85,16 @@ def read_texts(
 
 
 def warn_if_truncated(rows: Sequence[Reading], max_length: int | None) -> None:
-    """Says what of the texts the model did not read, where nobody asked for a length.
+    """Warns how much was cut off, unless the caller set a length.
 
-    max_length: what was asked for.
+    max_length: the length that the caller set.
     """
     if max_length is None:
         warn_of_truncation(sum(row.cut > 0 for row in rows), len(rows), max(len(row.ids) for row in rows))
 
 
 def batch_of(loaded: Loaded, rows: Sequence[Reading], *, pad_left: bool = False) -> dict[str, Tensor]:
-    """What the module takes for these rows in one pass; the shorter are padded, and masks say so."""
+    """The module's inputs for these rows in one pass; shorter rows are padded and masked."""
     targets = [row.target_ids for row in rows] if isinstance(loaded.module, EncoderDecoder) else None
     return as_batch(
         loaded, [row.ids for row in rows], [row.segments for row in rows], decoder_rows=targets, pad_left=pad_left
@@ -131,7 +131,7 @@ def _prefix_ids(loaded: Loaded, after: Texts | None, pair: Texts | None, count: 
 
 
 def _decoder_ids(loaded: Loaded, ids: list[int], target: str | None) -> list[int]:
-    """What the decoder of an encoder-decoder reads: the target, or the text itself, behind the start token."""
+    """The ids that an encoder-decoder's decoder reads: the start token, then the target or the text itself."""
     if not isinstance(loaded.module, EncoderDecoder):
         if target is not None:
             problem = f" was given, and a model of kind {loaded.config.kind!r} has no decoder beside it: leave it out"

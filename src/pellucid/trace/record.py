@@ -1,4 +1,4 @@
-"""Records one pass: every number on the way by the name of the place where it arises."""
+"""Records one pass: every intermediate tensor, by the name of the point at which it arises."""
 
 import contextlib
 import fnmatch
@@ -23,9 +23,9 @@ from pellucid.trace.trace import Trace
 
 
 class Recorder:
-    """An observer that keeps what it is asked to keep and changes nothing.
+    """An observer that keeps the requested points and changes nothing.
 
-    patterns: names of points, or globs. recorded: the tensors by name.
+    patterns: names of points, or globs.  recorded: the tensors by name.
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
@@ -44,11 +44,11 @@ class Recorder:
 
 
 class AllRecorded(Exception):  # noqa: N818 - it is no error
-    """All that was asked for has been told; what the pass would still compute, nobody looks at."""
+    """Raised to end a pass once every requested point is recorded: the rest of the computation would not be used."""
 
 
 class EarlyStopRecorder(Recorder):
-    """An observer that ends the pass as soon as it has everything."""
+    """An observer that ends the pass as soon as every requested point is recorded."""
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         value = super().__call__(name, value)
@@ -58,16 +58,16 @@ class EarlyStopRecorder(Recorder):
 
 
 def detach_compact(value: Tensor) -> Tensor:
-    """The numbers apart from the graph, and apart from a larger table that they are a part of and would keep alive.
+    """The tensor detached from the graph, and copied where it is a view into a larger tensor that it would keep alive.
 
-    Blocks never write into what they have told, so nothing else needs a copy.
+    Blocks never write to a tensor that they have passed to an observer, so nothing else needs a copy.
     """
     value = value.detach()
     is_compact = value.untyped_storage().nbytes() <= value.numel() * value.element_size()
     return value if is_compact else value.clone()
 
 
-@inference_mode(False)  # a caller's own setting does not matter: gradients need plain tensors to begin with
+@inference_mode(False)  # whatever the caller has set: gradients need tensors that are not in inference mode
 def record(
     loaded: Loaded,
     text: Texts,
@@ -80,7 +80,7 @@ def record(
     padding: str = "right",
     gradients_of: Callable[[Output], Tensor] | None = None,
 ) -> Trace:
-    """One pass over a text, or several texts at once, recorded. See `Model.trace`."""
+    """Records one pass over a text or over several texts at once. See `Model.trace`."""
     names = kept_names(loaded.config, keep)
     pad_left = _is_left_padded(loaded, padding, after)
     rows = read_texts(loaded, text, pair, target, after, max_length)
@@ -93,7 +93,7 @@ def record(
             "lambda output: output.logits[0, -1, 42]"
         )
     if gradients_of is None:
-        stops_early = module.observer is None  # else an edit may stand further on
+        stops_early = module.observer is None  # an edit may apply to a later point
         recorder = EarlyStopRecorder(names) if stops_early else Recorder(names)
         with no_grad(), contextlib.suppress(AllRecorded):
             module(**batch, watch=recorder)
@@ -104,7 +104,7 @@ def record(
 
 
 def model_metadata(loaded: Loaded) -> dict[str, Any]:
-    """What a trace says of its model."""
+    """The fields of a trace that describe its model."""
     fallback_name = "an untrained model" if loaded.untrained else "a model trained here"
     return {
         "config": loaded.config,
@@ -115,10 +115,10 @@ def model_metadata(loaded: Loaded) -> dict[str, Any]:
 
 
 def kept_names(config: Config, keep: str | Iterable[str]) -> list[str]:
-    """Which points of a model are kept, in the order of a pass.
+    """The points of a model to keep, in the order of a pass.
 
-    keep: "all"; "view" for what a page of attention needs; a name or glob, or several, also as others call them.
-    Raises InputError for a name that no point answers to.
+    keep: "all"; "view" for what a page of attention needs; or one or more names or globs, aliases included.
+    Raises InputError for a name that matches no point.
     """
     all_points, patterns = points(config), require_names("keep", keep, "'all', 'view', or names of points")
     if is_one_of(keep, "all"):
@@ -144,8 +144,8 @@ def _is_left_padded(loaded: Loaded, padding: str, after: Texts | None) -> bool:
 
 @no_grad()
 def _prefilled_cache(loaded: Loaded, module: Network, rows: tuple[Reading, ...]) -> dict[str, object]:
-    """A cache that holds what was read before, where anything was; that is padded on the left, so that the next pass
-    stands behind all of it."""
+    """A cache filled with the tokens read earlier, if any, padded on the left so that the next pass continues directly
+    after every text."""
     if not rows[0].before_ids or not isinstance(module, Decoder):
         return {}
     capacity = max(len(row.before_ids) for row in rows) + max(len(row.ids) for row in rows)

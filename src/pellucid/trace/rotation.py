@@ -1,4 +1,4 @@
-"""By how much a model turns its queries and keys, for those who turn them again."""
+"""The rotation of queries and keys by position, for code that applies it itself."""
 
 import torch
 from torch import Tensor
@@ -8,9 +8,9 @@ from pellucid.models import rotary_of
 
 
 def cosines_and_sines(config: Config, seq: int) -> Tensor | None:
-    """Cosines and sines of the first `seq` places, Float32[Tensor, "2 seq head_dim/2"]; None where nothing is turned.
+    """Cosines and sines of the first `seq` positions, Float32[Tensor, "2 seq head_dim/2"]; None if not rotary.
 
-    Pair (c, c + head_dim/2) is turned by angle c of its place: (a cos - b sin, b cos + a sin).
+    Pair (c, c + head_dim/2) is rotated by angle c of its position: (a cos - b sin, b cos + a sin).
     """
     rotary = rotary_of(config)
     if rotary is None:

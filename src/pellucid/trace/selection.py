@@ -1,4 +1,4 @@
-"""Which part of a point an edit reaches: rows, heads, positions, neurons, each by the axis that it chooses from."""
+"""The part of a point that an edit applies to: rows, heads, positions or neurons, each selected along an axis."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from pellucid.trace.axes import is_transposed, transposed
 from pellucid.trace.points import Axes
 
 Indices = int | Sequence[int] | slice
-"""One index, several, or a slice, negative ones from the end."""
+"""One index, several, or a slice; negative ones count from the end."""
 
 OptionalIndices = Indices | None
-"""The same; None for all."""
+"""The same; None selects all."""
 
 SELECTABLE_AXES: dict[str, Axes] = {
     "row": ("batch",),
@@ -27,15 +27,15 @@ SELECTABLE_AXES: dict[str, Axes] = {
     "source": ("source",),
     "neuron": ("inner", "hidden", "width"),
 }
-"""The keyword that chooses, and the axes that it chooses from."""
+"""Each keyword of a selection, and the axes that it can select from."""
 
 
 @dataclass(frozen=True)
 class PointContext:
-    """A point at which a value is told, and where the tokens of the pass stand.
+    """The point at which a value is edited, and the positions of the tokens of the pass.
 
-    name: the whole one.  axes: those of the value.  bits: of the numbers of the model's tables, 8 or 4; None of real
-    ones.  alias: the name of another library by which the point was asked for, with the axes that it has there.
+    name: the full name.  axes: those of the value.  bits: of the model's quantized weights, 8 or 4; None without any.
+        alias: another library's name by which the point was requested, whose axes the value then has.
     """
 
     name: str
@@ -46,31 +46,31 @@ class PointContext:
 
     @property
     def display_name(self) -> str:
-        """What the point is called by the one who asked for it."""
+        """The name by which the point was requested."""
         return self.alias or self.name
 
     def value_in(self, trace: Mapping[str, Tensor]) -> Tensor:
-        """What a trace holds of this point, on the axes of `value`."""
+        """The value of this point in a trace, on the axes of the edited value."""
         return transposed(trace[self.name]) if self.alias and is_transposed(self.name) else trace[self.name]
 
     def positions(self, axis: str) -> list[list[int]]:
-        """Where the tokens along `seq` or `source` stand in their texts, by row; -1 for padding. One row for all
-        where they are alike."""
+        """The positions along `seq` or `source` of each token in its text, by row; -1 for padding. A single row where
+        all rows are alike."""
         across, by_role = "cross_attention." in self.name, self.token_positions
         found = by_role.queries if axis == "seq" else by_role.memory if across else by_role.keys
         return found.tolist()
 
     def batch_size(self, value: Tensor) -> int:
-        """How many texts a value is of, also where it is one for all of them."""
+        """The number of texts of the pass, also for a value that all of them share."""
         return max(len(value), self.token_positions.rows)
 
     def is_first_pass(self) -> bool:
-        """Whether the pass begins at the beginning of its texts."""
+        """Whether the pass reads texts from their first token on."""
         return any(0 in row for row in self.token_positions.queries.tolist())
 
     def match_dtype(self, tensor: Tensor, value: Tensor) -> Tensor:
-        """`tensor` in the kind of `value` where a model of few bits has both: how many positions a pass reads decides
-        whether a point is float32 or bfloat16."""
+        """`tensor` in the dtype of `value` where a quantized model uses both: there the number of positions in a pass
+        decides whether a point is float32 or bfloat16."""
         both = {tensor.dtype, value.dtype} == {torch.float32, torch.bfloat16}
         return tensor.to(value.dtype) if self.bits and both else tensor
 
@@ -81,16 +81,16 @@ class PointContext:
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """A choice along axes. See `pellucid.edits`.
+    """Indices along axes. See `pellucid.edits`.
 
-    chosen: the indices by keyword, in the order of SELECTABLE_AXES; what is not there is not chosen from.
+    chosen: the indices by keyword, in the order of SELECTABLE_AXES; an absent keyword selects everything.
     """
 
     chosen: dict[str, Indices]
 
     @classmethod
     def from_keywords(cls, keywords: Mapping[str, OptionalIndices]) -> Self:
-        """What was asked for by keywords, of which each must be known."""
+        """The selection given by keywords. Raises InputError for an unknown one."""
         for keyword in keywords:
             if keyword not in SELECTABLE_AXES:
                 unknown = f"{shorten(repr(keyword))}{did_you_mean(keyword, SELECTABLE_AXES)}"
@@ -99,7 +99,7 @@ class Selection:
         return cls({keyword: _as_indices(keyword, keywords[keyword]) for keyword in provided})
 
     def check(self, name: str, axes: Axes, sizes: dict[str, int]) -> None:
-        """Refuses axes that the point does not have, and indices beyond the sizes that are known beforehand."""
+        """Raises InputError for axes that the point lacks, and for indices beyond the sizes known in advance."""
         for keyword, chosen in self.chosen.items():
             axis = _selected_axis(keyword, axes)
             if not axis:
@@ -111,9 +111,9 @@ class Selection:
                 raise InputError(f"{keyword}={index} does not exist: {name} has {sizes[axis]} {noun}")
 
     def mask(self, value: Tensor, context: PointContext) -> Tensor | None:
-        """Bool[Tensor, "..."] that spreads over `value`, True where it is chosen; None where all of it is.
+        """Bool[Tensor, "..."] that broadcasts to `value`, True where it is selected; None where everything is.
 
-        Padding is no source, chosen or not: else what is looked at would depend on the texts beside this one.
+        Padding is never a source, selected or not: otherwise attention would depend on the other texts of the batch.
         """
         mask, sources = None, {"source": slice(None)} if "source" in context.axes else {}
         for keyword, chosen in (sources | self.chosen).items():
@@ -122,11 +122,11 @@ class Selection:
         return mask
 
     def axis_lengths(self, value: Tensor, context: PointContext) -> dict[str, int]:
-        """How far each axis that is chosen from reaches: rows of the batch, tokens of the longest text so far."""
+        """The length of each selected axis: the rows of the batch, or the tokens of the longest text so far."""
         return {keyword: max(size for _, size in _positions_along(keyword, value, context)) for keyword in self.chosen}
 
     def matched_indices(self, value: Tensor, context: PointContext) -> dict[str, set[str]]:
-        """Which of the indices that are chosen, as they are shown, stand in `value`."""
+        """The selected indices, as they are displayed, that occur in `value`."""
         found = {}
         for keyword, chosen in self.chosen.items():
             rows = [(set(positions), size) for positions, size in _positions_along(keyword, value, context)]
@@ -142,19 +142,19 @@ class Selection:
 
 
 def first_out_of_range(chosen: Indices, size: int) -> int | slice | None:
-    """The first that was chosen and does not exist among `size`; a slice where it holds nothing."""
+    """The first selected index not among `size`, or slice that selects nothing; None if there is none."""
     return next((one for one in split_indices(chosen) if not resolve_indices(one, size)), None)
 
 
 def resolve_indices(chosen: Indices, size: int) -> list[int]:
-    """The places that are chosen among `size`, counted from 0, in their order; what does not exist left out."""
+    """The selected indices among `size`, counted from 0, in the order given; those that do not exist are left out."""
     if isinstance(chosen, slice):
         return list(range(size)[chosen])
     return [i % size for i in ([chosen] if isinstance(chosen, int) else chosen) if -size <= i < size]
 
 
 def text_length(positions: Sequence[int]) -> int:
-    """How many tokens of its text stand there when a row has been read so far."""
+    """The number of tokens of a text that have been read so far, from the positions of its row."""
     return max(positions, default=-1) + 1
 
 
@@ -167,20 +167,20 @@ def format_indices(chosen: Indices) -> str:
 
 
 def split_indices(chosen: Indices) -> Sequence[int | slice]:
-    """Index by index; a slice is one part."""
+    """The indices one by one; a slice stays whole."""
     return [chosen] if isinstance(chosen, int | slice) else chosen
 
 
 def clone_unless_trainable(argument: Any) -> Any:
-    """A tensor that somebody gave, or a dictionary of such, as it is now, whatever he writes into it later; one that
-    learns stays itself, since it is written into by whoever learns it. All else, such as a trace, as it is."""
+    """A copy of a tensor, or of each tensor of a dictionary, so that later changes by the caller have no effect. A
+    tensor that requires gradients stays itself, to follow its training; anything else, such as a trace, too."""
     if type(argument) is dict:
         return {name: clone_unless_trainable(one) for name, one in argument.items()}
     return argument.clone() if isinstance(argument, Tensor) and not argument.requires_grad else argument
 
 
 def _axis_mask(keyword: str, chosen: Indices, value: Tensor, context: PointContext) -> Tensor:
-    """True along one axis where it is chosen, of as many dimensions as `value`."""
+    """A mask, True where selected along one axis, with as many dimensions as `value`."""
     rows = _positions_along(keyword, value, context)
     resolved = [(positions, set(resolve_indices(chosen, size))) for positions, size in rows]
     hits = torch.tensor([[i in indices for i in positions] for positions, indices in resolved], device="cpu")
@@ -193,7 +193,7 @@ def _axis_mask(keyword: str, chosen: Indices, value: Tensor, context: PointConte
 
 
 def _positions_along(keyword: str, value: Tensor, context: PointContext) -> list[tuple[list[int], int]]:
-    """The places along the axis of a keyword, and how many there are in the text so far; by row where rows differ."""
+    """The indices along a keyword's axis, and their number in the text so far; for each row where rows differ."""
     axis = _selected_axis(keyword, context.axes)
     size = context.batch_size(value) if axis == "batch" else value.shape[context.axes.index(axis)]
     if axis in ("seq", "source"):
@@ -202,16 +202,16 @@ def _positions_along(keyword: str, value: Tensor, context: PointContext) -> list
 
 
 def _selected_axis(keyword: str, axes: Axes) -> str:
-    """The axis that a keyword chooses from; "" where a point has none."""
+    """The axis that a keyword selects from; "" where the point has none."""
     return next((axis for axis in SELECTABLE_AXES[keyword] if axis in axes), "")
 
 
 def _as_indices(keyword: str, chosen: Any) -> int | list[int] | slice:
-    """What was chosen in Python's own whole numbers; those of numpy and torch are ones, too."""
+    """A selection as Python integers; those of numpy and torch are accepted too."""
     expected = "a whole number, several, or a slice"
     if isinstance(chosen, slice):
         try:
-            range(1)[chosen]  # has whole numbers or nothing, and a step that is not 0
+            range(1)[chosen]  # raises unless its parts are integers or None, with a step other than 0
         except (TypeError, ValueError) as error:
             raise InputError(f"{keyword} is {shorten(repr(chosen))}, expected {expected}") from error
         return chosen

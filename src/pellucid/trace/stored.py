@@ -1,6 +1,6 @@
-"""A trace as a file: tensors by their names in safetensors, and beside them a manifest that says what was read.
+"""A trace as a safetensors file: tensors by name, and a manifest of what was read.
 
-The manifest has a version, and a digest for itself and for every tensor, so that a damaged or edited file is named.
+The manifest has a version, and digests of itself and of every tensor, so that damaged or edited files are detected.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ _FIELDS: dict[str, Any] = {
 
 
 def save_trace(trace: Trace, path: str | os.PathLike[str]) -> Path:
-    """Writes a trace as one file. See `Trace.save`."""
+    """Writes a trace to one file. See `Trace.save`."""
     tensors = trace.points | {_GRADIENT + name: tensor for name, tensor in trace.gradients.items()}
     manifest = {
         "format": FORMAT,
@@ -65,9 +65,9 @@ def save_trace(trace: Trace, path: str | os.PathLike[str]) -> Path:
 
 
 def open_trace(path: str | os.PathLike[str]) -> Trace:
-    """Reads a trace that `Trace.save` wrote; every number comes back bit for bit, on the CPU.
+    """Reads a trace written by `Trace.save`; every number is restored bit for bit, on the CPU.
 
-    Raises NotFoundError, CorruptFileError (cut short, edited, or of parts that do not fit) and InputError (another
+    Raises NotFoundError, CorruptFileError (truncated, edited, or with inconsistent parts) and InputError (another
     format, or a newer version).
     """
     path = path_of(path)
@@ -94,7 +94,7 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
 
 
 def tensor_digest(tensor: Tensor) -> str:
-    """SHA-256 of a tensor: its kind, its shape and its numbers."""
+    """SHA-256 of a tensor's dtype, shape and data."""
     tensor = tensor.detach().cpu().contiguous()
     digest = hashlib.sha256(f"{tensor.dtype} {list(tensor.shape)} ".encode())
     if tensor.numel():
@@ -142,7 +142,7 @@ def _read_fields(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
         try:
             found[name] = from_json_value(manifest[name], kind)
             if kind is Config:
-                check_layer_count(found[name])  # before a point of each layer is named
+                check_layer_count(found[name])  # before points are listed for each layer
         except ValueError as error:
             raise CorruptFileError(f"{path}: {name} of the manifest: {escape_unprintable(str(error))}") from error
     return found
@@ -172,7 +172,7 @@ def _check_rows(path: Path, trace: Trace) -> None:
 
 
 def _check_shapes(path: Path, trace: Trace) -> None:
-    """Every tensor must be a point of this model, and as long on every axis as its facts and texts say."""
+    """Checks that every tensor is a point of this model, with the sizes that its facts and texts imply."""
     all_points = points(trace.config)
     for name, tensor in [*trace.points.items(), *trace.gradients.items()]:
         if name not in all_points:
@@ -180,7 +180,7 @@ def _check_shapes(path: Path, trace: Trace) -> None:
         axes, sizes = all_points[name], all_points.sizes(name)
         expected = [sizes.get(axis) or _length(trace, name, axis) for axis in axes]
         shape = list(tensor.shape)
-        shared = len(shape) == len(axes) and shape[0] == 1  # one for all texts
+        shared = len(shape) == len(axes) and shape[0] == 1  # one value that all texts share
         if shape != expected and not (shared and shape[1:] == expected[1:]):
             raise CorruptFileError(f"{path}: {name} has shape {shape}, and its texts and model need {expected}")
 

@@ -1,4 +1,4 @@
-"""One edit tried everywhere: at each layer and head, or at each layer and position, with a number for each."""
+"""One edit made at each layer and head, or at each layer and position, with a measurement of each."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Set
@@ -19,13 +19,13 @@ from pellucid.trace.points import points, sides_of
 from pellucid.trace.reading import Reading, batch_of, read_texts, warn_if_truncated
 
 Metric = Callable[[Output], Any] | tuple[str, str]
-"""A number of one text's `Output`, or two words whose logits are compared behind the text."""
+"""A function from one text's `Output` to a number, or two words whose logits are compared as the next token."""
 
 ROWS, POSITIONS = 32, 1_024
-"""Texts of one pass, each with an edit of its own, and tokens of theirs, at most."""
+"""The most texts of one batch, each with an edit of its own, and the most tokens of them together."""
 
 SWEEP_AXES = {"layers x heads": ("head", "attention.heads"), "layers x positions": ("position", "residual.pre")}
-"""What is gone over: the word that chooses in an edit, and the point that is edited by default."""
+"""What is swept over: the keyword of the edit, and the point that is edited by default."""
 
 
 @no_grad()
@@ -42,9 +42,9 @@ def sweep(
     pair: str | None = None,
     progress: bool | None = None,
 ) -> Tensor:
-    """One edit everywhere. See `Model.sweep`.
+    """One edit at every layer and head or position. See `Model.sweep`.
 
-    Edits of several places run side by side, as the rows of one batch.
+    Several edits run in one pass, each on its own row of a batch.
     """
     check_choice("over", over, tuple(SWEEP_AXES))
     keyword, default_point = SWEEP_AXES[over]
@@ -82,7 +82,7 @@ def sweep(
 def _metric_values(
     loaded: Loaded, row: Reading, variants: list[tuple[str, Edit]], measure: Callable[[Output], Any]
 ) -> Iterator[float]:
-    """The metric under each edit: one pass over as many copies of the text."""
+    """The metric under each edit, from one pass over as many copies of the text."""
     edits = [PlacedEdit(name, edit.at_row(i), (name,)) for i, (name, edit) in enumerate(variants)]
     all_points = points(loaded.config)
     for placed in edits:
@@ -103,7 +103,7 @@ def _make_edit(make: Callable[..., Any], keyword: str, i: int) -> Edit:
 
 
 def _point_in_layers(loaded: Loaded, point: str) -> list[str]:
-    """The names of a point in all layers, from the first to the last."""
+    """The names of a point in all layers, from first to last."""
     side, _, rest = point.rpartition("layers.*.")
     if not side and point.startswith(("encoder.", "decoder.")):
         side, _, rest = point.partition(".")
@@ -122,7 +122,7 @@ def _point_in_layers(loaded: Loaded, point: str) -> list[str]:
 
 
 def _column_count(loaded: Loaded, name: str, keyword: str, row: Reading) -> int:
-    """How many heads or positions there are at a point."""
+    """The number of heads or positions at a point."""
     all_points = points(loaded.config)
     if keyword == "head":
         sizes = all_points.sizes(name)
@@ -133,7 +133,7 @@ def _column_count(loaded: Loaded, name: str, keyword: str, row: Reading) -> int:
 
 
 def _logit_difference(loaded: Loaded, words: tuple[str, str]) -> Callable[[Output], Tensor]:
-    """The logit of one word less that of another, in the last place."""
+    """A metric: the logit of the first word minus that of the second, at the last position."""
     if not loaded.config.writes:
         raise InputError("two words are compared after a text, and this model does not write: give a function")
     if isinstance(words, Set):

@@ -1,4 +1,4 @@
-"""What a pass leaves behind: its numbers by name, and what it had read."""
+"""A recorded pass: its tensors by name, and the texts that were read."""
 
 import math
 import os
@@ -19,9 +19,9 @@ from pellucid.trace.reading import Reading
 
 @dataclass(frozen=True)
 class EditSaid:
-    """What was edited on a pass, as text "layers.3.attention.weights: zero(head=5)".
+    """An edit made during a pass, printed as "layers.3.attention.weights: zero(head=5)".
 
-    name: of the point, or a glob, as it was asked for.  change: in words.
+    name: the point, or the glob that was requested.  change: a description of the edit.
     """
 
     name: str
@@ -33,16 +33,16 @@ class EditSaid:
 
 @dataclass(frozen=True, eq=False)
 class Trace(NamedTensors):
-    """One pass, number by number: `trace["layers.0.attention.weights"]` is a tensor, `trace.names()` lists all.
+    """One recorded pass: `trace["layers.0.attention.weights"]` is a tensor, `trace.names()` lists all of them.
 
     points: the tensors by name.  rows: what was read, one `Reading` for each text of the batch.
-    config, model, parameters: the model's facts, name and size.
-    gradients: of what `gradients_of` named, by the same names (others' too) and of the same shapes; else nothing.
-    edits: what was edited on the way.  padding: on which side shorter texts of a batch are padded.
+    config, model, parameters: the model's facts, name and parameter count.
+    gradients: of the result of `gradients_of`, by the same names (aliases too) and of the same shapes; else empty.
+    edits: the edits made during the pass.  padding: the side on which shorter texts of a batch are padded.
 
-    Tensors that a pass hands on unchanged share their memory: `layers.1.residual.pre` is `layers.0.residual.post`.
-    What was read of the only text stands on the trace itself: `trace.tokens`; of several, ask `trace.row(i)`. Such a
-    list is a copy, which changes nothing here.
+    Points that a pass carries forward unchanged share their memory: `layers.1.residual.pre` is
+    `layers.0.residual.post`. The properties of a single text are on the trace itself, such as `trace.tokens`; of
+    several texts, on `trace.row(i)`. Lists are returned as copies, so changing one does not change the trace.
     """
 
     type_name: ClassVar[str] = "trace"
@@ -67,42 +67,42 @@ class Trace(NamedTensors):
 
     @property
     def tokens(self) -> list[str]:
-        """What the model saw, token by token."""
+        """The tokens that the model read."""
         return list(self._single_row("tokens").tokens)
 
     @property
     def ids(self) -> list[int]:
-        """What the model saw, as ids of its vocabulary."""
+        """The ids of the tokens that the model read."""
         return list(self._single_row("ids").ids)
 
     @property
     def segments(self) -> list[int]:
-        """0 or 1 for the text of a pair that each token belongs to."""
+        """For each token, 0 or 1: the text of a pair that it belongs to."""
         return list(self._single_row("segments").segments)
 
     @property
     def offsets(self) -> list[tuple[int, int]]:
-        """Where each token stands in its text, in characters."""
+        """The span of each token in its text, as (start, end) in characters."""
         return list(self._single_row("offsets").offsets)
 
     @property
     def special(self) -> list[bool]:
-        """Which tokens are no part of the text."""
+        """For each token, whether it is a special token, which is not part of the text."""
         return list(self._single_row("special").special)
 
     @property
     def cut(self) -> int:
-        """How many tokens were cut off."""
+        """The number of tokens that were cut off."""
         return self._single_row("cut").cut
 
     @property
     def target_tokens(self) -> tuple[str, ...]:
-        """What the decoder of an encoder-decoder had read, token by token."""
+        """The tokens that the decoder of an encoder-decoder read."""
         return self._single_row("target_tokens").target_tokens
 
     @property
     def before(self) -> tuple[str, ...]:
-        """The tokens that stood in a cache when this pass began: the first columns of its attention."""
+        """The tokens that were already in the cache when this pass began: the first columns of its attention."""
         return self._single_row("before").before
 
     def _single_row(self, fact: str) -> Reading:
@@ -113,14 +113,14 @@ class Trace(NamedTensors):
     # -- one of several -----------------------------------------------------------------------------------------------
 
     def row(self, i: int) -> "Trace":
-        """The trace of one text of the batch, without its padding: views into the same numbers, `batch` of size 1."""
+        """The trace of one text of the batch without its padding: views of the same tensors, `batch` of size 1."""
         i = self._row_index(i)
         points = {name: self._without_padding(name, tensor, i) for name, tensor in self.points.items()}
         gradients = {name: self._without_padding(name, tensor, i) for name, tensor in self.gradients.items()}
         return replace(self, points=points, gradients=gradients, rows=(self.rows[i],))
 
     def _row_index(self, i: int) -> int:
-        """The number of a text, from 0; one below 0 counts from the end."""
+        """The index of a text, from 0; negative indices count from the end."""
         i = require_integer("row", i, "the number of a text")
         if not -len(self.rows) <= i < len(self.rows):
             raise InputError(
@@ -138,8 +138,8 @@ class Trace(NamedTensors):
         return tensor
 
     def span(self, name: str, axis: str, i: int) -> tuple[int, int]:
-        """From where to where the tokens of text `i` stand on the axis "seq" or "source" of a point. Raises InputError
-        for a point, axis or text that is not there."""
+        """The start and end of the tokens of text `i` along the axis "seq" or "source" of a point. Raises InputError
+        for a point, axis or text that does not exist."""
         name, i = self._our_name(str(name)), self._row_index(i)
         check_choice("axis", axis, ("seq", "source"))
         if axis not in (axes := points(self.config)[name]):
@@ -158,10 +158,10 @@ class Trace(NamedTensors):
     # -- for a person -------------------------------------------------------------------------------------------------
 
     def strongest(self, layer: int, head: int, most: int = 5) -> list[tuple[int, int, float]]:
-        """The strongest links between real words in one head, as (from, to, weight), the strongest first.
+        """The largest attention weights between non-special tokens in one head, as (from, to, weight), largest first.
 
-        Of an encoder-decoder, those of the encoder. Behind a cache, those between the tokens of this pass. Of a decoder
-        none to what a token may not look at.
+        In an encoder-decoder, those of the encoder. After a cache, those among the tokens of this pass. In a decoder,
+        links to tokens that the causal mask or the sliding window hides are left out.
         """
         if len(self.rows) != 1:
             raise InputError(f"this trace is of {len(self.rows)} texts: ask row(0).strongest")
@@ -176,12 +176,12 @@ class Trace(NamedTensors):
         allowed = real[:, None] & real[None, :]
         if self.config.kind == "decoder":
             allowed = allowed.tril().triu(1 - (self.config.attention.sliding_window or len(allowed)))
-        weights[~allowed | weights.isnan()] = -math.inf  # below all that an edit may set
+        weights[~allowed | weights.isnan()] = -math.inf  # below any value that an edit can set
         links = zip(*weights.flatten().topk(min(most, weights.numel())))
         return [(*divmod(int(i), len(self.tokens)), float(w)) for w, i in links if w > -math.inf]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the trace as one file of safetensors; `pellucid.open_trace` reads it, equal bit for bit."""
+        """Writes the trace to one safetensors file; `pellucid.open_trace` reads it back bit for bit."""
         from pellucid.trace.stored import save_trace
 
         return save_trace(self, path)

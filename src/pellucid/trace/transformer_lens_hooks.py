@@ -1,4 +1,4 @@
-"""Functions that were written as hooks of TransformerLens: they take the value, and what they are hooked to."""
+"""Adapters for functions written as TransformerLens hooks, which take a value and a hook."""
 
 import inspect
 import re
@@ -14,9 +14,9 @@ from pellucid.trace.selection import PointContext
 
 @dataclass
 class Hook:
-    """What a hook of TransformerLens is told beside the value.
+    """The second argument of a TransformerLens hook, beside the value.
 
-    name: that by which the point was asked for.  point: ours.  ctx: a dictionary of its own at every call.
+    name: by which the point was requested.  point: our name of it.  ctx: a new dictionary for every call.
     """
 
     name: str
@@ -24,22 +24,22 @@ class Hook:
     ctx: dict[Any, Any] = field(default_factory=dict)
 
     def layer(self) -> int:
-        """The number of the layer. InputError where the point stands in none."""
+        """The index of the layer. Raises InputError for a point outside the layers."""
         if (found := re.search(r"\blayers\.(\d+)\.", self.point)) is None:
             raise InputError(f"{self.name} is in no layer: ask hook.layer() of a point within one")
         return int(found[1])
 
 
 def hook_adapter(function: Callable[..., Any]) -> Callable[[Tensor, PointContext], Any]:
-    """A function of a value, or of a value and a hook, as one of a value and where it is told.
+    """Adapts a function of a value, or of a value and a hook, to a function of a value and its context.
 
-    Raises InputError for a function that needs more, or less, than these.
+    Raises InputError for a function with other required arguments.
     """
     signatures = [*_signatures(function)]
-    if not signatures:  # of what is written in C, nothing may be known
+    if not signatures:  # functions written in C may have no signature
         return lambda value, context: function(value)
     by_name = any(_is_hook(one.parameters.get("hook")) for one in signatures)
-    for candidates in (signatures, signatures[:1]):  # what it wraps may have been given the rest by the wrapper
+    for candidates in (signatures, signatures[:1]):  # a wrapper may itself supply further arguments to what it wraps
         if by_name and all(_binds(one, None, hook=None) for one in candidates):
             return lambda value, context: function(value, hook=Hook(context.display_name, context.name))
         if all(_binds(one, None) for one in candidates):
@@ -54,8 +54,8 @@ def hook_adapter(function: Callable[..., Any]) -> Callable[[Tensor, PointContext
 
 
 def _signatures(function: Callable[..., Any]) -> Iterator[inspect.Signature]:
-    """What a function takes and, where it takes anything and hands it on, as `torch.no_grad()` makes them, what the one
-    that it wraps takes. Else the wrapped one is not asked: its other arguments are given by the wrapper."""
+    """The signature of a function and, if it passes arbitrary arguments on (as `torch.no_grad()` wrappers do), that of
+    the function it wraps. Otherwise the wrapper supplies the wrapped function's arguments itself."""
     try:
         signature = inspect.signature(function, follow_wrapped=False)
         yield signature
@@ -66,7 +66,7 @@ def _signatures(function: Callable[..., Any]) -> Iterator[inspect.Signature]:
 
 
 def _is_hook(one: inspect.Parameter | None) -> bool:
-    """Whether a parameter called `hook` is for what TransformerLens gives; one with a value of its own is not."""
+    """Whether a parameter called `hook` is for TransformerLens's hook: not if it has a default other than None."""
     if one is None or one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
         return False
     return one.default is one.empty or one.default is None

@@ -1,7 +1,7 @@
-"""Why it came out so: ways to read a pass, each with its paper and with what it does not show.
+"""Explanations of a model's output, each with its paper and its limits.
 
-All of them are `model.explain.<name>(...)`; here they are plain functions of a `Loaded`.
-Their modules are imported by the first use.
+All of them are available as `model.explain.<name>(...)`; here they are plain functions of a `Loaded`. Their modules are
+imported on first use.
 """
 
 from typing import TYPE_CHECKING

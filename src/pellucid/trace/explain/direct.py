@@ -1,4 +1,4 @@
-"""Which part of a pass a logit is made of."""
+"""Direct logit attribution: what each part of a pass contributes to a logit."""
 
 import logging
 from dataclasses import dataclass, replace
@@ -20,23 +20,23 @@ from pellucid.trace.explain.inputs import as_trace, check_head, checked_position
 from pellucid.trace.explain.table import table
 
 ROUNDING = 8
-"""By how many units in the last place of all that is summed up the sum may miss; by one or two it does."""
+"""The largest accepted error of the sum, in units in the last place of all that is summed; usually it is one or two."""
 
 LATER_POINTS = ("embeddings.output", "attention.output", "norm.output", "logits")
-"""Points behind those that parts are read at; the stream is one, too."""
+"""Points after those at which the parts are read; those of the residual stream are too."""
 
 log = logging.getLogger("pellucid")
 
 
 @dataclass(frozen=True, eq=False)
 class DirectAttribution:
-    """A logit as a sum. The parts are in float64.
+    """A logit as a sum of parts, in float64.
 
-    said: which logit, in words.  position: where, counted from 0.
-    logit: the model's own number, or the difference of two.
-    heads: Float64[Tensor, "layers heads"], what each head of self-attention adds.
-    cross_heads: the same of cross-attention; None where there is none.
-    feed_forward: Float64[Tensor, "layers"], what each feed-forward block adds, its last bias included.
+    said: which logit, in words.  position: its position, counted from 0.
+    logit: the model's own logit, or the difference of two.
+    heads: Float64[Tensor, "layers heads"], the contribution of each head of self-attention.
+    cross_heads: the same for cross-attention; None where there is none.
+    feed_forward: Float64[Tensor, "layers"], the contribution of each feed-forward block, its last bias included.
     embeddings, biases: the rest, by name.
     """
 
@@ -68,11 +68,11 @@ class DirectAttribution:
 
     @property
     def error(self) -> float:
-        """By how much the sum misses the model's own number: rounding, and nothing else."""
+        """The absolute difference between the sum and the model's own logit: rounding only."""
         return abs(self.total - self.logit)
 
     def strongest(self, most: int = 10) -> list[tuple[str, float]]:
-        """The parts that weigh most, for or against, as (name, what it adds)."""
+        """The parts with the largest absolute contributions, as (name, contribution)."""
         check_count("most", most)
         return sorted(self.parts.items(), key=lambda part: -abs(part[1]))[:most]
 
@@ -94,20 +94,20 @@ def direct_logit_attribution(
     position: int = -1,
     decoder_text: str | None = None,
 ) -> DirectAttribution:
-    """What each head, each feed-forward block, the embeddings and the biases add to a logit, straight through the last
-    norm, whose scale is held as it was (Elhage et al., 2021, "A Mathematical Framework for Transformer Circuits").
+    """The direct contribution of each head, each feed-forward block, the embeddings and the biases to a logit, through
+    the final norm with its scale held fixed (Elhage et al., 2021, "A Mathematical Framework for Transformer Circuits").
 
-    text: or a trace with everything kept, of these very numbers; a note is logged where the sum says otherwise.
-    token: as it stands in a text (" Paris"), as the vocabulary writes it, or an id.
-    against: the difference to the logit of this token instead. A logit alone says little: every token may have it.
+    text: or a trace with everything kept, of these very weights; logs a warning where the sum shows otherwise.
+    token: as it appears in a text (" Paris"), as the vocabulary spells it, or an id.
+    against: explains the difference to the logit of this token instead. A logit alone says little: all may share a
+        part.
     position: whose next token; -1 is the last.  decoder_text: what the decoder of an encoder-decoder reads.
 
-    The parts sum to the logit. Where the pass was edited, heads count with what they wrote after it, and what edits
-    of other points behind these parts added is a part of its own, "edits". What it does not show: what a part does by
-    way of later ones. A head that makes another one work adds nothing here itself; and with another part gone, the
-    norm's scale would be another.
-    Raises InputError for a model that norms the stream itself (BERT, BART): there the parts are rescaled at every
-    layer, and nothing is left to add up.
+    The parts sum to the logit. In an edited pass, heads count with their edited outputs, and what edits of other points
+    after these parts added is a part of its own, "edits". What it does not show: indirect effects through later parts.
+    A head that only enables another contributes nothing here; and without a part, the norm would have another scale.
+    Raises InputError for a model that norms the stream itself (BERT, BART): there every layer rescales the parts, so
+    they do not add up.
     """
     check_head(loaded, "direct logit attribution", *WRITING)
     if loaded.config.residual != "pre":
@@ -157,22 +157,22 @@ def direct_logit_attribution(
         return replace(shares, biases=biases | {"edits": shares.logit - shares.total})
     kinds = trace["logits"].dtype, stack.embeddings.token.like.dtype
     unit = max(torch.finfo(kind).eps for kind in kinds) * float(last.abs() @ direction.abs() + abs(shares.logit))
-    if not shares.error <= ROUNDING * unit:  # so that NaN is told of, too
+    if not shares.error <= ROUNDING * unit:  # `not <=` also catches NaN
         log.warning("the parts miss the logit by %.2g: is the trace of a model with other weights?", shares.error)
     return shares
 
 
 def _bypasses_parts(loaded: Loaded, edit: EditSaid) -> bool:
-    """Whether an edit may change the logit elsewhere than in what the parts wrote."""
+    """Whether an edit may change the logit other than through the outputs of the parts."""
     try:
         names = resolve(edit.name, loaded.config)
-    except InputError:  # older files hold no name that was too long to be said whole
+    except InputError:  # older files hold shortened names of long globs
         return True
     return any(name.endswith(LATER_POINTS) or ".residual." in name for name in names)
 
 
 class _PositionValues:
-    """The numbers of one position, by name within the stack, in float64."""
+    """The values at one position, by name within the stack, in float64."""
 
     def __init__(self, trace: Trace, side: str, position: int) -> None:
         self.trace, self.side, self.position = trace, side, position
@@ -199,8 +199,8 @@ def _needed_points(side: str, depth: int, edited: bool) -> tuple[str, ...]:
 def _logit_direction(
     head: Any, norm: Any, stream: Tensor, chosen: int, against: int | None
 ) -> tuple[Tensor, dict[str, float]]:
-    """What a number of the stream is multiplied with on its way to the logit, Float64[Tensor, "hidden"], and what is
-    added on the way."""
+    """The vector whose product with the stream gives the logit, Float64[Tensor, "hidden"], and the biases added on the
+    way."""
     table, bias = _as_float64(head.decoder.weight), head.bias
     unembedding = (table[chosen] - (0 if against is None else table[against])) * head.scale
     added = {}
@@ -210,7 +210,7 @@ def _logit_direction(
     match norm:
         case nn.LayerNorm():
             added["norm.bias"] = float(_as_float64(norm.bias) @ unembedding)
-            direction = direction - direction.mean()  # the norm takes off the mean; so does this, once for all parts
+            direction = direction - direction.mean()  # the norm subtracts the mean; so does this, once for all parts
             return direction * torch.rsqrt(stream.var(correction=0) + norm.eps), added
         case RMSNorm():
             return direction * torch.rsqrt(stream.pow(2).mean() + norm.eps), added
@@ -218,12 +218,12 @@ def _logit_direction(
 
 
 def _head_contributions(output: nn.Linear, heads: Tensor, direction: Tensor) -> Tensor:
-    """Float64[Tensor, "heads width"] through the last map of attention, and along the direction: [heads]"""
+    """Float64[Tensor, "heads width"] through the output projection of attention, along the direction: [heads]"""
     return (heads * (direction @ _as_float64(output.weight)).view_as(heads)).sum(dim=-1)
 
 
 def _embedding_contributions(embeddings: Embeddings, at: _PositionValues, direction: Tensor) -> dict[str, float]:
-    """Token and position apart where they are only added; else what comes of them."""
+    """Token, type and position separately where the embeddings are their sum; else the embeddings' output."""
     is_additive = isinstance(embeddings.norm, nn.Identity) and isinstance(embeddings.projection, nn.Identity)
     names = [f"embeddings.{part}" for part in ("token", "type", "position")]
     names = [name for name in names if at.has(name)] if is_additive else ["embeddings.output"]

@@ -1,4 +1,4 @@
-"""A model as a function of its embeddings: the number that is asked about, whatever they are."""
+"""A model as a function from its embeddings to the output that is explained."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ _TOKEN_INPUTS = {"input_ids", "decoder_input_ids"}
 
 @dataclass(frozen=True)
 class TargetRequest:
-    """Which number of the answer to which text. See `gradient_x_input` for each field."""
+    """The text and the output to explain. See `gradient_x_input` for each field."""
 
     text: str
     target: str | int | None = None
@@ -34,7 +34,7 @@ class TargetRequest:
 
 @dataclass(frozen=True)
 class AttributionTask:
-    """What is explained, of which text.
+    """The text that was read, and the output to explain.
 
     embeddings: the embeddings of the input, by the name of the point, Float[Tensor, "1 seq hidden"].
     """
@@ -46,7 +46,7 @@ class AttributionTask:
 
 
 class EmbeddingReplacer:
-    """An observer who answers with other embeddings."""
+    """An observer that replaces embeddings."""
 
     def __init__(self, embeddings: dict[str, Tensor]) -> None:
         self.embeddings = embeddings
@@ -59,7 +59,7 @@ class EmbeddingReplacer:
 
 
 def prepare(loaded: Loaded, request: TargetRequest, method: str) -> AttributionTask:
-    """The text read, its embeddings recorded, and the number found that is asked about."""
+    """Reads the text, records its embeddings, and finds the output to explain."""
     check_head(loaded, method)
     loaded.module.require_float(method)
     reading = read_one_text(loaded, request.text, request.pair, request.decoder_text)
@@ -77,22 +77,22 @@ def _embeddings(loaded: Loaded, inputs: dict[str, Tensor]) -> tuple[dict[str, Te
 
 
 def target_value(loaded: Loaded, task: AttributionTask, embeddings: dict[str, Tensor]) -> Tensor:
-    """The number that is explained, for other embeddings: Float[Tensor, "rows"]"""
+    """The explained output for other embeddings: Float[Tensor, "rows"]"""
     inputs: dict[str, Any] = dict(task.inputs)
     if isinstance(loaded.module, Decoder) and task.target.position is not None:
-        inputs["logits_to_keep"] = -task.target.position  # the others are not asked for
+        inputs["logits_to_keep"] = -task.target.position  # the others are not needed
     return task.target.value_of(output_for_embeddings(loaded, inputs, embeddings)["logits"])
 
 
 def output_for_embeddings(loaded: Loaded, inputs: dict[str, Any], embeddings: dict[str, Tensor]) -> Output:
-    """What the model answers to one text in rows of other embeddings: Float[Tensor, "rows seq hidden"] by point"""
+    """The model's output for several rows of embeddings of one text: Float[Tensor, "rows seq hidden"] by point"""
     rows = len(next(iter(embeddings.values())))
     expanded_inputs = {name: ids.expand(rows, -1) if isinstance(ids, Tensor) else ids for name, ids in inputs.items()}
     return evaluation_copy(loaded.module.require_no_row_edits())(**expanded_inputs, watch=EmbeddingReplacer(embeddings))
 
 
 def baseline_of(loaded: Loaded, task: AttributionTask, baseline: str) -> dict[str, Tensor]:
-    """The embeddings of an input that stands for nothing."""
+    """The embeddings of the baseline input."""
     check_one_of("baseline", baseline, ("zero", "pad", "mask"))
     if baseline == "zero":
         return {name: torch.zeros_like(point) for name, point in task.embeddings.items()}
@@ -108,10 +108,10 @@ def baseline_of(loaded: Loaded, task: AttributionTask, baseline: str) -> dict[st
 
 @no_grad()
 def baseline_embeddings(loaded: Loaded, inputs: dict[str, Tensor], replacements: dict[str, int]) -> dict[str, Tensor]:
-    """The embeddings of the same text where another token stands in place of each that is not special; places are
-    those of the text, also where a model counts them by what is no padding.
+    """The embeddings of the same text with every token that is not special replaced; positions stay those of the
+    original text, also in models that count them by the padding.
 
-    replacements: that token, by the name of the ids that are replaced.
+    replacements: the new token, by the name of the ids that are replaced.
     """
     module, replaced = evaluation_copy(loaded.module), dict(inputs)
     for name, token in replacements.items():
@@ -126,7 +126,7 @@ def baseline_embeddings(loaded: Loaded, inputs: dict[str, Tensor], replacements:
 
 
 class _ReplacedTokensRecorder(Recorder):
-    """Records the embeddings that follow from other rows of the table of tokens."""
+    """Records the embeddings that result from other rows of the token embedding table."""
 
     def __init__(self, rows: dict[str, Tensor]) -> None:
         super().__init__(("*embeddings.output",))

@@ -1,4 +1,4 @@
-"""The ways of explaining a model, in one place: `model.explain`."""
+"""All explanations of a model in one place: `model.explain`."""
 
 from typing import Any
 
@@ -16,8 +16,7 @@ from pellucid.trace.explain.rollout import attention_rollout
 
 
 class Explain:
-    """Ways to say why a model answers as it does. The function that each hands over to tells its arguments, and what it
-    does not show."""
+    """Ways to explain a model's output. The function that each method refers to documents its arguments and limits."""
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
@@ -28,7 +27,7 @@ class Explain:
         return with_active_edits(self._loaded)
 
     def logit_lens(self, text: str | Trace, *, k: int = 5, decoder_text: str | None = None) -> LogitLens:
-        """What the model would say if it stopped at a layer: the likeliest tokens behind every layer
+        """What the model would predict if it stopped at a layer: the likeliest tokens after every layer
         (nostalgebraist, 2020). See `pellucid.trace.explain.logit_lens`."""
         return logit_lens(self.loaded, text, k=k, decoder_text=decoder_text)
 
@@ -46,17 +45,17 @@ class Explain:
         return attention_rollout(trace, side=side, residual=residual)
 
     def gradient_x_input(self, text: str, target: str | int | None = None, **options: Any) -> Attribution:
-        """How much each token matters for an answer, by the gradient at it (Shrikumar et al., 2016,
+        """How much each token contributes to one output, by the gradient at its embedding (Shrikumar et al., 2016,
         arXiv:1605.01713). See `pellucid.trace.explain.gradient_x_input`."""
         return gradient_x_input(self.loaded, text, target, **options)
 
     def integrated_gradients(self, text: str, target: str | int | None = None, **options: Any) -> Attribution:
-        """The same by the gradients on the way from nothing to the text, so that the scores sum to the answer
-        (Sundararajan et al., 2017, arXiv:1703.01365). See `pellucid.trace.explain.integrated_gradients`."""
+        """The same by gradients along the path from a baseline to the text, so that the scores sum to the change of the
+        output (Sundararajan et al., 2017, arXiv:1703.01365). See `pellucid.trace.explain.integrated_gradients`."""
         return integrated_gradients(self.loaded, text, target, **options)
 
     def head_scores(self, text: str | Trace | None = None, **options: Any) -> HeadScores:
-        """Which heads look at the token before, the first, the same, what came next the last time, and how widely
+        """Which heads attend to the previous token, the first, the same, what followed it last time, and how broadly
         (Olsson et al., 2022, arXiv:2209.11895). See `pellucid.trace.explain.head_scores`."""
         return head_scores(self.loaded, text, **options)
 

@@ -1,4 +1,4 @@
-"""How much each token of the input matters for one number of the answer, by its gradient."""
+"""How much each token of the input contributes to one number of the output, by its gradient."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -16,14 +16,14 @@ from pellucid.trace.explain.table import format_token, table
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """One number of the answer, shared out among the tokens of the input.
+    """One number of the output, distributed over the tokens of the input.
 
-    method: by which it was shared out.  said: which number, in words.
-    value: that number.  baseline: the same for the input that stands for nothing; None where there is none.
-    tokens: what was read, as the vocabulary writes it.  by_bytes: whether its letters stand for bytes.
-    scores: Float64[Tensor, "tokens"], what each adds, for or against.
-    read, read_scores: the same for what the decoder of an encoder-decoder had read; else empty.
-    error: by how much all scores together miss `value - baseline`; None where nothing says that they should meet it.
+    method: the method of attribution.  said: which number, in words.
+    value: that number.  baseline: the same number for the baseline input; None where there is none.
+    tokens: the tokens read, as the vocabulary spells them.  by_bytes: whether their characters stand for bytes.
+    scores: Float64[Tensor, "tokens"], the contribution of each, positive or negative.
+    read, read_scores: the same for the tokens that the decoder of an encoder-decoder read; else empty.
+    error: the absolute difference between the sum of all scores and `value - baseline`; None where they need not agree.
     """
 
     method: str
@@ -38,7 +38,7 @@ class Attribution:
     by_bytes: bool = False
 
     def strongest(self, most: int = 5) -> list[tuple[int, str, float]]:
-        """The tokens of the input that matter most, for or against, as (position, token, score)."""
+        """The tokens of the input with the largest absolute scores, as (position, token, score)."""
         check_count("most", most)
         order = self.scores.abs().argsort(descending=True)[:most].tolist()
         return [(i, self.tokens[i], float(self.scores[i])) for i in order]
@@ -50,7 +50,7 @@ class Attribution:
         return f"Attribution by {self.method}: {self.said} is {self.value:.4f}{note}\n{table(rows)}"
 
 
-@inference_mode(False)  # a caller's own setting does not matter
+@inference_mode(False)  # whatever the caller has set
 def gradient_x_input(
     loaded: Loaded,
     text: str,
@@ -61,18 +61,18 @@ def gradient_x_input(
     pair: str | None = None,
     decoder_text: str | None = None,
 ) -> Attribution:
-    """The gradient of an answer at each token's embedding, times that embedding, summed up (Shrikumar et al., 2016,
+    """The gradient of an output at each token's embedding, times that embedding, summed (Shrikumar et al., 2016,
     arXiv:1605.01713; for Transformers Atanasova et al., 2020, arXiv:2009.13295).
 
-    target: a label or its number; of a language model a token or its id; None for what the model itself answers.
-    against: the difference to the logit of this one instead.
-    position: the token that the answer is about; by default the last of a text that goes on, or the one mask.
+    target: a label or its index; of a language model a token or its id; None for the likeliest.
+    against: explains the difference to the logit of this one instead.
+    position: the token to explain the output of; by default the last of a decoder, or the only mask.
     pair: the second text of a pair.  decoder_text: what the decoder of an encoder-decoder reads.
 
-    The embedding is `embeddings.output`, position and type included. What it does not show: anything beyond the nearest
-    neighbourhood of this input. Where the answer is saturated the gradient is nearly nothing, however much a token
-    matters; and the scores sum to no number of the model. `integrated_gradients` mends both at some cost.
-    Raises InputError for a model without a head, or with one that alone is random.
+    The embedding is `embeddings.output`, position and type included. What it does not show: anything beyond the
+    immediate neighbourhood of this input. Where the output is saturated the gradient is nearly zero, however much a
+    token matters; and the scores have no meaningful sum. `integrated_gradients` avoids both at some cost.
+    Raises InputError for a model without a head, or with an untrained one.
     """
     request = TargetRequest(text, target, against, position, pair, decoder_text)
     task = prepare(loaded, request, "gradient x input")
@@ -94,23 +94,22 @@ def integrated_gradients(
     decoder_text: str | None = None,
     progress: bool | None = None,
 ) -> Attribution:
-    """The gradients on the straight way from an input that stands for nothing to this one, summed up, times the way
-    (Sundararajan et al., 2017, arXiv:1703.01365).
+    """The gradients along the straight path from a baseline input to this one, integrated, times the difference of the
+    two (Sundararajan et al., 2017, arXiv:1703.01365).
 
-    steps: at how many places on the way the gradient is taken, at most. As few as are needed are taken: a stretch of
-        the way whose scores do not sum to the change of the answer along it is halved.
-    baseline: what stands for nothing: "zero" (embeddings of zeros), or "pad" or "mask" in place of every token but the
-        special ones. The scores depend on it, and none is right for all (Sturmfels et al., 2020, "Visualizing the
-        Impact of Feature Attribution Baselines"). Where norms stand inside the branches (GPT-2, Llama, T5), the way
-        from zero is wild, since the norms undo that embeddings are small: a deep one is rather asked from "pad".
-    progress: show a bar; by default on long work at a terminal.
+    steps: the most points on the path at which the gradient is computed. No more are used than needed: an interval
+        whose scores do not sum to the change of the output across it is halved.
+    baseline: the input without information: "zero" (embeddings of zeros), or "pad" or "mask" in place of every token
+        but the special ones. The scores depend on it, and none is right for all (Sturmfels et al., 2020, "Visualizing
+        the Impact of Feature Attribution Baselines"). In pre-norm models (GPT-2, Llama, T5) the output varies wildly
+        near zero, since the norms undo the scaling of the embeddings: prefer "pad" for deep ones.
+    progress: show a bar; by default for long work at a terminal.
     The other arguments are those of `gradient_x_input`.
 
-    The scores sum to the answer less that of the baseline (completeness); `error` says how nearly, and a note is logged
-    where it is far off. What it does not show: how tokens work together. A number is shared out all the same, and on
-    the way lie inputs that no text makes.
-    Raises InputError for a model without a head, or with one that alone is random, and for a baseline that its
-    tokenizer lacks.
+    The scores sum to the output minus that of the baseline (completeness); `error` is the difference, and a warning is
+    logged where it is large. What it does not show: interactions of tokens, which are distributed over them anyway; and
+    the path crosses inputs that no text produces.
+    Raises InputError for a model without a head, or with an untrained one, and for a baseline that its tokenizer lacks.
     """
     check_count("steps", steps, least=NODES, most=100_000)
     request = TargetRequest(text, target, against, position, pair, decoder_text)
@@ -133,7 +132,7 @@ def _attribution(
     baseline: float | None = None,
     error: float | None = None,
 ) -> Attribution:
-    """scores: of the tokens of the input and then of those that the decoder read."""
+    """scores: of the tokens of the input, followed by those that the decoder read."""
     source, target_scores = scores.split([len(task.reading.tokens), len(task.reading.target_tokens)])
     return Attribution(
         method=method,

@@ -1,4 +1,4 @@
-"""What heads do, as far as a score can say it."""
+"""Scores of simple attention patterns for every head."""
 
 from dataclasses import dataclass
 
@@ -20,16 +20,16 @@ NAMES = ("previous", "first", "duplicate", "induction", "entropy")
 
 @dataclass(frozen=True, eq=False)
 class HeadScores:
-    """Scores of every head, each Float[Tensor, "layers heads"]. All but the entropy lie between 0 and 1: the weight
-    that a token gives to certain tokens, on the average of those tokens that have such.
+    """Scores of every head, each Float[Tensor, "layers heads"]. All but the entropy lie between 0 and 1: the attention
+    weight on certain tokens, averaged over the queries that have such tokens.
 
-    previous: to the token just before.
-    first: to the first position, whatever stands there; much of it is a head that rests.
-    duplicate: to earlier tokens that are the same.
-    induction: to the tokens that stood behind these: what came next the last time (Olsson et al., 2022,
-        arXiv:2209.11895, their prefix matching score).
-    entropy: how widely it looks, in nats: 0 at one token, ln n evenly at n.
-    Where no token of the text has such, the score is NaN.
+    previous: on the token just before.
+    first: on the first position, whatever its token; often an attention sink.
+    duplicate: on earlier occurrences of the same token.
+    induction: on the tokens that followed these: what came next the last time (Olsson et al., 2022, arXiv:2209.11895,
+        their prefix matching score).
+    entropy: of the weights, in nats: 0 for a single token, ln n for n equally.
+    A score is NaN where no token of the text has such tokens.
     """
 
     previous: Tensor
@@ -39,7 +39,7 @@ class HeadScores:
     entropy: Tensor
 
     def strongest(self, name: str, most: int = 5) -> list[tuple[int, int, float]]:
-        """The heads with the highest score of this name, as (layer, head, score); none where all are NaN."""
+        """The heads with the highest score of this name, as (layer, head, score); empty where all are NaN."""
         if not is_one_of(name, *NAMES):
             unknown = f"{shorten(repr(name))}{did_you_mean(str(name), NAMES)}"
             raise InputError(f"there is no score {unknown}: choose one of {', '.join(NAMES)}")
@@ -69,18 +69,18 @@ def head_scores(
     rows: int | None = None,
     seed: int | None = None,
 ) -> HeadScores:
-    """How far each head of self-attention does one of five simple things. See `HeadScores` for each score.
+    """Scores how closely each head of self-attention follows one of five simple patterns. See `HeadScores` for each.
 
-    text: or a trace that holds every `attention.weights`; None for random tokens, each sequence read twice over, which
-        is what the paper measures induction on: no head can guess what is next but by looking.
-    length, rows, seed: of random tokens alone: how many a sequence has (32), how many sequences there are (4), and by
-        what they are drawn (0).
+    text: or a trace that holds every `attention.weights`; None for sequences of random tokens, each repeated once, on
+        which the paper measures induction: no head can guess the next token except by attending to the repetition.
+    length, rows, seed: only for random tokens: how many a sequence has (32), how many sequences (4), and the random
+        seed (0).
     side: "encoder" (the default) or "decoder" of an encoder-decoder.
 
-    Special tokens, `[CLS]` and the like, neither ask nor count as earlier tokens, and the first token of all, which may
-    see itself alone, does not ask; what they are given still counts in the sums, so that nothing is scaled up. What it
-    does not show: what a head is for. A score says where it looks, on these texts, and neither what it carries nor
-    whether anything later reads it; edit the head to learn that.
+    Special tokens such as `[CLS]` count neither as queries nor as earlier tokens, and the first token, which may see
+    only itself, is no query; the weights on them stay in the sums, which are not rescaled. What it does not show: what
+    a head is for. A score shows where it attends on these texts, not what it carries nor whether anything later uses
+    that; edit the head to find out.
     """
     prefix = side_of(loaded, side, "encoder")
     options = {"length": length, "rows": rows, "seed": seed}
@@ -102,7 +102,7 @@ def head_scores(
 def _score_heads(weights: list[Tensor], ids: Tensor, real: Tensor) -> HeadScores:
     """weights: of each layer, Float[Tensor, "rows heads seq seq"]; ids, real: Int and Bool[Tensor, "rows seq"]"""
     is_query = real.clone()
-    is_query[:, 0] = False  # the first token of a causal model has no choice
+    is_query[:, 0] = False  # the first token of a causal model can only attend to itself
     if not is_query.any():
         raise InputError("the text has one token, expected two at least: a head needs another token to attend to")
     both = is_query[:, :, None] & real[:, None, :]
@@ -123,7 +123,7 @@ def _score_heads(weights: list[Tensor], ids: Tensor, real: Tensor) -> HeadScores
 
 
 def _mean_weight(weights: Tensor, pairs: Tensor) -> Tensor:
-    """The weight on these pairs, summed for each token that asks, averaged over those that have any:
+    """The weight on these pairs, summed for each query, averaged over the queries that have any:
     Float[Tensor, "rows heads seq seq"], Bool[Tensor, "rows seq seq"]  ->  Float[Tensor, "heads"]"""
     queries = pairs.any(dim=-1).sum()
     return (weights * pairs[:, None]).sum(dim=(0, 2, 3)) / queries  # 0 / 0 is NaN, as it should be
@@ -133,7 +133,7 @@ def _mean_weight(weights: Tensor, pairs: Tensor) -> Tensor:
 def _repeated_token_attention(
     loaded: Loaded, side: str, length: int, rows: int, seed: int
 ) -> tuple[list[Tensor], Tensor, Tensor]:
-    """Attention on random tokens read twice over: the weights of each layer, the ids, and which are real."""
+    """Attention on repeated random tokens: the weights of each layer, the ids, and which of them are not special."""
     check_count("length", length)
     check_count("rows", rows)
     check_count("seed", seed, most=2**63 - 1, least=0)
@@ -155,7 +155,7 @@ def _repeated_token_attention(
 
 
 def _repeated_sequences(loaded: Loaded, length: int, rows: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Random words twice over within the special tokens that stand around a text: ids and which of them are words."""
+    """Random tokens twice over between the special tokens of a text: the ids, and which of them are not special."""
     tokenizer, chance = loaded.tokenizer, torch.Generator().manual_seed(seed)
     facts = loaded.config
     size = facts.decoder.source_vocab_size if facts.decoder and facts.decoder.source_vocab_size else facts.vocab_size

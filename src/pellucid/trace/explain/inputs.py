@@ -1,4 +1,4 @@
-"""What every explanation begins with: a text or a trace of this model, and words for what stands in it."""
+"""The checked inputs that explanations share: a text or a trace of this model, tokens, positions and heads."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from pellucid.trace.reading import Reading, read_texts
 def read_one_text(loaded: Loaded, text: str, pair: str | None = None, decoder_text: str | None = None) -> Reading:
     """A text, or a pair of texts, as the model reads it; decoder_text: what the decoder of an encoder-decoder reads.
 
-    Raises InputError for what is no text, an empty one, and one that is longer than the model reads.
+    Raises InputError for anything but a string, and for a text that is empty or longer than the model reads.
     """
     if decoder_text is not None and loaded.config.decoder is None:
         raise InputError(f"decoder_text was given, and a model of kind {loaded.config.kind!r} has no decoder beside it")
@@ -32,26 +32,26 @@ def read_one_text(loaded: Loaded, text: str, pair: str | None = None, decoder_te
 
 
 def as_trace(loaded: Loaded, text: str | Trace, keep: Sequence[str], decoder_text: str | None = None) -> Trace:
-    """The trace that was given, if it is one of this model; or that of the text, with what `keep` names.
+    """The given trace, if it is one of this model; or a trace of the given text that holds what `keep` names.
 
-    Raises InputError for several texts, an empty one, one that is too long, and a trace of another model.
+    Raises InputError for several texts, one that is empty or too long, and a trace of another model.
     """
     if isinstance(text, Trace):
         if decoder_text is not None:
             raise InputError("decoder_text was given beside a trace, which has read its own: give it to model.trace")
         if text.config != loaded.config:
             raise InputError(f"this trace is of {text.model}, whose facts are not those of this model: trace it again")
-        if not text.tokens:  # of several texts this asks for one
+        if not text.tokens:  # of several texts, this raises and asks for one
             raise InputError("this trace has no tokens: there is nothing to explain")
         return text
     if not isinstance(text, str):
         raise InputError(f"text is {type(text).__name__}, expected one text, or the trace of one text or pair")
-    read_one_text(loaded, text, None, decoder_text)  # checks it
+    read_one_text(loaded, text, None, decoder_text)  # only to check it
     return record(loaded, text, target=decoder_text, keep=keep)
 
 
 def side_of(loaded_or_trace: Loaded | Trace, side: str | None, default: str) -> str:
-    """The beginning of the names of one stack: "encoder." or "decoder." in an encoder-decoder, else nothing."""
+    """The prefix of the names of one stack: "encoder." or "decoder." in an encoder-decoder, else ""."""
     kind = loaded_or_trace.config.kind
     if side is not None:
         check_one_of("side", side, ("encoder", "decoder"))
@@ -66,10 +66,10 @@ def side_of(loaded_or_trace: Loaded | Trace, side: str | None, default: str) -> 
 
 
 def token_id(loaded: Loaded, token: str | int, name: str = "token") -> int:
-    """The id of one token of the output's vocabulary, given as it stands in a text, as the vocabulary writes it, or as
+    """The id of one token of the output's vocabulary, given as it appears in a text, as the vocabulary spells it, or as
     an id.
 
-    Raises InputError for what is no token of this model, or several.
+    Raises InputError for anything that is not exactly one token of this model.
     """
     rows = loaded.config.vocab_size
     if isinstance(token, int) and not isinstance(token, bool):
@@ -92,7 +92,7 @@ def token_id(loaded: Loaded, token: str | int, name: str = "token") -> int:
 
 
 def token_of(loaded: Loaded, number: int) -> str:
-    """The token of an id of the output's vocabulary, as it stands in a text; `<7>` where no tokenizer knows it."""
+    """The token of an id of the output's vocabulary, as it appears in a text; `<7>` for an id without a token."""
     tokenizer = None if loaded.tokenizer is None else loaded.required_target_tokenizer
     (token,) = tokens_of(tokenizer, [number])
     return token if tokenizer is None else token_text(token, tokenizer.by_bytes)
@@ -102,7 +102,7 @@ def token_of(loaded: Loaded, number: int) -> str:
 
 
 def checked_position(position: int, tokens: int) -> int:
-    """A place among so many tokens, counted from 0; -1 is the last."""
+    """An index among so many tokens, counted from 0; -1 is the last."""
     if not isinstance(position, int) or isinstance(position, bool) or not -tokens <= position < tokens:
         valid = f"-{tokens} to {tokens - 1} among {format_count(tokens, 'token')}"
         raise InputError(f"position is {shorten(repr(position))}, expected {valid}")
@@ -110,7 +110,7 @@ def checked_position(position: int, tokens: int) -> int:
 
 
 def check_head(loaded: Loaded, method: str, *names: str) -> None:
-    """Refuses a model without one of these heads, and one whose head alone is random."""
+    """Raises InputError for a model without one of these heads, or whose head is untrained."""
     head = loaded.config.head
     if head is None or (names and head.name not in names):
         has = "no head" if head is None else f"a {head.name} head"

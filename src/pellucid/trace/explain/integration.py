@@ -1,4 +1,4 @@
-"""The way from an input that stands for nothing to a text: gradients along it, closer together where it is rough."""
+"""Integrates gradients along the path from a baseline input to a text, with smaller intervals where they vary."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -12,18 +12,18 @@ from pellucid.bars import progress_bar
 from pellucid.machine import no_grad
 
 BUDGET = 512
-"""Positions in one pass: full matrix products, and a bounded memory for the gradients of their logits."""
+"""Positions in one pass: enough for full matrix products, within a bounded memory for the gradients of their logits."""
 NODES = 4
-"""Places within a stretch, by the rule of Gauss and Legendre: exact for polynomials of degree 7. The ends are none of
-them, for at nothing at all the gradient may be beyond all numbers."""
+"""Nodes in an interval, by Gauss-Legendre quadrature: exact for polynomials of degree 7. They exclude the ends, as the
+gradient at zero may be infinite."""
 INTERVALS = 8
-"""Into how many stretches the way is cut at first, as far as there are steps."""
+"""The number of intervals at the start, if there are enough steps."""
 TOLERANCE = 0.01
-"""A stretch is halved where it misses its change of the answer by more than its part of this share of the whole."""
+"""An interval is halved if its error exceeds its own part of this fraction of the whole change of the output."""
 MIN_INTERVAL = 2.0**-48
-"""Every norm inside a branch turns a thousandth of the way near zero into all of it, one layer after the other."""
+"""Near zero, every norm inside a branch stretches a thousandth of the path to all of it, layer after layer."""
 WARNING_TOLERANCE = 0.05
-"""A sum that misses the change of the answer by a larger share than this is told of."""
+"""The largest error, relative to the change of the output, without a warning."""
 
 Embeddings = dict[str, Tensor]
 
@@ -32,10 +32,10 @@ log = logging.getLogger("pellucid")
 
 @dataclass(frozen=True, eq=False)
 class IntegrationResult:
-    """What was found on a way.
+    """The integral along a path.
 
-    scores: the slopes summed up, Float64[Tensor, "tokens"].
-    baseline, value: the answer where it begins, and at its end.
+    scores: the integrated derivatives, Float64[Tensor, "tokens"].
+    baseline, value: the output at the start of the path, and at its end.
     """
 
     scores: Tensor
@@ -44,24 +44,23 @@ class IntegrationResult:
 
     @property
     def error(self) -> float:
-        """By how much the scores together miss `value - baseline`."""
+        """The absolute difference between the sum of the scores and `value - baseline`."""
         return abs(float(self.scores.sum()) - (self.value - self.baseline))
 
     def warn_if_inaccurate(self, advice: str) -> None:
-        """Warns where that is far off. advice: what to do then."""
+        """Warns where the error is large. advice: what to do about it."""
         change = self.value - self.baseline
         if not self.error <= WARNING_TOLERANCE * max(
             abs(change), WARNING_TOLERANCE * abs(self.value)
-        ):  # so that NaN is told of, too
+        ):  # `not <=` also catches NaN
             log.warning("the scores miss the change of the answer, %.3g, by %.2g: %s", change, self.error, advice)
 
 
 class IntegrationPath:
-    """The straight way between two inputs, for one question.
+    """The straight path between two inputs, for one output.
 
-    answer_of: the answer for other embeddings: Float[Tensor, "rows seq hidden"] by point  ->  Float[Tensor, "rows"]
-    start, difference: where it begins, and what is added up to its end; by the name of the point,
-        Float[Tensor, "1 seq hidden"].
+    answer_of: the output for other embeddings: Float[Tensor, "rows seq hidden"] by point  ->  Float[Tensor, "rows"]
+    start, end: the embeddings at both ends of the path, by the name of the point, Float[Tensor, "1 seq hidden"].
     """
 
     def __init__(self, answer_of: Callable[[Embeddings], Tensor], start: Embeddings, end: Embeddings) -> None:
@@ -70,13 +69,13 @@ class IntegrationPath:
         self.tokens = sum(point.shape[1] for point in self.difference.values())
 
     def values_at(self, fractions: Tensor) -> Tensor:
-        """The answer at fractions of the way, 0 to 1: Float64[Tensor, "fractions"]  ->  Float64[Tensor, "fractions"]"""
+        """The output at fractions 0 to 1 of the path: Float64[Tensor, "fractions"]  ->  Float64[Tensor, "fractions"]"""
         with no_grad():
             values = [self.answer_of(embeddings) for embeddings in self._embeddings_at(fractions)]
         return torch.cat(values).cpu().double()
 
     def derivatives_at(self, fractions: Tensor) -> Tensor:
-        """How fast each token changes it: Float64[Tensor, "fractions"]  ->  Float64[Tensor, "fractions tokens"]"""
+        """Each token's derivative on the path: Float64[Tensor, "fractions"]  ->  Float64[Tensor, "fractions tokens"]"""
         derivatives = []
         for embeddings in self._embeddings_at(fractions):
             gradients = self._gradients(embeddings)
@@ -85,10 +84,10 @@ class IntegrationPath:
         return torch.cat(derivatives)
 
     def integrate(self, steps: int, progress: bool | None = None) -> IntegrationResult:
-        """The slopes summed up along the way, and the answer at both ends.
+        """The derivatives integrated along the path, and the output at both ends.
 
-        steps: at how many places at most. In every stretch the sum must come to the change of the answer between its
-        two ends; where it does not, the stretch is halved, the worst first, as long as there are steps.
+        steps: the most nodes. In every interval the sum must match the change of the output between its two ends;
+            otherwise it is halved, the worst intervals first, as long as steps remain.
         """
         edges = torch.linspace(0, 1, min(INTERVALS, steps // NODES) + 1, dtype=torch.float64, device="cpu")
         values = self.values_at(edges)
@@ -109,7 +108,7 @@ class IntegrationPath:
         return IntegrationResult(total, float(values[0]), float(values[-1]))
 
     def _integrate_intervals(self, intervals: Tensor) -> Tensor:
-        """What each token adds to the answer along stretches of the way.
+        """The contribution of each token to the output along intervals of the path.
 
         Float64[Tensor, "intervals 2"]  ->  Float64[Tensor, "intervals tokens"]
         """
@@ -120,26 +119,26 @@ class IntegrationPath:
 
     @torch.enable_grad()
     def _gradients(self, embeddings: Embeddings) -> Embeddings:
-        """The gradient of the answer at each row of embeddings; none reaches the model's own numbers."""
+        """The gradient of the output at each row of embeddings; the model's weights receive none."""
         leaves = {name: point.detach().requires_grad_() for name, point in embeddings.items()}
         total = self.answer_of(leaves).sum()
         return dict(zip(leaves, torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)))
 
     def _bisect(self, intervals: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
-        """Intervals, and the answers at their ends, cut in two: Float64[Tensor, "intervals 2"], twice as many"""
+        """Intervals, and the outputs at their ends, cut in two: Float64[Tensor, "intervals 2"], twice as many"""
         if not len(intervals):
             return intervals, ends
         middle = intervals.mean(dim=1)
         return _split_at(intervals, middle), _split_at(ends, self.values_at(middle))
 
     def _embeddings_at(self, fractions: Tensor) -> Iterator[Embeddings]:
-        """The embeddings there, some at a time: Float[Tensor, "fractions seq hidden"] by the name of the point"""
+        """Yields the embeddings at fractions of the path in batches: Float[Tensor, "fractions seq hidden"] by point"""
         for some in fractions.split(max(BUDGET // self.tokens, 1)):
             yield {name: _interpolate(self.start[name], end, some) for name, end in self.end.items()}
 
 
 def _interpolate(start: Tensor, end: Tensor, fractions: Tensor) -> Tensor:
-    """Points of the straight line, each rounded once, so that the ends are the ends whatever the kind of number.
+    """Points on the straight line, each rounded once, so that the ends are exact in any dtype.
 
     Float[Tensor, "1 seq hidden"] twice, Float64[Tensor, "fractions"]  ->  Float[Tensor, "fractions seq hidden"]
     """

@@ -1,4 +1,4 @@
-"""What the model would say if it stopped at a layer."""
+"""The logit lens: what the model would predict if it stopped at a layer."""
 
 import logging
 from collections.abc import Iterator
@@ -20,22 +20,22 @@ from pellucid.trace.explain.table import format_token, table
 log = logging.getLogger("pellucid")
 
 PIECE = 256
-"""Positions whose logits are there at a time: a vocabulary has up to a quarter of a million rows."""
+"""The positions whose logits are computed at a time: a vocabulary has up to a quarter of a million tokens."""
 MAX_SHOWN = 8
 LOGITS_TOLERANCE = 0.05
-"""Of the size of logits: further from them than this are numbers of another model; rounding is far less."""
+"""A distance relative to the logits: a larger one means other model weights; rounding is far smaller."""
 
 
 @dataclass(frozen=True, eq=False)
 class LogitLens:
-    """The likeliest tokens at every place on the way, for every position.
+    """The likeliest tokens at every layer, for every position.
 
-    kind: "next token" (what comes behind the position) or "masked token" (what stands at it).
-    places: where the stream was read, from the embeddings to the last layer.
-    tokens: what stands at the positions.
+    kind: "next token" (what follows the position) or "masked token" (what belongs at it).
+    places: the points where the residual stream was read, from the embeddings to the last layer.
+    tokens: the tokens at the positions.
     ids: Int[Tensor, "places positions k"], the likeliest first.
     log_probabilities: Float[Tensor, "places positions k"], natural logarithms.
-    words: the tokens of all these ids, as the vocabulary writes them.  by_bytes: whether their letters stand for bytes.
+    words: the tokens of these ids, as the vocabulary spells them.  by_bytes: whether their characters stand for bytes.
     """
 
     kind: str
@@ -60,21 +60,21 @@ class LogitLens:
 
 @no_grad()
 def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: str | None = None) -> LogitLens:
-    """The stream behind every layer through the model's own last norm and head (nostalgebraist, 2020, "interpreting
-    GPT: the logit lens").
+    """The residual stream after every layer, through the model's own final norm and head (nostalgebraist, 2020,
+    "interpreting GPT: the logit lens").
 
     text: or a trace that holds `embeddings.output` and every `residual.post` (of an encoder-decoder, its decoder's).
-    k: how many tokens at each place.
+    k: how many tokens for each layer and position.
     decoder_text: what the decoder of an encoder-decoder reads; by default the text itself.
 
-    The last place is the model's own answer, unless that is edited further on (`norm.output`, `logits`) or its head
-    has 8 bits, which round by how many positions are asked at once. What it does not show: what the layers between
-    mean by their numbers. They never learned to be read by this head, and may write in another basis; where the lens
-    shows nonsense, the answer may stand there all the same (Belrose et al., 2023, arXiv:2303.08112, who learn a map
-    per layer). Of models that norm the stream itself (BERT, BART) every place is normed by its own layer.
-    A note is logged where a trace holds other logits at its last position, as that of a model with other numbers does;
-    not of edited ones, nor in 8 and 4 bits.
-    Raises InputError for a model without a head over the vocabulary, or with one that alone is random.
+    The last layer gives the model's own output, unless later points (`norm.output`, `logits`) are edited or the head
+    has 8 bits, whose rounding depends on the number of positions at once. What it does not show: the meaning of
+    intermediate layers in their own terms. They were not trained to be read by this head and may use another basis, so
+    the answer may be present where the lens shows nonsense (Belrose et al., 2023, arXiv:2303.08112, who train a linear
+    map for each layer). In models that norm the stream itself (BERT, BART) each layer's output is already normed.
+    Logs a warning where a trace holds other logits at its last position, as that of a model with other weights does;
+    not for edited traces, nor in 8 and 4 bits.
+    Raises InputError for a model without a head over the vocabulary, or with an untrained one.
     """
     check_head(loaded, "the logit lens", *OF_TOKENS)
     check_count("k", k, most=loaded.config.vocab_size)
@@ -100,13 +100,13 @@ def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: s
 
 
 def _warn_of_other_logits(loaded: Loaded, norm: nn.Module, trace: Trace, last: str) -> None:
-    """Says where the last place is not the answer that the trace holds itself."""
+    """Warns where the last layer's logits differ from those in the trace."""
     if "logits" not in trace or trace.edits or loaded.module.bits:
         return
     (lens_logits,) = _logits(loaded, norm, trace[last][0, -1:])
     traced = trace["logits"][0, -1:].to(lens_logits)
     distance = float((lens_logits - traced).norm())
-    if not distance <= LOGITS_TOLERANCE * float(traced.norm()):  # so that NaN is told of, too
+    if not distance <= LOGITS_TOLERANCE * float(traced.norm()):  # `not <=` also catches NaN
         log.warning("the lens misses the logits by %.2g: is the trace of a model with other numbers?", distance)
 
 
@@ -117,9 +117,9 @@ def _top_tokens(loaded: Loaded, norm: nn.Module, stream: Tensor, k: int) -> tupl
 
 
 def _logits(loaded: Loaded, norm: nn.Module, stream: Tensor) -> Iterator[Tensor]:
-    """Some positions at a time, in float32 at least: Float[Tensor, "positions vocab"]"""
+    """Yields the logits of some positions at a time, in float32 at least: Float[Tensor, "positions vocab"]."""
     head, like = loaded.module.head, loaded.module.embeddings.token.like
-    assert head is not None  # it was checked
+    assert head is not None  # checked by `check_head`
     for part in stream.to(like).split(PIECE):
         logits = head(norm(part))
         yield check_finite(logits.to(torch.promote_types(logits.dtype, torch.float32)), loaded.module)

@@ -1,4 +1,4 @@
-"""What is to be explained: one number of the answer, and where it stands."""
+"""The number of the output that is explained, and its position."""
 
 from dataclasses import dataclass
 
@@ -15,8 +15,8 @@ from pellucid.trace.reading import Reading
 class Target:
     """One logit, or the difference of two.
 
-    description: in words.  position: the position, counted from the end; None where the whole text has one answer.
-    chosen, against: which logits there.
+    description: in words.  position: counted from the end; None where the whole text has one output.
+    chosen, against: the indices of these logits.
     """
 
     description: str
@@ -40,11 +40,11 @@ def find_target(
     against: str | int | None,
     position: int | None,
 ) -> Target:
-    """The number that a person means.
+    """The logit that a caller's arguments stand for.
 
     logits: of the text, Float[Tensor, "1 seq answers"], or "1 answers".
-    target, against: a label or its number; of a language model a token or its id. target None: the likeliest.
-    position: where; None for the last token, for the one mask, or for the whole text, as the head has it.
+    target, against: a label or its index; of a language model a token or its id. target None: the likeliest.
+    position: None for the last token, for the only mask, or for the whole text, depending on the head.
     """
     index = _target_position(loaded, reading, logits, position)
     target_logits = logits[0] if index is None else logits[0, index]
@@ -66,7 +66,7 @@ def find_target(
 
 def _target_position(loaded: Loaded, reading: Reading, logits: Tensor, position: int | None) -> int | None:
     head = loaded.config.head
-    assert head is not None  # `check_head` saw it
+    assert head is not None  # checked by `check_head`
     if head.per == "text":
         if position is not None:
             raise InputError(
@@ -95,7 +95,7 @@ def _target_position(loaded: Loaded, reading: Reading, logits: Tensor, position:
 
 
 def _answer_index(loaded: Loaded, answer: str | int, name: str, size: int) -> int:
-    """A label or token as its place among the logits."""
+    """The index of a label or token among the logits."""
     labels = loaded.config.answer_names
     if not labels:
         return token_id(loaded, answer, name)
