@@ -1,6 +1,6 @@
-"""A trace to a page: what happened inside, drawn offline in a browser.
+"""Renders a trace as a page that a browser shows offline.
 
-The room is callable, so that `pellucid.view(trace)` is the room itself and the one thing that it does.
+The module is callable, so that `pellucid.view` is both this room and its main function, `pellucid.view(trace)`.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The blocks and the arithmetic of a page's recipe in Python, in float64: what `web/attention.js` does in a browser."""
+"""The blocks and the arithmetic of a page's recipe in Python, in float64: what `web/attention.js` computes."""
 
 import math
 import zlib
@@ -12,14 +12,14 @@ from torch import Tensor
 from pellucid.config.checks import check_one_of
 
 DTYPES = {"float32": "<f4", "int16": "<i2", "int32": "<i4", "uint8": "u1"}
-"""Kinds of numbers in a block, as NumPy calls them: always little-endian."""
+"""The dtypes of blocks under NumPy's names: always little-endian."""
 
 
 def unpack_block(name: str, fact: dict[str, Any], block: bytes) -> bytes:
-    """The bytes of a block.  fact: what the manifest says of it.
+    """The bytes of a block.  fact: its entry in the manifest.
 
-    Raises ValueError where they cannot be unpacked, or its shape needs another number of them; InputError where no page
-    has numbers of its dtype.
+    Raises ValueError where they cannot be decompressed or do not match its shape, and InputError for a dtype that pages
+    do not support.
     """
     check_one_of(f"block {name}: dtype", fact["dtype"], tuple(DTYPES))
     try:
@@ -33,7 +33,7 @@ def unpack_block(name: str, fact: dict[str, Any], block: bytes) -> bytes:
 
 
 def dequantised(codes: np.ndarray, scales: Sequence[float]) -> np.ndarray:
-    """Whole numbers times the factor of each of their first axis, as a browser reads them: float32"""
+    """Integers times the factor of each index of their first axis, as a browser decodes them: float32"""
     factors = np.array(scales).reshape(-1, *[1] * (codes.ndim - 1))
     return (codes * factors).astype(np.float32)
 
@@ -47,10 +47,10 @@ def attention_weights(
     bias: Tensor | None,
     rotation: Tensor | None,
 ) -> Tensor:
-    """What some queries of one head give to every key: Float64[Tensor, "rows keys"]
+    """The weights that some queries of one head give to every key: Float64[Tensor, "rows keys"]
 
     query, key: Float[Tensor, "queries size"], Float[Tensor, "keys size"].  rows: Int[Tensor, "rows"], which queries.
-    attention_mask: Bool[Tensor, "rows keys"]; every query sees some.
+    attention_mask: Bool[Tensor, "rows keys"], True for at least one key of every query.
     bias: by distance, Float[Tensor, "queries+keys-1"].  rotation: Float[Tensor, "2 positions size/2"].
     """
     query, key = query.double(), key.double()
@@ -63,7 +63,7 @@ def attention_weights(
 
 
 def visible_keys(mask: str, window: int | None, rows: Tensor, keys: int) -> Tensor:
-    """Which keys the queries `rows` may look at: Bool[Tensor, "rows keys"]. mask: "full", "causal" or "window"."""
+    """Which keys the queries `rows` may attend to: Bool[Tensor, "rows keys"]. mask: "full", "causal" or "window"."""
     query_positions, key_positions = rows[:, None], torch.arange(keys, device=rows.device)[None, :]
     if mask == "full":
         return torch.ones(len(rows), keys, dtype=torch.bool, device=rows.device)
@@ -76,7 +76,7 @@ def visible_keys(mask: str, window: int | None, rows: Tensor, keys: int) -> Tens
 
 
 def _rotated(vectors: Tensor, rotation: Tensor) -> Tensor:
-    """Pair (c, c + size/2) of row p turned by the angle of place p (Su et al., 2021, arXiv:2104.09864)."""
+    """Pair (c, c + size/2) of row p rotated by the angle of position p (Su et al., 2021, arXiv:2104.09864)."""
     cosine, sine = rotation[:, : len(vectors)].double()
     left, right = vectors.chunk(2, dim=-1)
     return torch.cat((left * cosine - right * sine, right * cosine + left * sine), dim=-1)

@@ -1,4 +1,4 @@
-"""What is drawn: one attention of a page, some of its heads, and the tokens on both sides."""
+"""Selects what is drawn: one attention of a page, some of its heads, and the tokens on both sides."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ SIDES = ("encoder", "decoder", "cross")
 class Choice:
     """One attention with its numbers.
 
-    has_given_weights: are they weights that somebody gave, and no model's own?
+    has_given_weights: whether the weights were given by the user, not recorded from a model.
     weights: Float[ndarray, "heads queries keys"], in the order of `heads`.
     attention_mask: Bool[ndarray, "queries keys"].
-    queries, keys: the tokens as the manifest tells them.  token: the query whose links alone are wanted.
-    edits: what was changed in the run, as a person reads it.
+    queries, keys: the tokens as in the manifest.  token: the only query whose links are drawn.
+    edits: the edits of the run, as displayed.
     """
 
     entry: dict[str, Any]
@@ -38,7 +38,7 @@ class Choice:
 
     @property
     def title(self) -> str:
-        """layer 3, heads 1, 5"""
+        """For example "layer 3, heads 1, 5"."""
         what = _SIDE_NAMES.get(side_of(self.entry), "")
         heads = f"head {self.heads[0]}" if len(self.heads) == 1 else "heads " + ", ".join(map(str, self.heads))
         if len(self.heads) > 8:
@@ -56,7 +56,7 @@ def choose_attention(
     token: int | None = None,
     side: str | None = None,
 ) -> Choice:
-    """Finds what was asked for; by default what the page shows first. Raises InputError for what is not there."""
+    """The requested attention; by default what the page shows first. Raises InputError if it does not exist."""
     manifest = data.manifest
     entry = find_attention(manifest, layer, side)
     if entry["weights"] is None and entry["query"] is None:
@@ -67,7 +67,7 @@ def choose_attention(
         raise InputError(f"token {shorten(repr(token))} is not there: the text has tokens 0 to {len(queries) - 1}")
     pairs = [head_weights(data, entry, head) for head in chosen]
     weights, attention_mask = np.stack([weights for weights, _ in pairs]), pairs[0][1]
-    weights = np.where(np.isfinite(weights), weights, np.nan)  # no drawing has a place for what is not finite
+    weights = np.where(np.isfinite(weights), weights, np.nan)  # values that are not finite are not drawn
     query = None if token is None else token % len(queries)
     model = manifest["model"]
     return Choice(
@@ -85,7 +85,7 @@ def choose_attention(
 
 
 def _chosen_heads(head_count: int, initial: list[int], requested: Any) -> list[int]:
-    """The heads that were asked for, of so many; by default those that the page shows first, or all where none is."""
+    """The requested heads; by default those that the page shows first, or all where the attention has none of those."""
     if requested is None:
         return [head for head in initial if head < head_count] or list(range(head_count))
     expected = "a number or several, such as heads=[8]"
@@ -101,7 +101,7 @@ def _chosen_heads(head_count: int, initial: list[int], requested: Any) -> list[i
 
 
 def find_attention(manifest: dict[str, Any], layer: int | None, side: str | None) -> dict[str, Any]:
-    """The attention of a layer, by the layer's number in the model; by default the one that the page shows first."""
+    """The attention of a layer, by the layer's index in the model; by default the one that the page shows first."""
     entries = manifest["attentions"]
     initial = manifest["show"].get("name")
     if layer is None and side is None and initial is not None:
@@ -124,5 +124,5 @@ def find_attention(manifest: dict[str, Any], layer: int | None, side: str | None
 
 
 def side_of(entry: dict[str, Any]) -> str:
-    """ "encoder", "decoder" or "cross" of an encoder-decoder; nothing of a model with one side."""
+    """ "encoder", "decoder" or "cross" of an encoder-decoder; "" of a model with one side."""
     return "cross" if entry["kind"] == "cross" else entry["side"]

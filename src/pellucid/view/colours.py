@@ -1,4 +1,4 @@
-"""The page's colours in Python; ramps and hues are read out of colour.js, so that drawing and page never differ."""
+"""The page's colours in Python; ramps and hues are read from colour.js, so that drawing and page always agree."""
 
 import functools
 import json
@@ -42,12 +42,12 @@ def ramp(theme: str) -> np.ndarray:
 
 @functools.cache
 def signed_ramp(theme: str) -> np.ndarray:
-    """UInt8[ndarray, "256 3"]: red, green and blue from the most negative number over 0 to the most positive."""
+    """UInt8[ndarray, "256 3"]: red, green and blue from the most negative value through 0 to the most positive."""
     return _blend(_constant_of_script("SIGNED")[theme])
 
 
 def _blend(colours: list[str]) -> np.ndarray:
-    """256 even steps between some colours."""
+    """Interpolates some colours in 256 even steps."""
     stops = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in colours])
     places = np.arange(256) / 255 * (len(stops) - 1)
     mixed = np.stack([np.interp(places, np.arange(len(stops)), stops[:, part]) for part in range(3)], axis=1)
@@ -55,13 +55,13 @@ def _blend(colours: list[str]) -> np.ndarray:
 
 
 def ramp_steps(weights: np.ndarray, largest: float, scale: str = "sqrt") -> np.ndarray:
-    """Where weights stand on the ramp: Int[ndarray, "..."] from 0 to 255; "sqrt" lets small weights be seen."""
+    """The indices of weights on the ramp: Int[ndarray, "..."] from 0 to 255; "sqrt" makes small weights visible."""
     share = np.clip(weights / largest, 0, 1) if largest > 0 else np.zeros_like(weights)
     return np.floor(255 * (np.sqrt(share) if scale == "sqrt" else share) + 0.5).astype(int)
 
 
 def head_colour(head: int, theme: str) -> str:
-    """One of eight hues that stay apart for colour-blind readers."""
+    """One of eight hues that colour-blind readers can distinguish."""
     return _constant_of_script("HUES")[theme][head % 8]
 
 
@@ -71,7 +71,7 @@ def mean_colour(theme: str) -> str:
 
 
 def head_dash(head: int, shown: list[int]) -> str:
-    """The line of a head: plain, unless another head of the same hue is on."""
+    """The dash pattern of a head's line: none, unless another head with the same hue is shown."""
     alone = not any(other != head and other % 8 == head % 8 for other in shown)
     dashes = _constant_of_script("DASHES")
     return "" if alone else " ".join(map(str, dashes[head // 8 % len(dashes)]))

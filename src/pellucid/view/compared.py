@@ -1,4 +1,4 @@
-"""Several trainings in one drawing: the loss of each over its steps."""
+"""The losses of several trainings over their steps, in one drawing."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ Log = str | os.PathLike[str] | Iterable[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Compared(Drawing):
-    """The courses of several trainings by their names; each line is smoothed, as in `Curves`."""
+    """The curves of several trainings by their names; each line is smoothed, as in `Curves`."""
 
     courses: Mapping[str, Curves]
     title: str
@@ -35,9 +35,9 @@ class Compared(Drawing):
 
 
 def compared(logs: Mapping[str, Log], title: str = "How they were learned") -> Compared:
-    """The courses of several trainings, each by the name that stands behind its line.
+    """The curves of several trainings, each named at the end of its line.
 
-    Raises InputError where there are none, or one without a single finite loss.
+    Raises InputError where there are none, or for one without a single finite loss.
     """
     courses = {name: curves(log) for name, log in logs.items()}
     for name, course in courses.items():

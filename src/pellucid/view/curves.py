@@ -1,5 +1,5 @@
-"""How a training went, as lines over its steps: the loss of each step and of the held-out examples, their scores, and
-the learning rate; drawn from the lines of its log."""
+"""The curves of a training over its steps, drawn from its log: the loss of each step and of the held-out examples,
+their scores, and the learning rate."""
 
 import json
 import math
@@ -15,23 +15,23 @@ from pellucid.view.lines import Line, Panel, downsampled, draw_panels, smoothed
 from pellucid.view.picture import Drawing
 
 SMOOTHING_PARTS = 40
-"""The heavy line of the loss forgets a step within about a fortieth of all steps."""
+"""The smoothed line of the loss averages over about this fraction of all steps, one in so many."""
 
 COMPONENT_SCORES = ("precision", "recall", "f1_second")
-"""Scores that are not drawn where others are: they run along with these."""
+"""Scores that are drawn only if there are no others, of which these are components."""
 
 MAX_SHARE = 1.5
-"""Scores up to it are shares, and are not drawn over the same axis as larger ones."""
+"""Scores up to this are shares, and are not drawn on the same axis as larger ones."""
 
 
 MAX_DRAWN = 1e150
-"""Numbers beyond it are left out, as infinite ones are, and those below its inverse are 0: no difference and no ratio
-of two others is too large to be drawn."""
+"""Larger numbers are left out, like infinite ones, and those below its inverse count as 0, so that no difference or
+ratio of two numbers overflows."""
 
 
 @dataclass(frozen=True)
 class Curves(Drawing):
-    """The course of a training.
+    """The curves of a training.
 
     steps: (step, loss, learning rate) of each, in order; a loss that was not finite, or beyond `MAX_DRAWN`, is None.
     evaluations: (step, scores by name) of each, on the held-out examples.  best: the step of the best one.
@@ -43,7 +43,7 @@ class Curves(Drawing):
     title: str = "How it was learned"
 
     def text(self, theme: str = "light") -> str:
-        """The panels under each other, over the same steps."""
+        """The panels, one below another, over the same steps, as SVG."""
         last = max([step for step, *_ in self.steps] + [step for step, _ in self.evaluations], default=0)
         panels = [self._loss_panel(), self._score_panel(), self._rate_panel()]
         subtitle = format_count(last, "step")
@@ -79,12 +79,12 @@ class Curves(Drawing):
 
 
 def curves(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]], title: str = "How it was learned") -> Curves:
-    """The course of a training from its log: a `log.jsonl`, the folder that holds one, or its lines as dicts.
+    """The curves of a training from its log: a `log.jsonl`, the folder that holds one, or its lines as dicts.
 
-    A step that appears twice, because a training was broken off behind its last state and went on from there,
-    counts as it was the last time. Raises NotFoundError, and CorruptFileError for a line that is no such line or holds
-    a number that no float holds; the last line of a file may be cut short, as a killed process leaves it. InputError
-    for a log without a step, or that may not be read.
+    Of a step that occurs twice, because a training was interrupted after its last checkpoint and resumed from there,
+    the last entry counts. Raises NotFoundError, CorruptFileError for an invalid line or a number too large for a float
+    (the last line of a file may be truncated, as a killed process leaves it), and InputError for a log that has no
+    steps or cannot be read.
     """
     steps: dict[int, tuple[int, float | None, float | None]] = {}
     evaluations: dict[int, Mapping[str, float]] = {}
@@ -114,7 +114,7 @@ def curves(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]], title: str
 
 
 def drawable_number(value: Any, location: str) -> float | None:
-    """A number that can be drawn, or None. Raises CorruptFileError with its place for one that no float holds."""
+    """A number that can be drawn, or None. Raises CorruptFileError with its location for one too large for a float."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -123,31 +123,31 @@ def drawable_number(value: Any, location: str) -> float | None:
         raise CorruptFileError(
             f"{location} has more digits than a number can have here, expected at most 308"
         ) from error
-    if not abs(number) <= MAX_DRAWN:  # not a number is not either
+    if not abs(number) <= MAX_DRAWN:  # also true of NaN
         return None
     return number if abs(number) * MAX_DRAWN >= 1 else 0.0
 
 
 def largest_value(points: Iterable[tuple[float, float | None]]) -> float:
-    """The largest number of a line."""
+    """The largest absolute value of a line."""
     return max((abs(value) for _, value in points if value is not None), default=0.0)
 
 
 def _panel(name: str, lines: list[Line], height: float, *, linear: bool = False) -> Panel | None:
-    """A panel, where there is something to draw in it."""
+    """A panel, or None if there is nothing to draw."""
     drawable = [line for line in lines if any(value is not None for _, value in line.points)]
     return Panel(name, tuple(drawable), height, linear) if drawable else None
 
 
 def _parse_float(text: str) -> float:
-    """A number of a file; of one that a float would hold as infinite a whole number that none holds, for
-    `drawable_number` to refuse by its place, as it does the same number in digits."""
+    """A number of a file; one that a float would hold as infinity becomes an integer too large for a float, so that
+    `drawable_number` refuses it with its location, as it does the same number written in digits."""
     number = float(text)
     return number if math.isfinite(number) else 10**400
 
 
 def _log_lines(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """The lines, each behind the words for where it stands."""
+    """The lines, each with its location in words."""
     if not isinstance(log, str | os.PathLike):
         entries = enumerate(require_list("log", log, "a file, a folder, or lines as dicts"), 1)
         yield from ((f"line {number} of the log", line) for number, line in entries)

@@ -1,4 +1,4 @@
-"""What a page holds: one manifest, and blocks of numbers beside it, as exact and as large as was asked for."""
+"""The contents of a page: a manifest and blocks of numbers, within the requested precision and size."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,18 +14,18 @@ from pellucid.view.subject import AttentionData, Subject
 PRECISIONS = ("auto", "float32", "int16", "compact")
 
 VIEWS = ("heads", "matrix", "grid", "neuron", "lens", "tensor", "diff")
-"""The views of a page, as web/app.js knows them."""
+"""The views of a page, as named in web/app.js."""
 
 MAX_FLOAT32_BYTES = 5_000_000
-"""Up to here queries and keys are float32; above they are whole numbers of 16 bits."""
+"""Up to this size queries and keys are stored as float32, above it as int16."""
 
 MAX_THUMBNAIL_CELLS = 120_000_000
-"""Cells of all weights together, above which heads of which no weights were kept are not pictured."""
+"""Number of all weights of the page above which heads whose weights were not kept get no thumbnail."""
 
 
 @dataclass(frozen=True)
 class PageData:
-    """manifest: plain JSON values.  blocks: little-endian numbers, row by row, by the names in `manifest["blocks"]`.
+    """manifest: plain JSON values.  blocks: little-endian, row-major numbers, by the names in `manifest["blocks"]`.
 
     notes: what was done to keep the page small, in sentences.
     """
@@ -36,12 +36,12 @@ class PageData:
 
     @property
     def size(self) -> int:
-        """Bytes of the data inside a page."""
+        """The size of the data inside a page, in bytes."""
         return data_size(self.manifest, self.blocks)
 
 
 Extras = Callable[[BlockStore], dict[str, Any]]
-"""What stores "lens" and "tensors", what a page holds beside attentions."""
+"""Stores "lens" and "tensors", what a page holds besides attention."""
 
 
 def build_data(
@@ -52,10 +52,10 @@ def build_data(
     extras: Extras,
     other: tuple[Subject, Extras] | None,
 ) -> PageData:
-    """Everything that a page needs.
+    """All the data that a page needs.
 
-    show: see `initial_view`.  precision: one of PRECISIONS.  max_bytes: bytes of the data at most, None for any.
-    other: a second subject and its extras, for the differences.
+    show: see `initial_view`.  precision: one of PRECISIONS.  max_bytes: the most bytes of data; None for no limit.
+    other: a second subject and its extras, to show differences.
     """
     numbers, exact = sum(_number_count(attention) for attention in subject.attentions), precision
     if precision == "auto":
@@ -73,7 +73,7 @@ def build_data(
 def _data_at_precision(
     subject: Subject, show: dict[str, Any], precision: str, extras: Extras, other: tuple[Subject, Extras] | None
 ) -> PageData:
-    """All of it in one precision, however large."""
+    """All the data at one precision, whatever its size."""
     store = BlockStore(precision)
     parts = _store_subject(subject, store, extras)
     second = None
@@ -90,10 +90,10 @@ def _data_at_precision(
 
 
 def _run_label(one: Subject, other: Subject) -> str:
-    """What tells a run from the one beside it: its edits or its text, or its model where there are two."""
+    """What distinguishes a run from the one beside it: its edits or its text, or its model where the models differ."""
     if one.model == other.model:
         return one.label
-    plain = [" | ".join(texts) for texts in (one.texts, one.texts[:-1])]  # what a decoder repeats is told once
+    plain = [" | ".join(texts) for texts in (one.texts, one.texts[:-1])]  # not repeating a decoder's own text
     edits = "" if one.label in plain else f"; {one.label}"
     return f"{one.model['name']} ({one.model['family']}){edits}"
 
@@ -123,10 +123,10 @@ def _number_count(attention: AttentionData) -> int:
 def initial_view(
     subject: Subject, view: str, layer: int, heads: Sequence[int] | None, theme: str | None, name: str | None
 ) -> dict[str, Any]:
-    """What is shown first; a layer by its number in the model.
+    """The state in which a page opens; a layer is given by its index in the model.
 
-    theme: "light" or "dark"; None for what the reader's browser prefers.  name: of layers with several attentions, the
-    path of the one that is meant; None for the first.
+    theme: "light" or "dark"; None for the preference of the reader's browser.  name: of layers with several attentions,
+        the path of the one to show; None for the first.
     """
     check_choice("show", view, VIEWS)
     if theme is not None:
@@ -151,8 +151,8 @@ def initial_view(
 
 
 def _drop_layers(data: PageData, max_bytes: int, precision: str, shown: str) -> None:
-    """Drops whole layers, of both traces, until the page fits; the picture of every head stays, and so does what is
-    shown first."""
+    """Drops whole layers, of both traces, until the page fits; all thumbnails stay, and so does the layer shown
+    first."""
     manifest = data.manifest
     entries = [*manifest["attentions"], *(manifest["other"] or {}).get("attentions", [])]
     names = list(dict.fromkeys(entry["name"] for entry in entries))
@@ -181,7 +181,7 @@ def _drop_layers(data: PageData, max_bytes: int, precision: str, shown: str) -> 
 
 
 def _reversed_bits(number: int) -> int:
-    """The bits of a place read backwards: in this order what goes first lies far apart from what went before."""
+    """The bits of an index in reverse order, by which consecutive choices lie far apart."""
     return int(f"{number:012b}"[::-1], 2)
 
 

@@ -1,4 +1,4 @@
-"""What a page may hold beside attention: the words after each layer (a lens), and recorded tensors as they are."""
+"""What a page may hold besides attention: the predictions after each layer (a lens), and recorded tensors."""
 
 import fnmatch
 import functools
@@ -18,19 +18,19 @@ from pellucid.view.store import BlockStore
 from pellucid.view.subject import Subject
 
 AUTO_BYTES = 2_000_000
-"""What `tensors="auto"` may take, as float32."""
+"""The size limit of `tensors="auto"`, as float32."""
 
 _PRIORITY = ("*residual.*", "*embeddings.*", "*norm.output", "pooled", "*feed_forward.*", "*attention.*")
-"""The order in which tensors are taken while they fit; weights and scores are drawn elsewhere."""
+"""The order in which tensors are chosen while they fit; weights and scores are shown elsewhere."""
 
 
 def extras_of(
     subject: Subject, trace: Trace | None, tensors: str | Sequence[str], lens: Any
 ) -> Callable[[BlockStore], dict[str, Any]]:
-    """What stores the tensors and the lens of a page; InputError for what is not there, before anything is stored.
+    """A function that stores the tensors and the lens of a page. Raises InputError at once for what does not exist.
 
-    trace: where tensors come from; None where weights were given.  tensors: names, globs or "auto".
-    lens: an answer of the logit lens, or None.
+    trace: the source of the tensors; None where weights were given.  tensors: names, globs or "auto".
+    lens: a result of the logit lens, or None.
     """
     patterns = require_names("tensors", tensors, "names of recorded numbers, or patterns")
     if patterns and trace is None:
@@ -41,7 +41,7 @@ def extras_of(
         _check_lens(lens, len(subject.sequences[-1]["tokens"]))
     if lens is not None and trace is not None:
         _check_tokens(lens, trace)
-    return functools.partial(_store_extras, chosen, lens)  # and no function within, since a view is pickled
+    return functools.partial(_store_extras, chosen, lens)  # not a nested function, since views are pickled
 
 
 def _store_extras(chosen: list[tuple[str, Tensor, Axes]], lens: Any, store: BlockStore) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def _store_extras(chosen: list[tuple[str, Tensor, Axes]], lens: Any, store: Bloc
 
 
 def _matching_names(trace: Trace, patterns: Sequence[str]) -> list[str]:
-    """The names of the trace that are meant by names and patterns."""
+    """The names of the trace that match names and globs."""
     if patterns == ("auto",):
         return _names_within_budget(trace)
     found: dict[str, None] = {}
@@ -66,7 +66,7 @@ def _matching_names(trace: Trace, patterns: Sequence[str]) -> list[str]:
 
 
 def _names_within_budget(trace: Trace) -> list[str]:
-    """As many as fit, whole kinds first; in the order of the trace."""
+    """As many names as fit, by priority; returned in the order of the trace."""
     left, taken = AUTO_BYTES, set()
     for pattern in _PRIORITY:
         for name in trace:
@@ -79,7 +79,7 @@ def _names_within_budget(trace: Trace) -> list[str]:
 
 
 def _tensor_entry(store: BlockStore, name: str, tensor: Tensor, axes: Axes) -> dict[str, Any]:
-    """Stores the numbers of the one text of a trace."""
+    """Stores a tensor of a trace of one text."""
     numbers = tensor[0].detach().cpu().float().numpy()
     return {
         "name": name,
@@ -89,7 +89,7 @@ def _tensor_entry(store: BlockStore, name: str, tensor: Tensor, axes: Axes) -> d
 
 
 def _check_lens(lens: Any, tokens: int) -> None:
-    """Refuses what is no answer of the lens, and one of another number of tokens."""
+    """Raises InputError for anything but a result of the lens, and for one with another number of tokens."""
     fields = ("kind", "places", "ids", "log_probabilities", "words", "by_bytes")
     lacking = [name for name in fields if not hasattr(lens, name)]
     if lacking:
@@ -106,7 +106,7 @@ def _check_lens(lens: Any, tokens: int) -> None:
 
 
 def _check_tokens(lens: Any, trace: Trace) -> None:
-    """Another text of as many tokens would be drawn below this one's."""
+    """Raises InputError for a lens of another text with equally many tokens."""
     tokens = trace.target_tokens if trace.config.decoder is not None else trace.tokens
     for i, (one, two) in enumerate(zip(getattr(lens, "tokens", ()), tokens)):
         if one != two:

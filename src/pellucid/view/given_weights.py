@@ -1,6 +1,6 @@
-"""Weights of attention from anywhere, as a reference returns them, to what a page is about.
+"""Turns attention weights of any source, as the reference returns them, into the subject of a page.
 
-Only weights are known then: they are stored as they are, and nothing is computed again.
+Only weights are known here: they are stored as they are, and nothing is recomputed.
 """
 
 import re
@@ -16,19 +16,19 @@ from pellucid.errors import Argument, InputError, Placeholder, shorten
 from pellucid.view.subject import AttentionData, Subject, is_byte_level, token_entries
 
 _SPECIAL = re.compile(r"\[[A-Z]+\d*\]|</?[a-z_]+>|<\|[^<>|]+\|>")
-"""How vocabularies write what is no part of a text."""
+"""How vocabularies spell special tokens."""
 
 _ROUNDING_TOLERANCE = 0.01
-"""A weight may be so much above 1, or below 0, by rounding in half precision."""
+"""How far rounding in half precision may take a weight above 1, or below 0."""
 
 
 @dataclass(frozen=True)
 class GivenWeights:
-    """What stands in place of a trace.
+    """The arguments of `view` in place of a trace.
 
-    attention: for each layer Float[Tensor | ndarray, "1 heads seq seq"], of tokens that look at each other.
-    encoder_attention, decoder_attention, cross_attention: the same of an encoder-decoder, each or none; across it is
-        [1, heads, decoder tokens, encoder tokens].
+    attention: for each layer Float[Tensor | ndarray, "1 heads seq seq"], of self-attention.
+    encoder_attention, decoder_attention, cross_attention: the same of an encoder-decoder, any of them; cross-attention
+        is [1, heads, decoder tokens, encoder tokens].
     sentence_b_start: the first token of the second text, in `tokens` or `encoder_tokens`.  model: a name for the page.
     """
 
@@ -44,7 +44,7 @@ class GivenWeights:
 
 
 def subject_of_weights(weights: GivenWeights, include_layers: Iterable[int] | None = None) -> Subject:
-    """What a page of these weights shows. Raises InputError, one sentence, for what fits no page."""
+    """The subject of the page of these weights. Raises InputError for weights that a page cannot show."""
     single_names, paired_names, paired_tokens = (
         [name for name in names if getattr(weights, name) is not None]
         for names in (
@@ -89,7 +89,7 @@ def subject_of_weights(weights: GivenWeights, include_layers: Iterable[int] | No
 
 
 def _sequences(weights: GivenWeights, paired_names: list[str]) -> list[dict[str, Any]]:
-    """The tokens of the one text, or of each side that is looked from or at; the first may be two texts."""
+    """The tokens of the one text, or of each side that takes part in attention; the first may be two texts."""
     needs = {
         "encoder_attention": ["encoder"],
         "decoder_attention": ["decoder"],
@@ -129,7 +129,7 @@ def _tokens(name: str, tokens: Sequence[str] | None, second: int | None) -> list
 def _attentions(
     name: str, layer_weights: Any, sequences: list[dict[str, Any]], layers: set[int] | None
 ) -> list[AttentionData]:
-    """The layers of one kind of attention, under their own numbers."""
+    """The layers of one kind of attention, by their indices."""
     side = "" if name == "attention" else "encoder" if name == "encoder_attention" else "decoder"
     cross = name == "cross_attention"
     names = [sequence["name"] for sequence in sequences]
@@ -152,7 +152,7 @@ def _attentions(
 
 
 def _checked_weights(name: str, entry: Any, size: tuple[int, int]) -> Tensor:
-    """One layer, checked: Float32[Tensor, "heads queries keys"]"""
+    """The checked weights of one layer: Float32[Tensor, "heads queries keys"]"""
     if entry is None:
         raise InputError(
             f"{name} is None: a fused kernel returns no weights; load the reference with attn_implementation='eager' "
@@ -184,7 +184,7 @@ def _checked_weights(name: str, entry: Any, size: tuple[int, int]) -> Tensor:
 def _model_facts(name: str, attentions: list[AttentionData]) -> dict[str, Any]:
     sides = {attention.side for attention in attentions}
     counts = {attention.heads for attention in attentions}
-    heads = counts.pop() if len(counts) == 1 else 0  # no one number
+    heads = counts.pop() if len(counts) == 1 else 0  # 0: not the same in all layers
     return {
         "name": name,
         "family": "",

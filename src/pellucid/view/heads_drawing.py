@@ -11,9 +11,9 @@ from pellucid.view.store import MAX_WEIGHT
 from pellucid.view.svg import MARGIN, curve, text_element, token_label, width_of
 
 MAX_TOKENS = 64
-"""More tokens than this are drawn in part, and the drawing says so."""
+"""Above this number only some tokens are drawn, and the drawing notes it."""
 MAX_COLOURS = 4
-"""More heads than this are drawn as their mean, as on the page."""
+"""Above this number heads are drawn as their mean, as on the page."""
 
 ROW, BREAK, MIDDLE, HEAD_OFFSET = 22, 14, 320, 4
 
@@ -30,7 +30,7 @@ class HeadLines:
 
 
 def draw_heads(choice: Choice, theme: str, threshold: float) -> str:
-    """The drawing as SVG. Lines of a weight below `threshold` are left out, and what they hold is told."""
+    """The drawing as SVG. Lines of weights below `threshold` are left out, and their total is noted."""
     queries, keys = _shown_tokens(choice)
     sheet = Sheet(choice, theme)
     head_lines = _head_lines(choice, theme)
@@ -55,7 +55,7 @@ def draw_heads(choice: Choice, theme: str, threshold: float) -> str:
 
 
 def _shown_tokens(choice: Choice) -> tuple[list[int], list[int]]:
-    """Which tokens stand in the two columns: of many, the first, or those that the chosen one looks at most."""
+    """The tokens in the two columns: if many, the first, or the keys with the most weight from the chosen token."""
     queries, keys = range(len(choice.queries)), range(len(choice.keys))
     if choice.token is None:
         return list(queries[:MAX_TOKENS]), list(keys[:MAX_TOKENS])
@@ -79,7 +79,7 @@ def _head_lines(choice: Choice, theme: str) -> list[HeadLines]:
 
 
 def _row_heights(tokens: list[dict[str, object]], shown: list[int]) -> dict[int, float]:
-    """The middle of each token's row, in pixels from the top; there is a gap where the text changes."""
+    """The middle of each token's row, in pixels from the top; a gap separates texts."""
     places, height = {}, 0.0
     for before, index in zip([None, *shown], shown):
         if before is not None and tokens[before]["segment"] != tokens[index]["segment"]:
@@ -92,7 +92,7 @@ def _row_heights(tokens: list[dict[str, object]], shown: list[int]) -> dict[int,
 def _draw_lines(
     sheet: Sheet, head_lines: list[HeadLines], choice: Choice, ends: dict[str, tuple], threshold: float
 ) -> tuple[float, float]:
-    """Adds the lines; -> how much weight they hold, and how much there is between the tokens shown."""
+    """Adds the lines; -> the sum of their weights, and that of all weights between the tokens shown."""
     (start, top, left), (end, _, right) = ends["left"], ends["right"]
     few = choice.token is not None
     drawn_weight = total_weight = 0.0
@@ -117,7 +117,7 @@ def _draw_lines(
 
 
 def _draw_tokens(sheet: Sheet, choice: Choice, ends: dict[str, tuple], head_lines: list[HeadLines]) -> None:
-    """The tokens of both columns, and with one token in hand the numbers of its links."""
+    """The tokens of both columns, and if one token is chosen, the weights of its links."""
     colours = theme_colours(sheet.theme)
     for side, tokens, anchor, step in (("left", choice.queries, "end", -10), ("right", choice.keys, "start", 10)):
         x, top, places = ends[side]
@@ -140,7 +140,7 @@ def _draw_tokens(sheet: Sheet, choice: Choice, ends: dict[str, tuple], head_line
 
 
 def _draw_legend(sheet: Sheet, head_lines: list[HeadLines], start: float) -> None:
-    """Which colour is which head."""
+    """The colour of each head."""
     for i, one in enumerate(head_lines):
         x, y = start + i * 80, sheet.top + 14
         sheet.marks.append(
@@ -159,7 +159,7 @@ def _notes(
     drawn_weight: float,
     total_weight: float,
 ) -> list[str]:
-    """What is drawn, and what is left out."""
+    """Notes on what is drawn, and what is left out."""
     omitted_share = (
         f": they hold {percent(max(0.0, 1 - drawn_weight / total_weight))} of the weight between these tokens"
         if total_weight

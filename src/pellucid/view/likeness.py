@@ -1,6 +1,6 @@
-"""Which words of one text are like which of another, as a page without any script: the text shaded, and a table.
+"""Which words of one text are similar to which of another, as a page without scripts: the shaded text, and a table.
 
-Likeness is no weight: it runs from -1 to 1, and a row sums up to nothing in particular.
+Similarities are not weights: they run from -1 to 1, and rows have no meaningful sum.
 """
 
 import html
@@ -21,7 +21,7 @@ STEPS = 32
 """Shades from -1 to 1, besides the first."""
 
 MAX_FRAME_HEIGHT = 640
-"""Pixels of a frame in a notebook; a larger page scrolls in it."""
+"""The largest height of a frame in a notebook, in pixels; a taller page scrolls in it."""
 
 NOTE = (
     "A column is a word of the query, a row a word of the text; framed is what is most like each word of the query. "
@@ -32,10 +32,10 @@ NOTE = (
 )
 
 COLUMNS_PROPERTY = "columns"
-"""The property of a table from which `likeness.css` knows how small paper must show it."""
+"""The property of a table by which `likeness.css` scales it for narrow paper."""
 
 FALLBACK_NOTE = "These are the numbers of the page without its shades: to see them, trust the notebook or run the cell."
-"""What is said where somebody takes frames away."""
+"""Shown where the frame is removed."""
 
 _THEME_SCRIPT = """
 const frame = this;
@@ -50,18 +50,18 @@ frame.dataset.worn = 'yes';
 const watch = new MutationObserver(wear);
 for (const element of [document.documentElement, document.body]) watch.observe(element, { attributes: true });
 """
-"""What the host does, since the page has no script: its frame asks for dark where the words around it are light."""
+"""Runs in the host, since the page has no script: sets the frame to dark where the text around it is light."""
 
 Span = tuple[int, int]
-"""Characters, from and to."""
+"""(start, end) in characters."""
 
 
 @dataclass(frozen=True)
 class Likeness:
     """One table.
 
-    query, text: the two texts.  columns, rows: where the words of each stand in it.
-    numbers: Float[ndarray, "rows columns"], from -1 to 1.  caption: what else is known, in one line.
+    query, text: the two texts.  columns, rows: the spans of their words.
+    numbers: Float[ndarray, "rows columns"], from -1 to 1.  caption: further information, in one line.
     """
 
     query: str
@@ -73,20 +73,20 @@ class Likeness:
 
 
 class LikenessView:
-    """A page of one table or of several. `save` writes it; in a notebook it shows itself."""
+    """A page of one table or of several. `save` writes it; a notebook displays it."""
 
     def __init__(self, *parts: Likeness, theme: str | None = None) -> None:
-        """theme: "light" or "dark"; what the reader prefers where None."""
+        """theme: "light" or "dark"; by default the reader's preference."""
         if theme is not None:
             theme_colours(theme)
         self.parts, self.theme = parts, theme
 
     def beside(self, *others: "LikenessView") -> "LikenessView":
-        """One page of this and of others, in this order."""
+        """One page of this view and others, in this order."""
         return LikenessView(*self.parts, *(part for other in others for part in other.parts), theme=self.theme)
 
     def html(self) -> str:
-        """The whole page as text; it needs nothing else and asks nobody for anything."""
+        """The whole page as text; it is self-contained and makes no requests."""
         title = (
             f"Which words matched: {_visible_text(' | '.join(dict.fromkeys(part.query for part in self.parts)))[:200]}"
         )
@@ -105,7 +105,7 @@ class LikenessView:
         return "\n".join(_section(part, part.query != one) for part, one in zip(self.parts, before))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the page: beside its place first, then moved there. InputError for another ending than .html."""
+        """Writes the page atomically. Raises InputError for a suffix other than .html."""
         return save_file(path, ".html", lambda: self.html().encode("utf-8", "replace"))
 
     def __repr__(self) -> str:
@@ -122,8 +122,8 @@ class LikenessView:
 
 
 def _section(part: Likeness, new: bool) -> str:
-    """The text with its words shaded by the word of the query that is most like them, and the table.  new: is it the
-    first one of its query?"""
+    """The text, each word shaded by its largest similarity to a word of the query, and the table.  new: whether this is
+    the first section of its query."""
     heading = f'<h1 dir="auto">{html.escape(_visible_text(part.query))}</h1>\n' if new else ""
     caption = f'<p class="said">{html.escape(_visible_text(part.caption))}</p>\n' if part.caption else ""
     passage = f'<p class="passage" dir="auto">{_shaded_text(part)}</p>' if part.text.strip() else "<p>(no text)</p>"
@@ -170,12 +170,12 @@ def _word(text: str, span: Span) -> str:
 
 
 def _visible_text(text: str) -> str:
-    """The text, what cannot be seen or written, or would turn it, made visible; lines and spaces stay."""
+    """The text with invisible, forbidden and direction-changing characters made visible, except line ends and tabs."""
     return without_direction_marks(visible_text(text, " \n\t"))
 
 
 def format_number(value: float, digits: int = 2) -> str:
-    """0.73, with a minus that is as broad as a digit; what rounds to nothing has no sign."""
+    """For example 0.73, with a minus as wide as a digit; what rounds to zero has no sign."""
     return f"{value:z.{digits}f}".replace("-", "−")
 
 
@@ -185,7 +185,7 @@ def _shade_number(value: float) -> int:
 
 @cache
 def _style(theme: str | None) -> str:
-    """The page's style in one theme; both where the reader decides. Paper is light."""
+    """The page's style in one theme, or in both where the reader's preference decides. Print is light."""
     style = _STYLE.read_text(encoding="utf-8").replace("light dark", theme or "light dark") + _shade_rules("light")
     if theme == "light":
         return style
@@ -194,7 +194,7 @@ def _style(theme: str | None) -> str:
 
 
 def _shade_rules(theme: str) -> str:
-    """Paper and ink, and each shade with that ink, black or white, that is read better on it."""
+    """Paper and ink, and each shade with black or white ink, whichever is more legible on it."""
     names = "; ".join(f"--{name}: {colour}" for name, colour in THEMES[theme].items())
     colours = signed_ramp(theme)[np.rint(np.linspace(0, 255, STEPS + 1)).astype(int)]
     lines = [f":root {{ {names}; }}"]
@@ -205,7 +205,7 @@ def _shade_rules(theme: str) -> str:
 
 
 def _brightness(colour: np.ndarray) -> float:
-    """Relative luminance (WCAG 2.2); on 0.179 black and white are read equally well."""
+    """Relative luminance (WCAG 2.2); at 0.179 black and white have equal contrast."""
     parts = colour / 255
     linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
     return float(linear @ [0.2126, 0.7152, 0.0722])

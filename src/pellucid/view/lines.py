@@ -1,4 +1,4 @@
-"""Lines over steps as SVG: some panels under each other, each with an axis of its own, over one axis of steps."""
+"""Line charts over steps as SVG: panels one below another, each with its own vertical axis, over one axis of steps."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -10,24 +10,24 @@ from pellucid.view.plot import LEFT, SIZE, WIDTH, Axis, horizontal_rules, log_ax
 from pellucid.view.svg import MARGIN, document, heading, rectangle, text_element, width_of
 
 HEADROOM, PANEL_GAP = 102.0, 44.0
-"""Pixels above the first panel, and from one to the next."""
+"""Pixels above the first panel, and between panels."""
 
 RIGHT = 110.0
-"""Pixels behind the panels for the names of lines, at least."""
+"""The least room right of the panels for the names of lines, in pixels."""
 
 MAX_NAME_CHARACTERS, LEGEND_WIDTH = 40, 28.0
-"""Letters of a name at most, and pixels before it, where a piece of its line stands."""
+"""The most characters of a name, and the pixels before it, for a sample of its line."""
 
 LOG_SCALE_RATIO = 20.0
-"""From this ratio of its largest to its smallest number on, equal steps of an axis are equal ratios."""
+"""The ratio of largest to smallest value above which an axis is logarithmic."""
 
 Points = Sequence[tuple[float, float | None]]
-"""(step, number) in the order of steps; None where there was no number, so that the line has a gap."""
+"""(step, value) in the order of steps; None for a missing value, which leaves a gap in the line."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line. hue: the number of its colour.  faint: is it in the background?  dots: has each point a mark?"""
+    """One line. hue: the index of its colour.  faint: is it in the background?  dots: are its points marked?"""
 
     name: str
     points: Points
@@ -38,9 +38,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Some lines over the same steps. name: what is drawn upwards.  height: of the panel, in pixels.
+    """Some lines over the same steps. name: what the vertical axis shows.  height: of the panel, in pixels.
 
-    linear: must equal steps upwards be equal differences, however wide the numbers are?
+    linear: whether the vertical axis is linear, however wide the range of values is.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Panel:
 def draw_panels(
     title: str, subtitle: str, panels: Sequence[Panel], last: float, theme: str, marked_step: float | None = None
 ) -> str:
-    """The whole drawing. last: the last step.  marked_step: a step at which a thin line stands in every panel."""
+    """The whole drawing. last: the last step.  marked_step: a step marked by a thin vertical line in every panel."""
     colours, across = theme_colours(theme), step_axis(last)
     marks = heading(title, subtitle, colours)
     top = HEADROOM
@@ -78,13 +78,13 @@ def draw_panels(
 
 
 def step_axis(last: float) -> Axis:
-    """From the first step, or before it, to the last; whole numbers are written."""
+    """An axis from 0 to the last step, with whole numbers as ticks."""
     step = max(round(_tick_step(last or 1, 7)), 1)
     return Axis(0.0, max(last, 1.0), tuple(float(i) for i in range(0, int(last) + 1, step)), linear=True)
 
 
 def value_axis(values: Sequence[float], *, linear: bool = False) -> Axis:
-    """An axis that holds all values with a little room, in steps that a person counts in; of wide ones by ratios."""
+    """An axis with a little room around all values, with round ticks; logarithmic for a wide range."""
     low, high = min(values), max(values)
     if low > 0 and high / low > LOG_SCALE_RATIO and not linear:
         axis = log_axis(list(values))
@@ -98,8 +98,8 @@ def value_axis(values: Sequence[float], *, linear: bool = False) -> Axis:
 
 
 def smoothed(points: Points, span: int) -> Points:
-    """The mean over about `span` points, later ones weighing more; the first is itself (Kingma and Ba, 2014, section 3:
-    a running mean that begins at 0 is divided by the weight that it has so far)."""
+    """An exponential moving average over about `span` points, with bias correction, so that the first is itself (Kingma
+    and Ba, 2014, section 3: an average that starts at 0 is divided by the weight it has so far)."""
     keep, mean, weight = 1.0 - 1.0 / span, 0.0, 0.0
     found: list[tuple[float, float | None]] = []
     for step, value in points:
@@ -110,7 +110,7 @@ def smoothed(points: Points, span: int) -> Points:
 
 
 def downsampled(points: Points) -> Points:
-    """At most a stretch of a line for each pixel, of each its lowest and its highest point; gaps stay gaps."""
+    """For about each pixel, at most the lowest and the highest point; gaps stay gaps."""
     size = math.ceil(len(points) / WIDTH)
     if size < 3:
         return points
@@ -157,7 +157,7 @@ def _dash(line: Line, panel: Panel) -> str:
 
 
 def _axis_values(panel: Panel) -> list[float]:
-    """The numbers that the axis must hold; of a faint line without its most extreme hundredth at either end."""
+    """The values that the axis must cover; of a faint line without the most extreme hundredth at either end."""
     found: list[float] = []
     for line in panel.lines:
         values = sorted(value for _, value in line.points if value is not None)
@@ -169,7 +169,7 @@ def _axis_values(panel: Panel) -> list[float]:
 def _point_position(
     step: float, value: float | None, top: float, height: float, across: Axis, upwards: Axis
 ) -> tuple[float, float] | None:
-    """Where a point stands; beyond the axis at its edge."""
+    """The position of a point; one outside the axis is at its edge."""
     if value is None:
         return None
     share = 0.0 if not upwards.linear and value <= 0 else upwards.fraction(value)
@@ -177,7 +177,7 @@ def _point_position(
 
 
 def _line_marks(line: Line, places: Sequence[tuple[float, float] | None], hue: str, dash: str) -> Iterator[str]:
-    """Its stretches, and its points where they are few or marked; a point alone between gaps is always marked."""
+    """Its segments, and its points where they are marked; a single point between gaps is always marked."""
     style = {"stroke-opacity": "0.3", "stroke-width": "1"} if line.faint else {"stroke-width": "1.8"}
     style |= {"stroke-dasharray": dash} if dash else {}
     attributes = " ".join(f'{name}="{value}"' for name, value in style.items())
@@ -197,8 +197,8 @@ def _line_marks(line: Line, places: Sequence[tuple[float, float] | None], hue: s
 
 
 def _name_marks(ends: list[tuple[float, Line]], panel: Panel, top: float, theme: str) -> Iterator[str]:
-    """The names of lines behind their ends, none upon another, each behind a piece of its line, since some hues are too
-    light to be read; a faint line has none, its heavy one stands for it."""
+    """The names of lines at their ends, without overlaps, each after a sample of its line, since some hues are too
+    light to read; a faint line has none, as its heavy one has it."""
     bottom = top + panel.height
     shown = sorted(((y, line) for y, line in ends if not line.faint), key=lambda one: one[0])
     heights = [min(max(y + 4, top + 8), bottom) for y, _ in shown]

@@ -1,4 +1,4 @@
-"""From what a person has to a view: a trace, two traces, or weights of attention from anywhere."""
+"""Builds a view from a trace, from two traces, or from attention weights of any source."""
 
 import functools
 import inspect
@@ -33,28 +33,28 @@ def view(
     theme: str | None = None,
     **given: Any,
 ) -> View:
-    """A page of what `trace` recorded: attention by heads and as a matrix, with the exact numbers.
+    """A page of what `trace` recorded: attention by head and as a matrix, with the exact numbers.
 
-    trace: of one text; `trace.row(i)` is one of several.  other: a second trace of the same shape, to see differences.
-    layer, heads: what is shown first, by their numbers in the model; the first layer and all heads where None, and
-        beside `other` the head that differs most.
-    include_layers: only these layers, under their numbers in the model.
-    precision: "float32", "int16" (half the bytes), "auto" (float32 up to 5 MB, int16 above) or "compact" (weights
-        in one byte each, where that is less than query and key).
-    tensors: names or globs of recorded numbers for the tensor view, also as other libraries call them (axes are ours),
-        or "auto": what fits 2 MB; of `trace` alone.
-    lens: what the model would say after each layer, from `model.explain.logit_lens`; beside `other` a pair of them.
-    budget_mb: megabytes of the page at most: numbers are stored less exactly, then whole layers are left out, and
-        `View.told` says so.
-    show: the view that opens first, one of heads, matrix, grid, neuron, lens, tensor and diff; where None, diff beside
-        `other` and else heads; where the page has nothing for it, the first that it has.
-    theme: "light" or "dark"; what the reader prefers where None.
-    given: in place of a trace, weights of attention from anywhere, tensors or arrays: `attention` (one entry for each
+    trace: of one text; `trace.row(i)` is one of several.  other: a second trace of the same shape, to show differences.
+    layer, heads: what is shown first, by the indices in the model; by default the first layer and all heads, or with
+        `other` the head that differs most.
+    include_layers: only these layers, under their indices in the model.
+    precision: "float32", "int16" (half the bytes), "auto" (float32 up to 5 MB, int16 above) or "compact" (weights in
+        one byte each, where that is smaller than queries and keys).
+    tensors: names or globs of recorded tensors for the tensor view, aliases included (axes are ours), or "auto": what
+        fits 2 MB; from `trace` only.
+    lens: what the model would predict after each layer, from `model.explain.logit_lens`; with `other` a pair of them.
+    budget_mb: the most megabytes of the page: first numbers are stored less exactly, then whole layers are left out;
+        `View.told` lists what was done.
+    show: the view that opens first, one of heads, matrix, grid, neuron, lens, tensor and diff; by default diff with
+        `other`, else heads; a view without data on this page falls back to the first that has some.
+    theme: "light" or "dark"; by default the reader's preference.
+    given: in place of a trace, attention weights of any source, tensors or arrays: `attention` (one entry for each
         layer, [1, heads, tokens, tokens]) with `tokens`; or `encoder_attention`, `decoder_attention` and
         `cross_attention` with `encoder_tokens` and `decoder_tokens`; `sentence_b_start`, the first token of a second
         text; `model`, a name for the page.
 
-    Raises InputError for what cannot be shown, in one sentence.
+    Raises InputError for anything that cannot be shown.
 
     >>> pellucid.view(model.trace("time flies"), heads=[8]).save("flies.html")      # doctest: +SKIP
     """
@@ -105,7 +105,7 @@ def _require_trace(trace: Any) -> Trace:
 
 
 def _check_names(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Only what `GivenWeights` has; anything else is a slip of the pen."""
+    """Raises InputError for a name that `GivenWeights` does not have."""
     for name in arguments:
         if name not in GivenWeights.__dataclass_fields__:
             known = [*inspect.signature(view).parameters, *GivenWeights.__dataclass_fields__]

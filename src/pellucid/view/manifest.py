@@ -1,4 +1,4 @@
-"""The manifest of a page (format `pellucid-view`): what there is to see, and how its numbers are stored."""
+"""The manifest of a page (format `pellucid-view`): its contents, and how its numbers are stored."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def manifest_of(
 
 
 def attention_entry(attention: AttentionData, stored: dict[str, Any]) -> dict[str, Any]:
-    """One attention: whose tokens look at whose, and from which blocks its weights come."""
+    """The entry of one attention: its sequences of tokens, and the blocks that its weights come from."""
     return {
         "name": attention.name,
         "layer": attention.layer,

@@ -12,13 +12,13 @@ from pellucid.view.sheet import Sheet
 from pellucid.view.svg import MARGIN, rectangle, text_element, token_label, width_of
 
 MAX_CELLS = 16_384
-"""More cells than this are drawn as blocks of which the largest weight counts, and the drawing says so."""
+"""Above this number weights are max-pooled into cells, and the drawing notes it."""
 
 PANEL_WIDTH = 560
-"""About the width of one panel, in pixels; several share it twice over."""
+"""The approximate width of a single panel, in pixels; several panels share twice as much."""
 
 MIN_READABLE_SIDE = 11.0
-"""From this side on a cell has room for the name of its token, in pixels."""
+"""The smallest side of a cell with room for the name of its token, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Panel:
 
 
 def draw_matrix(choice: Choice, theme: str, scale: str) -> str:
-    """The drawing as SVG: a row is a query, a column a key; cells that the mask forbids stay empty."""
+    """The drawing as SVG: a row is a query, a column a key; masked cells stay empty."""
     sheet = Sheet(choice, theme)
     chosen = choice if choice.token is None else _one_row(choice)
     fold = _cell_fold(chosen)
@@ -65,7 +65,7 @@ def _one_row(choice: Choice) -> Choice:
 
 
 def _cell_fold(choice: Choice) -> int:
-    """How many tokens share a cell, so that all panels together stay below MOST_CELLS."""
+    """How many tokens share a cell, so that all panels together have at most MAX_CELLS."""
     rows, columns, panels = len(choice.queries), len(choice.keys), len(choice.heads)
     fold = 1
     while math.ceil(rows / fold) * math.ceil(columns / fold) * panels > MAX_CELLS:
@@ -74,7 +74,7 @@ def _cell_fold(choice: Choice) -> int:
 
 
 def _max_pooled(weights: np.ndarray, fold: int) -> np.ndarray:
-    """The largest of each block of fold x fold; NaN where a block has nothing."""
+    """The largest of each block of fold x fold; NaN for a block without values."""
     if fold == 1:
         return weights
     rows, columns = weights.shape
@@ -85,7 +85,7 @@ def _max_pooled(weights: np.ndarray, fold: int) -> np.ndarray:
 
 
 def _place_panels(sheet: Sheet, choice: Choice, folded: list[np.ndarray], fold: int) -> list[Panel]:
-    """Places the panels, and around them the names of the tokens; among several only where each can be read."""
+    """Places the panels and the names of the tokens around them; those of several panels only if legible."""
     rows, columns = folded[0].shape
     alone = len(folded) == 1
     if alone:
@@ -116,7 +116,7 @@ def _place_panels(sheet: Sheet, choice: Choice, folded: list[np.ndarray], fold: 
 def _draw_tokens(
     sheet: Sheet, choice: Choice, corner: tuple[float, float], side: float, fold: int, axes: tuple[str, ...]
 ) -> None:
-    """Names of the tokens along these axes of a panel, as many as can be read."""
+    """Names of the tokens along these axes of a panel, as many as are legible."""
     (left, top), size = corner, min(13.0, max(MIN_READABLE_SIDE - 2, side * 0.8))
     cell = side / fold
     step = max(fold, math.ceil((size + 2) / cell / fold) * fold)
@@ -135,7 +135,7 @@ def _draw_tokens(
 
 
 def _draw_cells(sheet: Sheet, panel: Panel, colours: np.ndarray, largest: float, scale: str) -> None:
-    """One rectangle for each weight that may be seen; a hair of paper stands between large ones."""
+    """One rectangle for each weight that is not masked; large ones are separated by a thin gap."""
     rule = theme_colours(sheet.theme)["line"]
     rows, columns = panel.weights.shape
     side = panel.side

@@ -1,4 +1,4 @@
-"""A view as the output of a notebook's cell: a frame that needs nothing outside itself, a picture, and a table."""
+"""A view as a notebook's output: a self-contained frame, a picture, and a table."""
 
 import base64
 import html
@@ -13,14 +13,14 @@ from pellucid.view.picture import can_render, draw, image_tag, render_png
 from pellucid.view.svg import token_label, visible_text, without_direction_marks
 
 HEIGHT = 760
-"""Height of the frame in pixels, until the page has said how tall it is."""
+"""The height of the frame in pixels until the page reports its own."""
 
 MAX_PAGE_CHARACTERS, MAX_CELL_CHARACTERS = 8_000_000, 10_000_000
-"""Letters of a page, and of all that a cell is given: a larger page is not put into a notebook, whose messages may hold
-about so many, and a picture not beside a page with which it is more."""
+"""The most characters of a page, and of all of a cell's output, about the limit of a notebook's messages: a larger page
+is not put into the notebook, and a picture that would exceed the limit is left out."""
 
 MAX_STILL_CHARACTERS = 1_000_000
-"""Letters of what stands in for the frame, the drawing or its picture, whichever is less; else it is the table."""
+"""The most characters of the still in place of the frame, the smaller of SVG and PNG; above it the table is shown."""
 
 _FRAME_SCRIPT = """
 const frame = this;
@@ -36,7 +36,7 @@ window.addEventListener('message', (event) => {
 const watch = new MutationObserver(tell);
 for (const element of [document.documentElement, document.body]) watch.observe(element, { attributes: true });
 """
-"""What the host says and hears: the colour of its own words, whenever it may have changed; how tall the page is."""
+"""The host's part: it sends its text colour whenever that may have changed, and receives the height of the page."""
 
 _FRAME = (
     '<iframe class="pellucid-frame" title="attention" sandbox="allow-scripts allow-downloads" '
@@ -51,10 +51,10 @@ _TRUST_NOTE = (
 
 
 def mime_bundle(data: PageData, page: str) -> dict[str, str]:
-    """What a notebook is given, by kind: `text/html`, `text/plain`, and `image/png` where a picture can be made.
+    """A notebook's output by MIME type: `text/html`, `text/plain`, and `image/png` where a PNG can be rendered.
 
-    The frame is a document of its own: its script reaches nothing outside, and two in one notebook do not meet. A
-    reader who takes frames away, as notebooks do that are not trusted, is left with a drawing.
+    The frame is a separate document: its script cannot reach outside it, and two in one notebook do not interact. Where
+    frames are removed, as in notebooks that are not trusted, a drawing is shown.
     """
     drawing = draw(data)
     cell = {"text/plain": link_table(data)}
@@ -70,10 +70,10 @@ def mime_bundle(data: PageData, page: str) -> dict[str, str]:
 
 
 def iframe_html(page: str, fallback: str = "") -> str:
-    """A whole page inside a frame; one that is too large for a notebook is told instead.
+    """A whole page inside a frame; for a page too large for a notebook, a message instead.
 
-    fallback: HTML that stands in for the frame where there is none. The frame grows to the height of its page, and the
-    page goes dark where the words around it are light; without that, it keeps `HEIGHT` and follows the system.
+    fallback: HTML shown where the frame is removed. The frame grows to the height of its page, and the page is dark
+        where the text around it is light; without the host's script it keeps `HEIGHT` and follows the system.
     """
     if len(page) > MAX_PAGE_CHARACTERS:
         size = f"{len(page) / 1e6:.0f} MB"
@@ -86,14 +86,14 @@ def iframe_html(page: str, fallback: str = "") -> str:
 
 
 def with_fallback(frame: str, fallback: str) -> str:
-    """A frame of the class `pellucid-frame`, and the HTML that is seen where somebody takes frames away."""
+    """A frame of the class `pellucid-frame`, and HTML that is visible where frames are removed."""
     hidden = "<style>.pellucid-frame+.pellucid-still{display:none}</style>"
     cell = f'{hidden}{frame}<div class="pellucid-still">{fallback}</div>'
-    return cell.encode("ascii", "xmlcharrefreplace").decode("ascii")  # whatever the host's letters are
+    return cell.encode("ascii", "xmlcharrefreplace").decode("ascii")  # whatever the host's encoding is
 
 
 def _fallback_html(drawing: str, cell: dict[str, str]) -> str:
-    """The drawing as HTML without any script, or its picture where that is less; the table where both are large."""
+    """The drawing as HTML without any script, or its PNG where that is smaller; the table where both are large."""
     kinds = {"svg+xml": base64.b64encode(drawing.encode("utf-8")).decode("ascii"), "png": cell.get("image/png")}
     kind, encoded = min(((kind, one) for kind, one in kinds.items() if one), key=lambda pair: len(pair[1]))
     table = cell["text/plain"]
@@ -127,7 +127,7 @@ def _why_none(choice: Choice) -> str:
 
 
 def strongest_links(choice: Choice, max_links: int) -> list[tuple[int, int, float]]:
-    """The strongest links between tokens that are words, of the first head chosen, as (query, key, weight)."""
+    """The strongest links between tokens that are not special, of the first head chosen, as (query, key, weight)."""
     linked = _is_between_words(choice) & np.isfinite(choice.weights[0]) & (choice.weights[0] != 0)
     weights = np.where(linked, choice.weights[0], -np.inf)
     order = np.argsort(-weights, axis=None, kind="stable")[:max_links]
@@ -136,7 +136,7 @@ def strongest_links(choice: Choice, max_links: int) -> list[tuple[int, int, floa
 
 
 def _is_between_words(choice: Choice) -> np.ndarray:
-    """Which links stand between tokens that are words, where there are some: Bool[ndarray, "queries keys"]"""
+    """Which links connect tokens that are not special, where there are any: Bool[ndarray, "queries keys"]"""
     between = choice.attention_mask.copy()
     for axis, tokens in enumerate((choice.queries, choice.keys)):
         special = np.array([token["kind"] == "special" for token in tokens])

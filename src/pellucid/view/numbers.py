@@ -11,7 +11,7 @@ from pellucid.view.data import PageData
 
 
 def block_numbers(data: PageData, name: str) -> np.ndarray:
-    """One block as numbers: unpacked, in its shape; bytes that stand for shares as shares."""
+    """The decompressed numbers of a block in its shape; bytes that encode weights are decoded to weights."""
     fact = data.manifest["blocks"][name]
     raw = unpack_block(name, fact, data.blocks[name])
     numbers = np.frombuffer(raw, DTYPES[fact["dtype"]]).reshape(fact["shape"])
@@ -21,10 +21,10 @@ def block_numbers(data: PageData, name: str) -> np.ndarray:
 
 
 def head_weights(data: PageData, entry: dict[str, Any], head: int) -> tuple[np.ndarray, np.ndarray]:
-    """What every query of one head gives to every key, and which keys it may see.
+    """The weights that every query of one head gives to every key, and which keys it may attend to.
 
     entry: one of `manifest["attentions"]` whose numbers were not left out.
-    -> Float[ndarray, "queries keys"], where each row adds up to 1 and what is not seen is 0, and Bool of that shape.
+    -> Float[ndarray, "queries keys"], where each row sums to 1 and masked keys are 0, and Bool of that shape.
     """
     if entry["weights"] is not None:
         stored = block_numbers(data, entry["weights"])[head].astype(np.float64)
@@ -46,6 +46,6 @@ def _block_tensor(data: PageData, name: str) -> Tensor:
 
 
 def _visible_keys(entry: dict[str, Any], queries: int, keys: int) -> Tensor:
-    """Which keys each query may look at: Bool[Tensor, "queries keys"]"""
+    """Which keys each query may attend to: Bool[Tensor, "queries keys"]"""
     recipe = entry["recipe"]
     return visible_keys(recipe["mask"], recipe.get("window"), torch.arange(queries, device="cpu"), keys)

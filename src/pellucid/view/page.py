@@ -1,8 +1,8 @@
-"""A manifest and its blocks -> one HTML page that needs nothing else.
+"""Renders a manifest and its blocks as one self-contained HTML page.
 
-The browser part lies in ``web/`` as plain ES modules. They are joined here, in the order in which they need each
-other, each in a function of its own, and lie in the page deflated, with their style; `web/loader.js` lets them in. The
-data stands beside them in script tags that no browser executes.
+The browser code is in ``web/`` as plain ES modules. They are joined here in the order of their imports, each in a
+function of its own, and stored in the page deflated, with their style sheet; `web/loader.js` unpacks them. The data
+follows in script tags that no browser executes.
 """
 
 import base64
@@ -32,12 +32,12 @@ _SLOT = re.compile(r"\{\{(\w+)\}\}")
 def render(manifest: dict[str, Any], blocks: Mapping[str, bytes], *, served: bool = False) -> str:
     """The page: a whole HTML document that makes no request of any kind.
 
-    manifest: what there is to see (format `pellucid-view`); plain JSON values.
+    manifest: the contents of the page (format `pellucid-view`); plain JSON values.
     blocks: the numbers, little-endian and row-major, one entry per name in `manifest["blocks"]`.
-    served: leaves the blocks out; the page asks for each, at `block/NAME` below its own address, when it needs it.
+    served: leaves the blocks out; the page requests each, at `block/NAME` below its own address, when it needs it.
 
-    Raises ValueError where a block is missing, has the wrong size or a dtype that no page reads, or a module breaks the
-    bundler's convention.
+    Raises ValueError where a block is missing, has the wrong size or a dtype that pages do not support, or a module
+    breaks the bundler's convention.
     """
     _check_blocks(manifest, blocks)
     style = _style()
@@ -58,7 +58,7 @@ def render(manifest: dict[str, Any], blocks: Mapping[str, bytes], *, served: boo
 
 
 def scaffold_size() -> int:
-    """Most bytes of a page without any data: a title may take six for each of its letters."""
+    """An upper bound on the bytes of a page without data: a title may take six for each of its characters."""
     program = pack_program(_style(), bundle("app"))
     return len(program) + sum((WEB / name).stat().st_size for name in ("loader.js", "page.html")) + 720
 
@@ -69,7 +69,7 @@ def pack_program(style: str, script: str) -> str:
 
 
 def bundle(entry: str) -> str:
-    """Join the module ``entry`` and all that it imports into one script, what is needed first standing first."""
+    """Joins the module ``entry`` and all that it imports into one script, dependencies first."""
     sources: dict[str, str] = {}
     _collect_modules(entry, sources, ())
     script = '"use strict";\n' + "\n".join(_wrap_module(name, source) for name, source in sources.items())
@@ -79,12 +79,12 @@ def bundle(entry: str) -> str:
 
 
 def _style() -> str:
-    """The style sheet; its remarks on lines of their own stay in the repository, as those of modules do."""
+    """The style sheet without its comments on lines of their own."""
     return _without_comments((WEB / "page.css").read_text(encoding="utf-8"))
 
 
 def _collect_modules(name: str, sources: dict[str, str], above: tuple[str, ...]) -> None:
-    """Add a module after everything that it imports."""
+    """Adds a module after everything that it imports."""
     if name in above:
         raise ValueError(f"modules in {WEB.name}/ import in a circle: {' -> '.join((*above, name))}")
     if name in sources:
@@ -96,9 +96,9 @@ def _collect_modules(name: str, sources: dict[str, str], above: tuple[str, ...])
 
 
 def _wrap_module(name: str, source: str) -> str:
-    """Turn a module into ``const name = (() => { ...; return { exports }; })();``.
+    """Turns a module into ``const name = (() => { ...; return { exports }; })();``.
 
-    Its header, all remarks on lines of their own and empty lines stay in the repository.
+    Its header, comments on lines of their own and empty lines are removed.
     """
     for line in _MODULE_LINE.findall(source):
         if not _IMPORT.match(line) and not _EXPORT.match(line):
@@ -109,12 +109,12 @@ def _wrap_module(name: str, source: str) -> str:
 
 
 def _without_comments(text: str) -> str:
-    """Without remarks on lines of their own, ``//`` and ``/* */``, and without empty lines."""
+    """The text without comments on lines of their own, ``//`` and ``/* */``, and without empty lines."""
     return _EMPTY.sub("\n", _COMMENT.sub("", text))
 
 
 def _data_tags(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> str:
-    """Script tags of types that no browser executes; ``<`` is escaped, so no token can end one."""
+    """Script tags of types that no browser executes; ``<`` is escaped, so the data cannot end a tag."""
     encoded_blocks = {name: base64.b64encode(block).decode("ascii") for name, block in blocks.items()}
     return "\n".join(
         [_manifest_tag(manifest), *(_block_tag(name, encoded) for name, encoded in encoded_blocks.items())]
@@ -131,7 +131,7 @@ def _block_tag(name: str, encoded: str) -> str:
 
 
 def data_size(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> int:
-    """Bytes of the data inside a page."""
+    """The size of the data inside a page, in bytes."""
     return (
         len(_manifest_tag(manifest))
         + sum(len(_block_tag(name, "")) + 1 for name in blocks)
@@ -140,12 +140,12 @@ def data_size(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> int:
 
 
 def base64_length(blocks: Iterable[bytes]) -> int:
-    """What some blocks take, every three bytes of each four letters."""
+    """The length of some blocks in base64, four characters for every three bytes of each."""
     return sum(4 * -(-len(block) // 3) for block in blocks)
 
 
 def _policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
-    """A content security policy that lets exactly these styles and scripts in, and no request out."""
+    """A content security policy that allows exactly these styles and scripts, and no requests."""
     return (
         f"default-src 'none'; style-src {_hashes(styles)}; script-src {_hashes(scripts)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
@@ -158,7 +158,7 @@ def _hashes(texts: Sequence[str]) -> str:
 
 
 def _check_blocks(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> None:
-    """Every promised block must be there and have the promised number of bytes."""
+    """Checks that every block in the manifest is there with the right number of bytes."""
     for name, fact in manifest["blocks"].items():
         if name not in blocks:
             raise ValueError(f"the manifest names the block {name}, which was not given")

@@ -1,6 +1,6 @@
-"""A page as a picture, without a browser: SVG for papers, PNG for everything else.
+"""Drawings of a page, without a browser: SVG for papers, PNG for everything else.
 
-There is one drawing. The PNG is that SVG rendered by resvg, a library of its own behind the extra `draw`.
+There is one drawing. The PNG is that SVG rendered by resvg, a separate library that the extra `draw` installs.
 """
 
 import base64
@@ -43,14 +43,15 @@ def draw(
 ) -> str:
     """One attention as SVG.
 
-    view: "heads" (lines between tokens) or "matrix" (cells); by default what the page shows first, where that is one.
-    layer, heads: by their numbers in the model; by default what the page shows first.
-    token: only the links of this query, by its place in the text.
+    view: "heads" (lines between tokens) or "matrix" (cells); by default what the page shows first, else "heads".
+    layer, heads: by their indices in the model; by default what the page shows first.
+    token: only the links of this query, by its index in the text.
     side: of an encoder-decoder, "encoder", "decoder" or "cross".
-    threshold: weights below it are no lines; where None, 0.02, and of more than 100 keys less, as on the page.
-    scale: "sqrt" or "linear", how the matrix is coloured.
+    threshold: smaller weights are not drawn as lines; by default 0.02, less for over 100 keys, as on the page.
+    scale: "sqrt" or "linear", the colour scale of the matrix.
 
-    What is too much for a drawing is cut or folded, and the drawing says so. Raises InputError for what is not there.
+    What is too large for a drawing is cut or pooled, which the drawing notes. Raises InputError for what does not
+    exist.
     """
     first = data.manifest["show"]["view"]
     view = (first if first in DRAWABLE_VIEWS else "heads") if view is None else view
@@ -68,23 +69,23 @@ def draw(
 
 
 def _default_threshold(keys: int) -> float:
-    """As on the page (`web/state.js`): the step below twice what an even row gives to each of so many keys."""
+    """As on the page (`web/state.js`): the largest step that is at most twice the uniform weight of so many keys."""
     return max((step for step in (0.001, 0.002, 0.005, 0.01, 0.02) if step <= 2 / keys), default=0.001)
 
 
 def can_render() -> bool:
-    """Whether the library that renders PNGs is there."""
+    """Whether the library that renders PNGs is installed."""
     return find_spec("resvg_py") is not None
 
 
 def check_renderer() -> None:
-    """Raises ResourceError where the library that renders PNGs is missing."""
+    """Raises ResourceError where the library that renders PNGs is not installed."""
     if not can_render():
         raise ResourceError("a PNG needs the library resvg-py: pip install 'pellucid[draw]'; an SVG needs nothing")
 
 
 def render_png(svg: str) -> bytes:
-    """An SVG drawing as the bytes of a PNG. Raises ResourceError where the library or every font is missing."""
+    """An SVG drawing as the bytes of a PNG. Raises ResourceError where the library is missing, or no font is found."""
     check_renderer()
     import resvg_py
 
@@ -93,7 +94,7 @@ def render_png(svg: str) -> bytes:
 
 
 class Drawing(ABC):
-    """What is one drawing: as text, in a file, or in a notebook. theme: "light" or "dark"."""
+    """A single drawing: as text, in a file, or in a notebook. theme: "light" or "dark"."""
 
     @abstractmethod
     def text(self, theme: str = "light") -> str:
@@ -104,7 +105,7 @@ class Drawing(ABC):
         return save_file(path, ".svg", lambda: self.text(theme).encode("utf-8"))
 
     def png(self, path: str | os.PathLike[str], theme: str = "light") -> Path:
-        """Writes the drawing as pixels; needs the extra `draw`."""
+        """Writes the drawing as a PNG; requires the extra `draw`."""
         return save_file(path, ".png", lambda: render_png(self.text(theme)))
 
     def _repr_html_(self) -> str:
@@ -114,11 +115,11 @@ class Drawing(ABC):
 
 
 def image_tag(kind: str, encoded: str, alt_text: str, drawing: str = "") -> str:
-    """A picture as HTML, which a reader lets stand who takes SVG's own tags away and leaves their words in a heap, as
-    notebooks do that are not trusted.
+    """A picture as an HTML image. Unlike inline SVG, of which only the text would remain, it survives sanitizers such
+    as those of notebooks that are not trusted.
 
-    kind: of `image/`.  encoded: its bytes as base64.  alt_text: what a screen reader says of it.
-    drawing: the SVG that its pixels were made from, whose width it has.
+    kind: of `image/`.  encoded: its bytes as base64.  alt_text: the text for screen readers.
+    drawing: the SVG that was rendered, whose width the image takes.
     """
     wide = re.match('<svg [^>]*?(width="[0-9.]+")', drawing)
     size = f"{wide[1]} " if wide else ""
@@ -127,7 +128,7 @@ def image_tag(kind: str, encoded: str, alt_text: str, drawing: str = "") -> str:
 
 @cache
 def _check_fonts() -> None:
-    """Without any font of the drawing the library leaves all words out and says nothing; here that is an error."""
+    """Raises ResourceError where the machine has no font: the renderer would leave all text out without an error."""
     import resvg_py
 
     empty = '<svg xmlns="http://www.w3.org/2000/svg" width="20" height="20">{}</svg>'

@@ -1,4 +1,4 @@
-"""A plot of a few points as SVG: one number to the right, one upwards, and every point with its name."""
+"""A scatter plot of a few named points as SVG."""
 
 import math
 from collections.abc import Iterator
@@ -8,14 +8,14 @@ from pellucid.view.colours import head_colour, theme_colours
 from pellucid.view.svg import MARGIN, document, heading, rectangle, text_element, width_of
 
 LEFT, TOP, WIDTH, HEIGHT = 70.0, 100.0, 580.0, 320.0
-"""Where the picture begins, and how large it is, in pixels."""
+"""The position and the size of the picture, in pixels."""
 
 SIZE = 11
 
 
 @dataclass(frozen=True)
 class PlotPoint:
-    """One point. name: what is written beside it.  filled: is it filled?  on_line: does the line run through it?"""
+    """One point. name: its label.  filled: whether it is filled.  on_line: whether the line passes through it."""
 
     x: float
     y: float
@@ -26,8 +26,8 @@ class PlotPoint:
 
 @dataclass(frozen=True)
 class Axis:
-    """From a number to its place. lowest, highest: the ends.  ticks: numbers that are written.  linear: are equal steps
-    equal differences? Else they are equal ratios."""
+    """Maps values to positions. lowest, highest: the ends.  ticks: values that are labelled.  linear: whether the scale
+    is linear; otherwise it is logarithmic."""
 
     lowest: float
     highest: float
@@ -35,22 +35,22 @@ class Axis:
     linear: bool
 
     def fraction(self, value: float) -> float:
-        """Where a value stands, from 0 to 1."""
+        """The position of a value, from 0 to 1."""
         if self.linear:
             return (value - self.lowest) / (self.highest - self.lowest)
         return math.log(value / self.lowest) / math.log(self.highest / self.lowest)
 
 
 def tick_label(tick: float) -> str:
-    """A number beside an axis; small ones as 0.00005, so that all of an axis are written alike."""
+    """The label of a tick; small values as 0.00005, so that all labels of an axis have one format."""
     return f"{tick:.9f}".rstrip("0") if 1e-9 <= abs(tick) < 1e-4 else f"{tick:.6g}"
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A drawing of some points; to the right times, on a scale of ratios, and upwards shares.
+    """A plot of some points: times horizontally, on a logarithmic scale, and shares vertically.
 
-    title, subtitle: above the picture.  x_label, y_label: what the axes are.
+    title, subtitle: above the picture.  x_label, y_label: the labels of the axes.
     """
 
     title: str
@@ -80,7 +80,7 @@ class Plot:
 
 
 def log_axis(values: list[float]) -> Axis:
-    """An axis on which equal steps are equal ratios, over a factor of four at least."""
+    """A logarithmic axis over a factor of at least four."""
     room = max(1.25, math.sqrt(4 * min(values) / max(values)))
     lowest, highest = min(values) / room, max(values) * room
     powers = range(math.floor(math.log10(lowest)), math.ceil(math.log10(highest)) + 1)
@@ -94,7 +94,7 @@ def log_axis(values: list[float]) -> Axis:
 
 
 def share_axis(values: list[float]) -> Axis:
-    """An axis up to 1, with room for the lowest share and its name, and for a tenth at least."""
+    """An axis up to 1 that spans at least a tenth, with room for the lowest share and its name."""
     span = max(1 - min(values), 0.1)
     step = next(size for size in (0.02, 0.05, 0.1, 0.2) if span / size <= 6)
     many = math.ceil(span / step - 1e-9)
@@ -103,7 +103,7 @@ def share_axis(values: list[float]) -> Axis:
 
 
 def _axis_marks(across: Axis, upwards: Axis, colours: dict[str, str]) -> list[str]:
-    """Rules at the ticks, and their numbers."""
+    """Rules at the ticks, and their labels."""
     marks = [*horizontal_rules(upwards, TOP, HEIGHT, colours)]
     for tick in across.ticks:
         x = LEFT + WIDTH * across.fraction(tick)
@@ -115,7 +115,7 @@ def _axis_marks(across: Axis, upwards: Axis, colours: dict[str, str]) -> list[st
 
 
 def horizontal_rules(upwards: Axis, top: float, height: float, colours: dict[str, str]) -> Iterator[str]:
-    """A rule across the picture at each tick of its axis upwards, and its number on the left."""
+    """A rule across the picture at each tick of the vertical axis, and its label on the left."""
     for tick in upwards.ticks:
         y = top + height * (1 - upwards.fraction(tick))
         yield rectangle(LEFT, y - 0.5, WIDTH, 1, colours["line"])
@@ -125,7 +125,7 @@ def horizontal_rules(upwards: Axis, top: float, height: float, colours: dict[str
 def _point_marks(
     points: tuple[PlotPoint, ...], places: list[tuple[float, float]], colours: dict[str, str], hue: str
 ) -> list[str]:
-    """The line, the points, and their names, each where no other name stands."""
+    """The line, the points, and their names, placed so that none overlap."""
     path = " ".join(f"{x:.1f},{y:.1f}" for point, (x, y) in zip(points, places) if point.on_line)
     marks = [f'<polyline points="{path}" fill="none" stroke="{hue}" stroke-width="1.5"/>'] if " " in path else []
     taken: list[tuple[float, float, float]] = []
@@ -139,7 +139,7 @@ def _point_marks(
 
 
 def _free_height(x: float, y: float, width: float, taken: list[tuple[float, float, float]]) -> float:
-    """The height at which a name stands on no other one; further down, where it must be."""
+    """The height at which a name overlaps no other; further down if necessary."""
     while any(abs(y - other) < 13 and x < right and left < x + width for left, right, other in taken):
         y += 13
     taken.append((x, x + width, y))

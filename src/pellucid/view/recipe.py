@@ -1,7 +1,7 @@
-"""From a trace to what its page is about: which numbers of each attention of each family make its weights again.
+"""Turns a trace into the subject of a page: the tensors from which the weights of each attention can be recomputed.
 
-Query and key are taken before rotation, so that both can be shown; the angles go beside them. A learned bias for
-distances is stored by distance, once it was checked that it is nothing else.
+Queries and keys are taken before rotation, so that both can be shown; the rotation is stored beside them. A learned
+position bias is stored by distance, after checking that it depends on nothing else.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ from pellucid.view.subject import AttentionData, Subject, token_entries
 
 
 def subject_of(trace: Trace, include_layers: Iterable[int] | None = None) -> Subject:
-    """What a page of `trace` shows. Raises InputError where the trace does not hold it."""
+    """The subject of the page of `trace`. Raises InputError where the trace lacks what it needs."""
     if len(trace.rows) != 1:
         raise InputError(
             f"this trace is of {len(trace.rows)} texts, and a page shows one: view(trace.row(0)) shows the first"
@@ -49,8 +49,8 @@ def subject_of(trace: Trace, include_layers: Iterable[int] | None = None) -> Sub
 
 
 def _attention_paths(trace: Trace) -> list[str]:
-    """The paths of all attentions of which the trace holds query and key, or weights; those of the encoder first, then
-    those of the decoder, then those across."""
+    """The paths of all attentions whose queries and keys, or weights, the trace holds: first those of the encoder, then
+    of the decoder, then cross-attention."""
     found = dict.fromkeys(name.rpartition(".")[0] for name in trace if name.rpartition(".")[0].endswith("attention"))
     complete = [name for name in found if f"{name}.weights" in trace or _has_query_and_key(trace, name)]
     return sorted(complete, key=lambda name: ("cross" in name, name.startswith("decoder."), _layer_number(name)))
@@ -75,7 +75,7 @@ def _chosen_layers(include_layers: Iterable[int], trace: Trace) -> set[int]:
 
 
 def _attention_data(trace: Trace, name: str) -> AttentionData:
-    """One attention with its recipe; one that cannot be made again (behind a cache) has its weights alone."""
+    """One attention with its recipe; one that cannot be recomputed (after a cache) has only its weights."""
     config = trace.config
     side = name.partition(".")[0] if name.startswith(("encoder.", "decoder.")) else ""
     cross = name.endswith("cross_attention")
@@ -101,7 +101,7 @@ def _attention_data(trace: Trace, name: str) -> AttentionData:
     if trace.edits and weights is not None:
         attention_mask = visible_keys(mask, window, torch.arange(seq, device="cpu"), weights.shape[-1])
         if weights.masked_fill(attention_mask, 0.0).any():
-            mask = "full"  # an edit of the weights themselves looks where the model may not
+            mask = "full"  # edited weights attend where the model's mask forbids it
     bias, rotation = (None, None) if cross else (_distance_bias(trace, side), cosines_and_sines(config, seq))
     if bias is None and not cross and isinstance(config.attention_position, RelativeBias):
         if weights is None:
@@ -118,15 +118,15 @@ def _missing_error(why: str) -> InputError:
 
 
 def _edit_of_weights(trace: Trace, name: str) -> EditSaid | None:
-    """The first edit that makes the weights of this attention others than its query and key give; None without one."""
+    """The first edit after which this attention's weights do not follow from its query and key, or None."""
     between = {f"{name}.{point}" for point in ("query_rotated", "key_rotated", "scores", "weights")}
     return next((one for one in trace.edits if between & {*resolve(one.name, trace.config)}), None)
 
 
 def _distance_bias(trace: Trace, side: str) -> Tensor | None:
-    """The learned summand by distance, Float[Tensor, "heads queries+keys-1"]; None where the model has none.
+    """The learned bias by distance, Float[Tensor, "heads queries+keys-1"]; None where the model has none.
 
-    One that is no function of the distance is left out: then the weights are found to differ, and are stored.
+    None also for a bias that depends on more than the distance: then the weights are found to differ, and are stored.
     """
     name = f"{side}.position_bias".removeprefix(".")
     if name not in trace:
@@ -142,7 +142,7 @@ def _distance_bias(trace: Trace, side: str) -> Tensor | None:
 
 
 def _sequences(trace: Trace) -> list[dict[str, Any]]:
-    """The tokens of the text, or of both sides; behind a cache, first all that it looks at, then those of this pass."""
+    """The tokens of the text, or of both sides; after a cache, first all tokens, then those of this pass."""
     row = trace.rows[0]
     tokens = token_entries(row.tokens, row.ids, row.special, row.segments, by_bytes=row.by_bytes)
     if trace.config.kind != "encoder-decoder":

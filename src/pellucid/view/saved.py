@@ -1,4 +1,4 @@
-"""A page or a drawing as a file, whose name says which of them it is."""
+"""Writes a page or a drawing to a file whose suffix matches its format."""
 
 import os
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from pellucid.files import check_suffix, target_of, write_atomically
 
 
 def save_file(path: str | os.PathLike[str], suffix: str, content_of: Callable[[], bytes]) -> Path:
-    """Writes what is made: beside its place first, then moved there. InputError for another ending, before it is."""
+    """Writes the content atomically. Raises InputError for another suffix, before the content is made."""
     check_suffix("path", path, suffix)
     content = content_of()
     return write_atomically(target_of(path), lambda file: file.write(content))

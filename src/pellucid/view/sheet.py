@@ -1,4 +1,4 @@
-"""The sheet that a drawing stands on: its title, and below it what is drawn, how exact it is and what is left out."""
+"""The layout of a drawing: its title, and below the picture notes on what is drawn, its exactness and omissions."""
 
 import re
 
@@ -10,13 +10,13 @@ from pellucid.view.colours import theme_colours
 from pellucid.view.svg import MARGIN, document, heading, text_element, visible_text, width_of, without_direction_marks
 
 MAX_EDIT_CHARACTERS = 400
-"""Letters of the edits that are written out."""
+"""The most characters of the list of edits that are shown."""
 
 
 class Sheet:
-    """Collects marks; `text` closes the drawing.
+    """Collects marks; `text` completes the drawing.
 
-    top: where the picture begins, below the title.  width, bottom: set by whoever draws the picture.
+    top: where the picture begins, below the title.  width, bottom: set by the code that draws the picture.
     notes: sentences for the foot of the drawing.
     """
 
@@ -35,7 +35,7 @@ class Sheet:
         self.notes: list[str] = []
 
     def text(self, description: str, weights: np.ndarray) -> str:
-        """The drawing as SVG.  weights: those that are in it."""
+        """The drawing as SVG.  weights: those that it shows."""
         y = self.bottom + 22
         quiet = theme_colours(self.theme)["quiet"]
         notes = [*self.notes, *_missing_notes(weights), _exactness_note(self.choice)]
@@ -47,7 +47,7 @@ class Sheet:
 
 
 def percent(share: float) -> str:
-    """23.4 %"""
+    """Formats a fraction, as 23.4 %."""
     return f"{100 * share:.3f} %" if 0 < share < 0.001 else f"{100 * share:.1f} %"
 
 
@@ -75,7 +75,7 @@ def _wrap_text(text: str, width: float) -> list[str]:
     lines = [""]
     for word in re.sub(rf"(\S{{{max_characters}}})(?=\S)", r"\1 ", text).split(
         " "
-    ):  # one that alone is broader is broken
+    ):  # breaks words longer than a line
         longer = f"{lines[-1]} {word}".strip()
         if lines[-1] and width_of(longer, 10.5) > width:
             lines.append(word)

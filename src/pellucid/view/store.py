@@ -1,7 +1,7 @@
-"""Numbers to bytes: the blocks of a page, and what storing them so costs in exactness.
+"""Encodes numbers as the blocks of a page, and measures the error of storing them this way.
 
-Queries and keys are stored instead of weights, because they grow with the number of tokens and not with its square; the
-browser computes the weights again. What that costs is measured here, from the stored bytes, against the model's own.
+Queries and keys are stored instead of weights, because they grow linearly with the number of tokens, not with its
+square; the browser recomputes the weights. The error is measured here, from the stored bytes, against the model's own.
 """
 
 import math
@@ -18,23 +18,23 @@ from pellucid.view.arithmetic import DTYPES, dequantised
 from pellucid.view.subject import AttentionData
 
 MAX_WEIGHT = 1.001
-"""Weights of a softmax are below it; where they are not, somebody edited them."""
+"""Softmax weights are below this; larger ones come from an edit."""
 
 MAX_ERROR = {"int16": 3e-3, "float32": 1e-3}
-"""Weights that come out further from the model's own than this need more exact queries and keys, or are stored
-themselves; the page says how much it is."""
+"""The largest accepted error of recomputed weights; above it queries and keys are stored more exactly, or the weights
+themselves; the page shows the error."""
 
 INT16_STEPS = 32767
-"""Of a number in 16 bits, from zero to the largest of its head. Half precision, in as many bits, has its coarsest steps
-where numbers are large, and these decide a score: it errs ten times as much."""
+"""Steps from zero to the largest number of a head in int16. Half precision, in as many bits, is coarsest where numbers
+are large, and these decide a score: its error is ten times as large."""
 
 MAX_MEASURED_CELLS = 20_000_000
-"""So many cells of a page are compared; of a larger one, rows at even distances."""
+"""The most weights of a page that are compared; of a larger page, evenly spaced rows."""
 
 
 @dataclass(frozen=True)
 class EncodedNumbers:
-    """Numbers as they are stored: float32, or whole numbers of 16 bits with a factor for each head."""
+    """Numbers as they are stored: float32, or int16 with a factor for each head."""
 
     array: np.ndarray
     scales: list[float] | None = None
@@ -51,7 +51,7 @@ class EncodedNumbers:
         return cls(codes.to(torch.int16).numpy(), scales.tolist())
 
     def decode(self) -> Tensor:
-        """What whoever reads them has: Float32[Tensor, "heads ..."]"""
+        """The numbers as a reader decodes them: Float32[Tensor, "heads ..."]"""
         if self.scales is None:
             return torch.from_numpy(self.array)
         return torch.from_numpy(dequantised(self.array, self.scales))
@@ -59,9 +59,9 @@ class EncodedNumbers:
 
 @dataclass
 class BlockStore:
-    """Blocks by name, and the facts about them that the manifest tells.
+    """Blocks by name, and their entries in the manifest.
 
-    prefix: stands before every name.  precision: "float32", "int16" or "compact".
+    prefix: prepended to every name.  precision: "float32", "int16" or "compact".
     """
 
     precision: str
@@ -71,7 +71,7 @@ class BlockStore:
 
     @property
     def number_dtype(self) -> str:
-        """The number type of what is stored as numbers."""
+        """The dtype in which numbers are stored."""
         return "float32" if self.precision == "float32" else "int16"
 
     def add(
@@ -84,10 +84,10 @@ class BlockStore:
         scales: list[float] | None = None,
         deflate: bool = False,
     ) -> str:
-        """Stores an array and answers the name of its block.
+        """Stores an array and returns the name of its block.
 
-        coding, scales: what its numbers stand for; scales: a factor for each of its first axis.
-        deflate: packed, where that saves a tenth or more.
+        coding, scales: the encoding of its numbers; scales: a factor for each index of its first axis.
+        deflate: compresses it, where that saves a tenth or more.
         """
         name = self.prefix + name
         raw = np.ascontiguousarray(array).astype(DTYPES[dtype]).tobytes()
@@ -101,9 +101,9 @@ class BlockStore:
         return name
 
     def add_attention(self, attention: AttentionData, max_measured_cells: int) -> dict[str, Any]:
-        """Stores one attention; answers what its entry in the manifest says of it.
+        """Stores one attention and returns the part of its manifest entry that describes its numbers.
 
-        max_measured_cells: how many cells of it may be compared with the model's own weights.
+        max_measured_cells: how many of its weights may be compared with the model's own.
         """
         rows = _measured_rows(attention, max_measured_cells) if attention.sample is None else attention.sample.rows
         found = (
@@ -114,7 +114,7 @@ class BlockStore:
         return found or self._add_weights(attention)
 
     def _add_query_and_key(self, attention: AttentionData, rows: Tensor) -> dict[str, Any] | None:
-        """Query and key in the page's precision, else in float32; None where neither gives the model's own weights."""
+        """Stores query and key at the page's precision, else in float32; None if neither reproduces the weights."""
         if attention.query is None or attention.key is None:
             return None
         for kind in dict.fromkeys((self.number_dtype, "float32")):
@@ -122,7 +122,7 @@ class BlockStore:
                 continue
             query, key = (EncodedNumbers.encode(part, kind) for part in (attention.query, attention.key))
             error = largest_error(attention, rows, query.decode(), key.decode())
-            has_all_weights = attention.sample is None  # else there are no weights to store in their place
+            has_all_weights = attention.sample is None  # else the weights cannot be stored instead
             if error is None or error <= MAX_ERROR[kind] or (kind == "float32" and not has_all_weights):
                 names = {part: self.add(f"{attention.name}.{part}", stored.array, kind, scales=stored.scales)
                          for part, stored in (("query", query), ("key", key))}  # fmt: skip
@@ -135,15 +135,15 @@ class BlockStore:
         for part, table in (("bias", attention.bias), ("rotation", attention.rotation)):
             if table is not None:
                 name = f"{attention.side or 'text'}.{part}"
-                known = self.prefix + name in self.blocks  # one table for all layers
+                known = self.prefix + name in self.blocks  # shared by all layers
                 recipe[part] = self.prefix + name if known else self.add(name, table.numpy(), "float32")
         return recipe
 
     def _add_weights(self, attention: AttentionData) -> dict[str, Any]:
-        """The weights themselves: in one byte each where the page is compact and they are shares, else as numbers."""
+        """Stores the weights: in one byte each if the page is compact and they lie within 0 to 1, else as numbers."""
         weights = all_weights(attention)
         name = f"{attention.name}.weights"
-        shares = bool(_is_in_weight_range(weights).all())  # edited ones may be anything, which no byte holds
+        shares = bool(_is_in_weight_range(weights).all())  # edited weights may have any value, which a byte cannot hold
         if self.precision == "compact" and shares:
             encoded = _square_root_bytes(weights, step=2)
             block = self.add(name, encoded, "uint8", coding="sqrt", deflate=True)
@@ -151,7 +151,7 @@ class BlockStore:
         else:
             kind = (
                 self.number_dtype if shares else "float32"
-            )  # in 16 bits one large number leaves nothing of the others
+            )  # in int16 one large number would round the others to zero
             numbers = EncodedNumbers.encode(weights, kind)
             block = self.add(name, numbers.array, kind, scales=numbers.scales, deflate=True)
             stored = numbers.decode().double().numpy()
@@ -159,9 +159,9 @@ class BlockStore:
         return {"query": None, "key": None, "weights": block, "max_error": error, "recipe": _mask_facts(attention)}
 
     def add_thumbnail(self, attention: AttentionData, side: int) -> dict[str, Any]:
-        """A small picture of every head, at most `side` x `side`: of each part its largest weight. Of heads whose
-        weights are beyond a picture (NaN, or of an edited pass and not from 0 to 1) the largest is told, as JavaScript
-        writes it where JSON cannot."""
+        """Stores a thumbnail of every head, max-pooled to at most `side` x `side`. Heads with weights that it cannot
+        show (NaN, or outside 0 to 1 in an edited pass) are listed with their largest, spelled as in JavaScript where
+        JSON has no number for it."""
         (queries, keys), sample = attention.shape, attention.sample
         size = (min(side, queries), min(side, keys))
         picture = adaptive_max_pool2d(all_weights(attention)[None], size)[0] if sample is None else sample.picture
@@ -178,10 +178,10 @@ class BlockStore:
 
 
 def all_weights(attention: AttentionData) -> Tensor:
-    """The model's own weights, or where none were kept those that query and key give: [heads, queries, keys]"""
+    """The model's own weights, or if none were kept those recomputed from query and key: [heads, queries, keys]"""
     if attention.weights is not None:
         return attention.weights
-    assert attention.query is not None and attention.key is not None  # an attention has one or the other
+    assert attention.query is not None and attention.key is not None  # an attention has queries and keys, or weights
     rows = torch.arange(attention.shape[0], device="cpu")
     return torch.stack(
         [
@@ -192,7 +192,7 @@ def all_weights(attention: AttentionData) -> Tensor:
 
 
 def largest_error(attention: AttentionData, rows: Tensor, query: Tensor, key: Tensor) -> float | None:
-    """The largest difference between the weights that the browser will compute and the model's own; None unknown."""
+    """The largest difference between the weights that the browser will compute and the model's own; None if unknown."""
     true, measured = (attention.weights, rows) if attention.sample is None else (attention.sample.weights, slice(None))
     if true is None:
         return None
@@ -204,7 +204,7 @@ def largest_error(attention: AttentionData, rows: Tensor, query: Tensor, key: Te
 
 
 def _max_difference(actual: Tensor, expected: Tensor) -> float:
-    """The largest; two that are both no number agree, and one alone is further off than anything."""
+    """The largest difference; two NaNs are equal, and a single NaN counts as more than any possible difference."""
     differences = torch.where(
         (actual == expected) | (actual.isnan() & expected.isnan()), 0.0, (actual - expected).abs()
     )
@@ -218,7 +218,7 @@ def _measured_rows(attention: AttentionData, max_measured_cells: int) -> Tensor:
 
 
 def _smaller_as_weights(attention: AttentionData) -> bool:
-    """Whether a byte for each weight, of which packing leaves about 0.6, is less than query and key in two bytes."""
+    """Whether a byte for each weight, compressed to about 0.6, takes less than queries and keys in int16."""
     if attention.query is None or attention.key is None:
         return True
     return 0.6 * attention.cells <= 2 * (attention.query.numel() + attention.key.numel())
@@ -233,7 +233,8 @@ def _is_in_weight_range(weights: Tensor) -> Tensor:
 
 
 def _square_root_bytes(weights: Tensor, step: int = 1) -> np.ndarray:
-    """A byte each, in steps of the square root, so that small weights stay apart. step: 2 packs into a fifth less."""
+    """A byte for each weight, in steps of its square root, to keep small ones apart. step: 2 compresses better by a
+    fifth."""
     encoded = (weights.clamp(0, 1).sqrt() * 255 / step).round() * step
     return encoded.clamp(max=255).to(torch.uint8).numpy()
 

@@ -1,4 +1,4 @@
-"""What a page is about: tokens, and between them attentions, each with the numbers that its weights come from."""
+"""The subject of a page: tokens, and the attentions between them, each with the tensors that its weights come from."""
 
 import re
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from pellucid.view.arithmetic import attention_weights, visible_keys
 
 @dataclass(frozen=True)
 class AttentionData:
-    """One attention: who looks at whom.
+    """One attention between two sequences of tokens.
 
-    name: its path in the model.  layer: its number there.
+    name: its path in the model.  layer: its index there.
     kind: "self" or "cross".  side: "", "encoder" or "decoder".
-    queries, keys: places of their tokens in `Subject.sequences`.
+    queries, keys: indices of their tokens in `Subject.sequences`.
     query: Float[Tensor, "heads queries size"] before rotation; key: Float[Tensor, "key_heads keys size"]; or None.
     weights: Float[Tensor, "heads queries keys"], the model's own, or None.  sample: of a long text, some of them.
     scale, mask, window: as in the manifest.
@@ -44,30 +44,30 @@ class AttentionData:
 
     @property
     def heads(self) -> int:
-        """Heads of query."""
+        """The number of query heads."""
         some = self.weights if self.query is None else self.query
         return 0 if some is None else some.shape[0]
 
     @property
     def key_heads(self) -> int:
-        """Heads of key; as many as of query where only weights are known."""
+        """The number of key heads; as many as query heads where only weights are known."""
         return self.heads if self.key is None else self.key.shape[0]
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Queries and keys."""
+        """The numbers of queries and keys."""
         if self.query is not None and self.key is not None:
             return self.query.shape[1], self.key.shape[1]
-        assert self.weights is not None  # an attention has one or the other
+        assert self.weights is not None  # an attention has queries and keys, or weights
         return self.weights.shape[1], self.weights.shape[2]
 
     @property
     def cells(self) -> int:
-        """How many weights it has."""
+        """The number of weights."""
         return self.heads * self.shape[0] * self.shape[1]
 
     def recomputed_weights(self, head: int, rows: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        """The weights of some queries of one head as the browser computes them from these query and key, in float64.
+        """The weights of some queries of one head as the browser computes them from this query and key, in float64.
 
         ->  Float64[Tensor, "rows keys"]
         """
@@ -79,11 +79,11 @@ class AttentionData:
 
 @dataclass(frozen=True)
 class Subject:
-    """texts: as they were given; of an encoder-decoder the last is what its decoder reads.
-    sequences: their tokens, {"name", "tokens"} each, and how many more were "cut".  model: facts for the manifest.
+    """texts: the texts as given; the last one of an encoder-decoder is what its decoder reads.
+    sequences: their tokens, each {"name", "tokens"}, and how many were "cut".  model: facts for the manifest.
 
-    attentions: the attentions, in the order of the page.  label: what it is called beside another one.
-    edits: what was changed in this run, as a person reads it.
+    attentions: the attentions, in the order of the page.  label: its name beside a second subject.
+    edits: the edits of this run, as displayed.
     """
 
     texts: list[str]
@@ -102,8 +102,8 @@ def token_entries(
     *,
     by_bytes: bool,
 ) -> list[dict[str, Any]]:
-    """Tokens for the manifest. `##` of WordPiece is kept; the signs for a space and for bytes become what they stand
-    for.  by_bytes: whether the letters of this vocabulary stand for bytes."""
+    """Tokens for the manifest. WordPiece's `##` is kept; markers for spaces and bytes are replaced by what they stand
+    for.  by_bytes: whether the characters of this vocabulary stand for bytes."""
     return [
         {
             "text": text if mark else token_text(text, by_bytes),
@@ -116,9 +116,9 @@ def token_entries(
 
 
 def is_byte_level(tokens: Sequence[str]) -> bool:
-    """Whether the letters of these tokens seem to stand for bytes, where no vocabulary is there to say it: all of them
-    could, and either spaces are among them, or they are a text with nothing that steers a terminal ("čas" is none).
-    Beside such spaces a token with "▁" is of another kind, and says nothing of the others."""
+    """Guesses, without a vocabulary, whether the characters of these tokens stand for bytes: all of them can, and
+    either some are spaces, or they decode to text without control characters ("čas" does not). Beside such spaces a
+    token with "▁" is of another kind, and is ignored."""
     spaces = any(token.startswith("Ġ") for token in tokens)
     letters = "".join(token for token in tokens if not (spaces and "▁" in token))
     if any(letter not in BYTES for letter in letters):

@@ -1,4 +1,4 @@
-"""Two runs on one page: what must be alike, and where they differ most. The page itself has `web/twins.js`."""
+"""Two runs on one page: what they must have in common, and where they differ most. See `web/twins.js` for the page."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from pellucid.view.subject import AttentionData, Subject
 
 
 def check_comparable(first: Subject, second: Subject) -> None:
-    """Two traces can be compared where every number of one has its partner in the other."""
+    """Raises InputError unless every number of one trace has a counterpart in the other."""
     for one, two in zip(first.sequences, second.sequences):
         if len(one["tokens"]) != len(two["tokens"]):
             side = f" of the {one['name']}" if one["name"] else ""
@@ -46,7 +46,7 @@ def most_different_head(
             or layer not in (None, one.layer)
         ):
             continue
-        none = first_weights.isnan() != second_weights.isnan()  # which no number is near
+        none = first_weights.isnan() != second_weights.isnan()  # infinitely different
         differences = (
             (first_weights - second_weights).abs().nan_to_num().masked_fill(none, torch.inf).amax((1, 2)).tolist()
         )

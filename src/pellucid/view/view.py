@@ -1,4 +1,4 @@
-"""The thing that a person holds: a page that is made when it is wanted."""
+"""The user-facing view: a page that is built on first use."""
 
 import inspect
 import logging
@@ -19,15 +19,15 @@ log = logging.getLogger("pellucid")
 
 
 class View:
-    """A page of one trace, of two, or of weights that were given. `save` writes it; in a notebook it shows itself."""
+    """A page of one trace, of two, or of given weights. `save` writes it; a notebook displays it."""
 
     def __init__(self, make: Callable[[], PageData], title: str) -> None:
-        """make: builds the data of the page, once it is asked for.  title: what it is of."""
+        """make: builds the data of the page on first use.  title: what the page shows."""
         self._make, self.title = make, title
 
     @cached_property
     def data(self) -> PageData:
-        """What the page holds: a manifest and blocks of numbers."""
+        """The contents of the page: a manifest and blocks of numbers."""
         data = self._make()
         for sentence in data.notes:
             log.warning("%s", sentence)
@@ -39,19 +39,19 @@ class View:
         return self.data.told
 
     def html(self) -> str:
-        """The whole page as text; it needs nothing else and asks nobody for anything."""
+        """The whole page as text; it is self-contained and makes no requests."""
         return render(self.data.manifest, self.data.blocks)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the page: beside its place first, then moved there. InputError for another ending than .html."""
+        """Writes the page atomically. Raises InputError for a suffix other than .html."""
         return save_file(path, ".html", lambda: self.html().encode("utf-8"))
 
     def svg(self, path: str | os.PathLike[str], **choice: Any) -> Path:
-        """Writes one attention as a drawing, without a browser. choice: see `pellucid.view.picture.draw`."""
+        """Draws one attention as SVG, without a browser. choice: see `pellucid.view.picture.draw`."""
         return save_file(path, ".svg", lambda: self._draw(choice).encode("utf-8"))
 
     def png(self, path: str | os.PathLike[str], **choice: Any) -> Path:
-        """The same drawing as a picture of pixels."""
+        """The same drawing as a PNG."""
         return save_file(path, ".png", lambda: render_png(self._draw(choice)))
 
     def _draw(self, choice: dict[str, Any]) -> str:
