@@ -75,7 +75,7 @@ def _wrap_text(text: str, width: float) -> list[str]:
     lines = [""]
     for word in re.sub(rf"(\S{{{max_characters}}})(?=\S)", r"\1 ", text).split(
         " "
-    ):  # breaks words longer than a line
+    ):  # breaks up words that are longer than a line
         longer = f"{lines[-1]} {word}".strip()
         if lines[-1] and width_of(longer, 10.5) > width:
             lines.append(word)

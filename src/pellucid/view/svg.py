@@ -26,6 +26,7 @@ _TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def rectangle(x: float, y: float, width: float, height: float, fill: str, **attributes: object) -> str:
+    """A filled rectangle."""
     box = f'x="{_number(x)}" y="{_number(y)}" width="{_number(width)}" height="{_number(height)}"'
     return f'<rect {box} fill="{fill}"{_attributes(attributes)}/>'
 

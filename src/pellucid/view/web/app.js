@@ -1,4 +1,4 @@
-// app.js: puts the page together. It owns the state, hands it to the views, and draws everything again when it changes.
+// app.js: assembles the page. It owns the state, passes it to the views, and redraws everything when it changes.
 import { make, mark } from "./dom.js";
 import { inlineSource, Problem } from "./data.js";
 import { Attention, blocksOf, hasNumbers } from "./attention.js";
@@ -19,55 +19,55 @@ import { tensorView } from "./tensor.js";
 import { diffView } from "./diff.js";
 
 /**
- * A view is one module that exports one of these; a new one is added to VIEWS here and in view/data.py.
+ * Each view is a module that exports one of these; add a new one to VIEWS here and in view/data.py.
  * @typedef {{name: string, label: string, key: string, create: (page: Page) => View, available?: (manifest: any) => boolean}} ViewModule
  *
  * @typedef {object} View
  * @property {HTMLElement} element shown while the view is chosen
- * @property {import("./controls.js").Control[]} controls its own part of the toolbar
- * @property {() => void} draw follows page.state(); called at most once per frame, when its blocks are loaded
- * @property {() => string[]} legend what is drawn and what is left out, after drawing
- * @property {(right: number, down: number) => void} move an arrow key
- * @property {() => string[]} [needs] the blocks that it draws from; by default those of the chosen attention
+ * @property {import("./controls.js").Control[]} controls the view's own part of the toolbar
+ * @property {() => void} draw draws page.state(); called at most once per frame, with its blocks loaded
+ * @property {() => string[]} legend what was drawn and what was left out; called after drawing
+ * @property {(right: number, down: number) => void} move handles an arrow key
+ * @property {() => string[]} [needs] the blocks that it draws; by default those of the chosen attention
  * @property {string[]} [common] which of COMMON it uses; by default all
  * @property {() => {words: (Node|string)[], value?: string, note?: string}} [readout] by default a weight of the chosen attention
- * @property {() => string|(Node|string)[]} [truth] what the numbers are and how exact; by default about the chosen attention
- * @property {() => void} [exit] it goes from the stage, of which no pointer tells it: what is not pinned is let go
+ * @property {() => string|(Node|string)[]} [truth] what the numbers are and their error; by default of the chosen attention
+ * @property {() => void} [exit] called when the view is hidden, where no pointer event tells it: drops what is not pinned
  *
- * @typedef {object} Page what a view may use
+ * @typedef {object} Page the interface for views
  * @property {import("./data.js").Manifest} manifest
  * @property {import("./data.js").Source} source
- * @property {() => {query: import("./data.js").Token[], key: import("./data.js").Token[]}} tokens of the chosen attention: those that look, and those that are looked at
- * @property {() => {query: number[], key: number[]}} shown the tokens that the pair filter leaves
+ * @property {() => {query: import("./data.js").Token[], key: import("./data.js").Token[]}} tokens of the chosen attention: its queries and its keys
+ * @property {() => {query: number[], key: number[]}} shown the tokens that pass the pair filter
  * @property {() => import("./state.js").State} state
  * @property {(patch: Partial<import("./state.js").State> & Record<string, any>) => void} set
- * @property {() => void} settle draws what was set, now
- * @property {() => import("./data.js").Entry} entry the chosen attention, as the manifest has it
- * @property {() => Attention} attention its numbers
- * @property {(place: number) => Attention} attentionAt those of any attention; its blocks must be loaded
+ * @property {() => void} settle draws pending changes now
+ * @property {() => import("./data.js").Entry} entry the chosen attention's entry in the manifest
+ * @property {() => Attention} attention the numbers of the chosen attention
+ * @property {(place: number) => Attention} attentionAt those of any attention, whose blocks must be loaded
  * @property {(place: number) => string[]} blocksOf the blocks that it is computed from
- * @property {(act: () => void) => void} whenDrawn acts when all that was set is drawn: now, or once its blocks are loaded
- * @property {() => boolean} ready are the blocks of the chosen attention loaded?
- * @property {() => number} layerName the layer's number in the model
+ * @property {(act: () => void) => void} whenDrawn acts once all pending changes are drawn: now, or after their blocks are loaded
+ * @property {() => boolean} ready whether the blocks of the chosen attention are loaded
+ * @property {() => number} layerName the layer's index in the model
  * @property {() => import("./colour.js").Theme} theme
  * @property {() => View} view the chosen view
  * @property {ViewModule[]} views all views of this page
  */
 const VIEWS = [headsView, matrixView, gridView, neuronView, lensView, tensorView, diffView];
 
-/** The controls that views share, in the order of the toolbar. */
+/** The controls that views share, in toolbar order. */
 const COMMON = { side: sideSwitch, layer: layerStepper, pair: pairFilter, heads: headChips };
 
-/** So many attentions keep what was computed of them. */
+/** The number of attentions whose computed results are cached. */
 const MOST_OPEN = 6;
 
 /**
- * Fills `root` with the page. Whatever is wrong with the data becomes a sentence, never a blank.
+ * Fills `root` with the page. Any problem with the data is shown as a message, never as a blank page.
  * @param {HTMLElement} root
- * @param {(root: HTMLElement) => import("./data.js").Source} [sourceOf] by default of what stands inside `root`
+ * @param {(root: HTMLElement) => import("./data.js").Source} [sourceOf] by default reads the data inside `root`
  */
 export function mount(root, sourceOf = inlineSource) {
-  for (const drawn of root.querySelectorAll(":scope > :not(script, noscript)")) drawn.remove(); // a browser had saved it
+  for (const drawn of root.querySelectorAll(":scope > :not(script, noscript)")) drawn.remove(); // left by a browser's save
   for (const name in root.dataset) delete root.dataset[name];
   try {
     start(root, sourceOf(root));
@@ -83,7 +83,7 @@ function start(root, source) {
   const page = makePage(root, source, store, views);
   const later = [];
   let busy = false;
-  let address = location.hash; // the one that was read or written last
+  let address = location.hash; // last read or written
   page.whenDrawn = (act) => {
     later.push(act);
     actNow();
@@ -96,11 +96,11 @@ function start(root, source) {
   root.append(makeHeader(root, page, () => wear(page.theme() === "dark" ? "light" : "dark")),
     makeToolbar([choice, ...common], own), readout.element, stage, legend.element);
 
-  let shown; // the view whose controls stand there
+  let shown; // the view whose controls are shown
 
   /**
-   * Where drawing hid `held`, the keyboard goes on in the view, or else in the switch of the views; it chooses no token by that. A
-   * field for text is passed by: it would take the next shortcut for a letter.
+   * If drawing hid the focused element `held`, moves the focus into the view, or else to the view switch, without choosing a token.
+   * Text fields are skipped: they would take the next shortcut as input.
    */
   function keepInHand(held) {
     const seen = (part) => part.checkVisibility();
@@ -130,14 +130,14 @@ function start(root, source) {
     } finally {
       keepInHand(held);
     }
-    // A new address is told of only after it stands there: until then it is not written over.
+    // The hashchange event comes after the address has changed: until it is handled, the new address is not overwritten.
     if (address === location.hash) {
       keepAddress(store.get(), manifest);
       address = location.hash;
     }
     if (later.length) {
       actNow();
-      store.settle(); // what was waited for is drawn with what it waited for
+      store.settle(); // draws what the actions have set
     }
   }
 
@@ -148,7 +148,7 @@ function start(root, source) {
 
   function actNow() {
     while (later.length && !busy) {
-      store.settle(); // of what was chosen within this frame, blocks may have to be loaded first
+      store.settle(); // pending changes may first have to load blocks
       if (!busy) later.shift()?.();
     }
   }
@@ -191,13 +191,13 @@ function start(root, source) {
   followWindow(stage, readAddress, draw, root, wear);
 }
 
-/** Tells the style sheet the size for which the stage was drawn: paper shows it as it is, only smaller. */
+/** Passes the size for which the stage was drawn to the style sheet: in print it is the same, only smaller. */
 function fixOnPaper(stage) {
   stage.style.setProperty("--wide", stage.clientWidth);
   stage.style.setProperty("--high", window.innerHeight);
 }
 
-/** Two rows: what is looked at, and with which heads. */
+/** Two rows: what is shown, and with which heads. */
 function makeToolbar(controls, own) {
   const elements = controls.map((control) => control.element);
   const rows = [make("div", {}, ...elements.slice(0, -1)), make("div", {}, ...elements.slice(-1), own)];
@@ -229,7 +229,7 @@ function makePage(root, source, store, views) {
   return page;
 }
 
-/** Takes a thing from `open` or makes it; the one that was longest not asked for makes room. */
+/** Returns an entry of the cache `open`, creating it if necessary; the least recently used one is evicted. */
 function recent(open, place, create) {
   const thing = open.get(place) ?? create();
   open.delete(place);
@@ -247,14 +247,14 @@ function hashState(manifest, views, layer) {
   return fromHash(location.hash, manifest, views.map((view) => view.name), layer);
 }
 
-/** A page inside another page may not own its address; then the state is simply not kept. */
+/** Keeps the state in the address, unless several views share the page, or a frame may not change its address. */
 function keepAddress(state, manifest) {
   const hash = toHash(state, manifest);
   if (hash === location.hash || document.querySelectorAll(".pellucid").length > 1) return;
   try {
     history.replaceState(null, "", hash);
   } catch {
-    // an address that cannot be written is not needed to read the page
+    // the page works without an address of its own
   }
 }
 
@@ -262,10 +262,10 @@ function followWindow(stage, readAddress, draw, root, wear) {
   new ResizeObserver(() => requestAnimationFrame(draw)).observe(stage);
   window.addEventListener("hashchange", readAddress);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => "host" in root.dataset || wear(preferredTheme()));
-  let worn; // paper is white, and what is drawn on it must be drawn for that
+  let worn; // the theme to restore after printing, which is always light
   window.addEventListener("beforeprint", () => {
     worn = root.dataset.theme;
-    root.dataset.printing = ""; // lists grow
+    root.dataset.printing = ""; // lists expand
     wear("light");
   });
   window.addEventListener("afterprint", () => {
@@ -278,7 +278,7 @@ function preferredTheme() {
   return window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 }
 
-/** A fault, told plainly. */
+/** An error as a message. */
 function sentence(error) {
   const text = error instanceof Problem ? error.message : `This page could not be drawn: ${error.message}.`;
   return make("p", { class: "problem", role: "alert" }, text);

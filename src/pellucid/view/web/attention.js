@@ -1,17 +1,17 @@
-// attention.js: the arithmetic of this page. As a rule attention weights are not stored; they are computed here, when looked at:
+// attention.js: the arithmetic of this page. Attention weights are usually not stored, but computed here on demand:
 //
-//   score[i,j]  = (turn(query[i], i) · turn(key[j], j)) * scale + bias[j - i]    for every key j that query i may see
-//   weight[i,j] = exp(score[i,j]) / sum over j of exp(score[i,j])                (softmax: the row adds up to 1)
+//   score[i,j]  = (turn(query[i], i) · turn(key[j], j)) * scale + bias[j - i]    for every key j that query i may attend to
+//   weight[i,j] = exp(score[i,j]) / sum over j of exp(score[i,j])                (softmax: the row sums to 1)
 //
-// The stored numbers are float32, or whole numbers of 16 bits with a factor for each head; all sums run in float64. Where weights were stored, they are read as they are.
+// Stored numbers are float32, or int16 with a factor for each head; all sums are computed in float64. Stored weights are used as they are.
 import { Problem } from "./data.js";
 
-/** Rows and columns are kept once computed, up to this many numbers (80 MB). */
+/** The size of the cache of computed rows and columns, in numbers (80 MB). */
 const CACHE_LIMIT = 1e7;
 
 /** @typedef {{largest: number, total: number}} Norm the largest score of a query, and the sum of exp(score - largest) over its keys */
 
-/** May query i see key j? */
+/** Whether query i may attend to key j. */
 const MASKS = {
   full: () => true,
   causal: (query, key) => key <= query,
@@ -46,11 +46,11 @@ export class Attention {
     this.key = this.turned(this.before.key, keys);
     this.lines = new Map();
     this.cells = 0;
-    /** @type {Norm[][]} of every head and query that was looked at: a weight then needs its own score alone, so a column no rows */
+    /** @type {Norm[][]} of every head and query used so far: with it a weight needs only its own score, so a column needs no rows */
     this.norms = Array.from({ length: this.heads }, () => []);
   }
 
-  /** May this query look at this key at all? */
+  /** Whether this query may attend to this key. */
   sees(query, key) {
     return this.mask(query, key, this.recipe.window);
   }
@@ -70,7 +70,7 @@ export class Attention {
     });
   }
 
-  /** The weights that one key gets from all queries. */
+  /** The weights of all queries on one key. */
   column(head, key) {
     return this.kept(`${head}/to/${key}`, () => {
       const weights = new Float64Array(this.queries);
@@ -106,14 +106,14 @@ export class Attention {
     return this.kept(`${heads}/mean/to/${key}`, () => meanOf(heads.map((head) => this.column(head, key))));
   }
 
-  /** The scores of one query with every key; what the mask forbids is -Infinity. */
+  /** The scores of one query with every key; -Infinity where masked. */
   scores(head, query) {
     const scores = new Float64Array(this.keys);
     for (let key = 0; key < this.keys; key++) scores[key] = this.score(head, query, key);
     return scores;
   }
 
-  /** One score; -Infinity where the mask forbids it. */
+  /** One score; -Infinity where masked. */
   score(head, query, key) {
     if (!this.sees(query, key)) return -Infinity;
     const { size } = this;
@@ -124,13 +124,13 @@ export class Attention {
     return dot * this.recipe.scale + this.biasOf(head, query, key);
   }
 
-  /** What is added to a score for the distance of the two tokens. */
+  /** The position bias of a score, by the distance of its two tokens. */
   biasOf(head, query, key) {
     return this.bias ? this.bias[head * (this.queries + this.keys - 1) + key - query + this.queries - 1] : 0;
   }
 
   /**
-   * One weight, taken apart. Null where only weights were stored.
+   * The steps of computing one weight. Null where only weights were stored.
    * @returns {null|{queryBefore: Float32Array|null, keyBefore: Float32Array|null, query: Float64Array|Float32Array,
    *   key: Float64Array|Float32Array, products: Float64Array, sum: number, scale: number, scaled: number, bias: number, score: number,
    *   seen: boolean, largest: number, exponential: number, total: number, weight: number}}
@@ -152,7 +152,7 @@ export class Attention {
     };
   }
 
-  /** Rotary positions: the pair (c, c + size/2) of each vector is turned by the angle of its token. */
+  /** Rotary positions: the pair (c, c + size/2) of each vector is rotated by the angle of its token's position. */
   turned(vectors, tokens) {
     if (!this.rotation || !vectors) return vectors;
     const half = this.size / 2;
@@ -183,7 +183,7 @@ export class Attention {
   }
 }
 
-/** Queries, keys and places of a vector, from whichever blocks there are. */
+/** The numbers of queries, keys and dimensions, from whichever blocks there are. */
 function shapeOf(shapes, entry) {
   if (entry.weights) return [shapes[entry.weights].shape[1], shapes[entry.weights].shape[2], shapes[entry.query]?.shape[2] ?? 0];
   return [shapes[entry.query].shape[1], shapes[entry.key].shape[1], shapes[entry.query].shape[2]];
@@ -206,7 +206,7 @@ function meanOf(lines) {
 }
 
 /**
- * The place of the largest number among `places`; the first of them where none holds a number.
+ * The index, out of `places`, of the largest number; the first where none holds a number.
  * @param {Float64Array} weights
  * @param {number[]} places
  */
@@ -215,12 +215,12 @@ export function strongest(weights, places) {
   return places.reduce((best, place) => (larger(weights[place], weights[best]) ? place : best), places[0]);
 }
 
-/** What is said of an attention without numbers. @param {import("./data.js").Entry} entry */
+/** The message for an attention without numbers. @param {import("./data.js").Entry} entry */
 export function leftOut({ name, thumb }) {
   return `The numbers of ${name} were left out to keep this page small${thumb ? "; its picture is in the view of the whole model" : ""}.`;
 }
 
-/** Does the page hold what the weights come from? @param {import("./data.js").Entry} entry */
+/** Whether the page holds the data of the weights. @param {import("./data.js").Entry} entry */
 export function hasNumbers(entry) {
   return Boolean(entry.weights || (entry.query && entry.key));
 }

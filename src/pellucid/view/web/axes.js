@@ -33,7 +33,7 @@ export class AxisPicker {
     return make("label", { class: "field" }, make("span", { class: "name" }, which), select);
   }
 
-  /** The axis that was drawn there takes the place of the chosen one, if that was drawn too. */
+  /** Swaps the two drawn axes if the chosen one was already drawn as the other. */
   draws(which, axis) {
     const other = which === "rows" ? "columns" : "rows";
     const swapped = this.cut[other] === axis ? this.cut[which] : this.cut[other];

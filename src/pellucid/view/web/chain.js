@@ -1,15 +1,15 @@
-// chain.js: one weight as a chain of real numbers, each made from the one before, so that it can be checked by hand.
+// chain.js: the computation of one weight as a chain of actual numbers, each from the one before, to be checked by hand.
 import { make } from "./dom.js";
 import { exact } from "./tokens.js";
 
 /** @typedef {Exclude<ReturnType<import("./attention.js").Attention["steps"]>, null>} Steps */
 
-/** Nine digits, and the sign for what the mask forbids. */
+/** Formats a number with nine digits, and masked scores as a sign. */
 function written(number) {
   return number === -Infinity ? "−∞" : exact(number);
 }
 
-/** A number with its name for the tests. A sign before it stands on its line: no break comes between (U+00A0). */
+/** A number, named for the tests. A sign before it stays on its line: U+00A0 prevents a break. */
 function step(name, number) {
   return make("b", { "data-step": name }, written(number));
 }
@@ -22,7 +22,7 @@ export class Chain {
   /**
    * @param {Steps} steps
    * @param {{head: number, distance: number, biased: boolean, stored: boolean}} about
-   *   biased: does the model add a number for distances? stored: does the page hold the model's own weight?
+   *   biased: whether the model adds a bias by distance; stored: whether the page holds the model's own weight
    */
   draw(steps, about) {
     const links = [this.sum(steps), this.scaled(steps)];
@@ -48,7 +48,7 @@ export class Chain {
     return this.link(step("score", scaled + bias), "+\u00a0", step("bias", bias), `, the bias of head ${head} for distance ${distance}`);
   }
 
-  /** Softmax begins: subtracting the largest score changes no weight and keeps numbers small. */
+  /** The start of softmax: subtracting the largest score changes no weight and keeps numbers small. */
   exponential({ exponential, largest }) {
     return this.link(step("exponential", exponential), "e to the power of the score −\u00a0", step("largest", largest), ", the largest of the row");
   }

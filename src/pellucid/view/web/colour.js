@@ -7,19 +7,19 @@ const RAMPS = {
   dark: ["#181c22", "#273451", "#42506f", "#666d7e", "#8e8c84", "#b8ac82", "#e0cc86", "#fdf0b1"],
 };
 
-/** From the most negative number over 0, which is the paper, to the most positive: blue and orange, apart for every eye. */
+/** From the most negative number through 0, the paper, to the most positive: blue and orange, distinct for all readers. */
 const SIGNED = {
   light: ["#0b3470", "#2b62a6", "#6f9fd0", "#bcd3e6", "#fbfaf3", "#f0cfa4", "#dc9445", "#b15a10", "#6e3103"],
   dark: ["#b5dcff", "#6fa8e2", "#3f6ea3", "#253f5c", "#181c22", "#54381f", "#94602a", "#d9974f", "#ffd9ac"],
 };
 
-/** Eight hues that stay apart for readers who lack red, green or blue (24 of CIELAB or more), on paper and on slate. */
+/** Eight hues that differ by 24 or more in CIELAB for readers without red, green or blue cones, in both themes. */
 const HUES = {
   light: ["#1f6fb4", "#bc7f05", "#11442c", "#986d8e", "#9d2d05", "#441b9d", "#819254", "#730560"],
   dark: ["#6aaef0", "#c1520a", "#b2d841", "#fa8aab", "#22794d", "#8377fa", "#dfbc83", "#855c97"],
 };
 
-/** After eight heads the hues come again, with another line. */
+/** After eight heads the hues repeat, with another dash pattern. */
 const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
 
 /** The colour of the mean over many heads. */
@@ -38,7 +38,7 @@ export function meanColour(theme) {
 }
 
 /**
- * The line of a head: plain, unless another head of the same hue is on.
+ * The dash pattern of a head's line: none, unless another head of the same hue is on.
  * @param {number} head
  * @param {number[]} on
  */
@@ -57,7 +57,7 @@ export function ramp(theme) {
 }
 
 /**
- * 256 steps of the ramp for numbers of both signs; 0 is step 127.5.
+ * 256 steps of the ramp for signed numbers; 0 is step 127.5.
  * @param {Theme} theme
  * @returns {Uint8ClampedArray}
  */
@@ -65,7 +65,7 @@ export function signedRamp(theme) {
   return blend(SIGNED[theme]);
 }
 
-/** Even steps between some colours. */
+/** Interpolates some colours in even steps. */
 function blend(hexes) {
   const stops = hexes.map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
   const colours = new Uint8ClampedArray(256 * 3);
@@ -81,10 +81,10 @@ function blend(hexes) {
 }
 
 /**
- * Where a weight stands on the ramp; one below 0 stands at its beginning.
+ * The step of a weight on the ramp; the first step if it is below 0.
  * @param {number} weight
  * @param {number} largest the weight at the end of the ramp
- * @param {"linear"|"sqrt"} scale sqrt lets small weights be seen
+ * @param {"linear"|"sqrt"} scale sqrt makes small weights visible
  */
 export function rampStep(weight, largest, scale) {
   const share = largest > 0 ? Math.max(0, Math.min(1, weight / largest)) : 0;
@@ -92,10 +92,10 @@ export function rampStep(weight, largest, scale) {
 }
 
 /**
- * Where a number of either sign stands on the signed ramp.
+ * The step of a number on the signed ramp.
  * @param {number} value
- * @param {number} largest the largest size of a number: minus it is the first step, plus it the last
- * @param {"linear"|"sqrt"} scale sqrt lets small numbers be seen
+ * @param {number} largest the largest absolute value: its negative is the first step, itself the last
+ * @param {"linear"|"sqrt"} scale sqrt makes small numbers visible
  */
 export function signedStep(value, largest, scale) {
   const share = largest > 0 ? Math.max(-1, Math.min(1, value / largest)) : 0;

@@ -4,13 +4,13 @@ import { keepOnly, make, mark } from "./dom.js";
 import { before } from "./paper.js";
 import { tokenLabel, tokenTitle } from "./tokens.js";
 
-/** @typedef {{tops: number[], height: number, row: number, middle: number}} Layout where each token of a column stands, in pixels */
+/** @typedef {{tops: number[], height: number, row: number, middle: number}} Layout the positions of the tokens of a column, in pixels */
 
 /**
- * Places tokens under each other, with a gap where the text changes.
+ * Places tokens one below another, with a gap between texts.
  * @param {import("./data.js").Token[]} tokens
  * @param {number[]} indices the tokens shown
- * @param {boolean} stacked does a number stand below its word, and not beside it?
+ * @param {boolean} stacked whether a number is below its word instead of beside it
  * @returns {Layout}
  */
 function layOut(tokens, indices, stacked) {
@@ -31,7 +31,7 @@ export class Column {
    * @param {import("./data.js").Token[]} tokens
    * @param {number[]} indices the tokens shown
    * @param {{enter: (side: string, index: number) => void, press: (side: string, index: number) => void}} hand
-   * @param {boolean} [stacked] does a number stand below its word, and not beside it?
+   * @param {boolean} [stacked] whether a number is below its word instead of beside it
    */
   constructor(side, tokens, indices, hand, stacked = false) {
     [this.tokens, this.indices, this.layout] = [tokens, indices, layOut(tokens, indices, stacked)];
@@ -53,7 +53,7 @@ export class Column {
    * @param {number} from first pixel on screen
    * @param {number} to last pixel on screen
    * @param {{active: number|null, other: number|null, pinned: boolean, weight: ((index: number) => number|null)|null}} look
-   *   `weight` is what the token in hand gives to (or takes from) each token of this column, null where it may not look
+   *   `weight` is the weight between the active token and each token of this column, null where masked
    */
   draw(from, to, look) {
     const { tops, row } = this.layout;
@@ -87,7 +87,7 @@ export class Column {
     element.style.setProperty("--weight", weight > 0 && weight < Infinity && largest > 0 ? weight / largest : 0);
   }
 
-  /** The rows that are in sight, of a column that is scrolled in `scroller`. */
+  /** The visible rows of a column inside `scroller`. */
   inSight(scroller, name) {
     const { tops, row } = this.layout;
     const { scrollTop: top, clientHeight: height } = scroller;
@@ -95,13 +95,13 @@ export class Column {
     return { name: "rows", from, to, count: tops.length, of: `the ${tops.length} ${name}` };
   }
 
-  /** Puts the keyboard on a token. */
+  /** Focuses a token. */
   focus(index) {
     this.rows.get(index)?.focus({ preventScroll: true });
   }
 }
 
-/** The texts that occur more than once; their rows show their index while one is being read. */
+/** The texts that occur more than once; while one of them is active, their rows show their indices. */
 function repeated(texts) {
   const seen = new Set();
   return new Set(texts.filter((text) => seen.has(text) || !seen.add(text)));

@@ -1,17 +1,17 @@
-// controls.js: the toolbar. Each control is made once and has a `draw` that follows the state.
+// controls.js: the toolbar. Each control is created once and has a `draw` that updates it from the state.
 import { button, make, mark } from "./dom.js";
 import { headColour, headDash } from "./colour.js";
 import { stepped } from "./hand.js";
 import { chooseHead, groupOf, groupPlaces, NO_TOKEN, THRESHOLDS, toggleHead } from "./state.js";
 import { hasPair, PAIRS } from "./tokens.js";
 
-/** How colours grow with numbers, in words. */
+/** The names of the colour scales. */
 export const SCALES = { sqrt: "square root", linear: "linear" };
 
-/** @typedef {{element: HTMLElement, draw?: (state: import("./state.js").State) => void}} Control what has no `draw` is drawn by its view */
+/** @typedef {{element: HTMLElement, draw?: (state: import("./state.js").State) => void}} Control one without `draw` is drawn by its view */
 
 /**
- * A row of buttons of which one is chosen.
+ * A row of buttons, one of which is chosen.
  * @param {string} name
  * @param {Record<string, string>} choices value -> label
  * @param {(value: string) => void} choose
@@ -26,7 +26,7 @@ export function segments(name, choices, choose, chosen) {
 }
 
 /**
- * The same as a list that opens, behind its name; label: the name for those who do not see where it stands.
+ * The same as a drop-down list after its name; label: its accessible name.
  * @param {string} name
  * @param {string} label
  * @param {Record<string, string>} choices value -> words
@@ -58,7 +58,7 @@ export function pairFilter(page) {
   return { element: control.element, draw };
 }
 
-/** Which attention of a model with several: that of the encoder, of the decoder, or the one that looks across. */
+/** Chooses between the encoder's, the decoder's and cross-attention, in a model that has them. */
 export function sideSwitch(page) {
   const { attentions } = page.manifest;
   const groups = [...new Set(attentions.map(groupOf))];
@@ -73,7 +73,7 @@ export function sideSwitch(page) {
   return control;
 }
 
-/** Steps through the layers by their numbers in the model; some may have been left out. */
+/** Steps through the layers by their indices in the model; some may have been left out. */
 export function layerStepper(page) {
   const { attentions } = page.manifest;
   const select = make("select", { "aria-label": "layer", onchange: () => page.set({ layer: Number(select.value) }) });
@@ -86,7 +86,7 @@ export function layerStepper(page) {
     if (group !== listed) select.replaceChildren(...places.map((place) => make("option", { value: place }, String(attentions[place].layer))));
     listed = group;
     select.value = String(state.layer);
-    mark(back, "aria-disabled", state.layer === places[0]); // a button that is disabled would lose the keyboard
+    mark(back, "aria-disabled", state.layer === places[0]); // a disabled button would lose the focus
     mark(on, "aria-disabled", state.layer === places.at(-1));
   };
   return { element: make("div", { class: "field" }, make("span", { class: "name" }, "Layer"), back, select, on), draw };
@@ -98,9 +98,9 @@ export function stepLayer(page, by) {
   page.set({ layer: places[stepped(places.indexOf(layer), by, places.length)] });
 }
 
-/** Weights below the threshold are not drawn as lines; beside it stands what they hold. */
+/** The weight below which no lines are drawn, and the share of the hidden weights. */
 export function thresholdSlider(page) {
-  const value = make("output", { "aria-live": "off" }); // the slider says it itself, and each token would change it
+  const value = make("output", { "aria-live": "off" }); // the slider announces itself, and every token would change this
   const input = make("input", { type: "range", min: 0, max: THRESHOLDS.length - 1, step: 1,
     "aria-label": "threshold: lighter lines are hidden", oninput: () => page.set({ threshold: THRESHOLDS[input.value] }) });
   const draw = ({ threshold }, hidden) => {
@@ -108,16 +108,16 @@ export function thresholdSlider(page) {
     value.textContent = `${threshold}${hidden ? ` hides ${hidden}` : ""}`;
     mark(input, "aria-valuetext", value.textContent);
   };
-  draw(page.state(), ""); // also on a layer of which nothing can be drawn
+  draw(page.state(), ""); // also on a layer without numbers
   return { element: make("label", { class: "field" }, make("span", { class: "name" }, "Threshold"), input, value), draw };
 }
 
-/** How weights become colours. */
+/** Chooses the colour scale. */
 export function scaleSwitch(page) {
   return picker("Colour scale", "colour scale", SCALES, (scale) => page.set({ scale }), ({ scale }) => scale);
 }
 
-/** One chip per head: its number over its line. In a view of one head a click goes to that head. */
+/** One chip per head: its index above its line. In the heads view a click toggles the head, in others it chooses it. */
 export function headChips(page) {
   const solo = (head) => page.set({ head, heads: [head] });
   const press = (head, event) => {

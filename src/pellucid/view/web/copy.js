@@ -1,11 +1,11 @@
-// copy.js: puts text on the clipboard. Where a browser or a frame forbids it, the text stands in a field, ready to be copied by hand.
+// copy.js: copies text to the clipboard. Where a browser or a frame forbids it, the text is shown in a field, to be copied by hand.
 import { button, make } from "./dom.js";
 
-/** How long a button says that it has copied, in milliseconds. */
+/** How long a button confirms a copy, in milliseconds. */
 const SAID = 1600;
 
 /**
- * A button that copies what `text` gives when it is pressed.
+ * A button that copies the result of `text` when pressed.
  * @param {string} label
  * @param {() => string} text
  * @param {Record<string, any>} [attributes]
@@ -21,8 +21,8 @@ export function copyButton(label, text, attributes = {}) {
 
 /**
  * @param {string} text
- * @param {Element} beside where a field may stand if the clipboard is closed to this page
- * @returns {Promise<boolean>} is it on the clipboard?
+ * @param {Element} beside the parent of the field if the clipboard is not available
+ * @returns {Promise<boolean>} whether it was copied
  */
 export async function toClipboard(text, beside) {
   beside.querySelector("textarea.copy")?.remove();
@@ -30,7 +30,7 @@ export async function toClipboard(text, beside) {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    return copyFromField(text, beside); // no permission, or a page that is not secure
+    return copyFromField(text, beside); // no permission, or not a secure context
   }
 }
 
@@ -48,7 +48,7 @@ function copyFromField(text, beside) {
   return done;
 }
 
-/** Lines of comma-separated values; what holds a comma, a quote or a line end stands in quotes (RFC 4180). */
+/** Lines of comma-separated values; values with a comma, a quote or a line end are quoted (RFC 4180). */
 export function csv(lines) {
   const cell = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   return lines.map((line) => line.map((value) => cell(String(value))).join(",")).join("\r\n") + "\r\n";

@@ -1,4 +1,4 @@
-// data.js: what the page was given. A manifest (JSON) says what there is; blocks hold the numbers.
+// data.js: the data of the page: a manifest (JSON) that describes it, and blocks of numbers.
 // A block is decoded when it is first needed, so a long text costs nothing until its layer is opened.
 
 /**
@@ -14,19 +14,19 @@
  *
  * @typedef {object} Source
  * @property {Manifest} manifest
- * @property {(name: string) => boolean} has is the block decoded, so that `block` may be asked for it?
+ * @property {(name: string) => boolean} has whether the block is decoded and `block` may be called
  * @property {(names: string[]) => Promise<void>} load fetches and decodes blocks
  * @property {(name: string) => Float32Array|Int32Array|Uint8Array} block
- * @property {number} counted how many blocks were decoded so far
+ * @property {number} counted the number of blocks decoded so far
  */
 
 /** The manifest version that this page reads. */
 const VERSION = 3;
 
-/** A fault that is told to the reader in one plain sentence. */
+/** An error whose message is shown to the reader. */
 export class Problem extends Error {}
 
-/** Number types: bytes per number, and bytes -> numbers (always little-endian, as every browser's machine is). */
+/** Number types: bytes per number, and bytes -> numbers (always little-endian, as on every platform with a browser). */
 const DTYPES = {
   float32: [4, (bytes) => new Float32Array(bytes.buffer)],
   int16: [2, (bytes, shape) => scaled(new Int16Array(bytes.buffer), shape.scales)],
@@ -35,7 +35,7 @@ const DTYPES = {
 };
 
 /**
- * Reads the data that stands inside `root` itself, so that several views can share a page.
+ * Reads the data inside `root`, so that several views can share a page.
  * @param {Element} root
  * @returns {Source}
  */
@@ -46,7 +46,7 @@ export function inlineSource(root) {
 }
 
 /**
- * A source whose blocks come from wherever `read` finds them.
+ * A source whose blocks are read by `read`.
  * @param {Manifest} manifest
  * @param {(name: string) => Uint8Array<ArrayBuffer>|null|Promise<Uint8Array<ArrayBuffer>|null>} read the bytes of a block; null if it is not there
  * @returns {Source}
@@ -100,7 +100,7 @@ export function readManifest(text) {
   return manifest;
 }
 
-/** Bytes -> numbers, checked against the shape that the manifest promises. */
+/** Bytes -> numbers, checked against the shape in the manifest. */
 function decode(name, bytes, shape) {
   const dtype = DTYPES[shape.dtype];
   if (!dtype) throw new Problem(`The block ${name} has the number type ${shape.dtype}, which this page cannot read.`);
@@ -136,7 +136,7 @@ async function inflate(name, bytes) {
 }
 
 /**
- * Whole numbers times the factor of their head. @param {Int16Array} codes, head by head @param {number[]} scales one for each head
+ * Integers times the factor of their head. @param {Int16Array} codes, head by head @param {number[]} scales one for each head
  */
 export function scaled(codes, scales) {
   const numbers = new Float32Array(codes.length);

@@ -1,9 +1,9 @@
-// dialogs.js: what opens over the page, and the help.
+// dialogs.js: dialogs over the page, and the help.
 import { button, make } from "./dom.js";
 import { shortcutsOf } from "./shortcuts.js";
 
 /**
- * Opens a dialog; it removes itself when closed, and takes the place of one that is open.
+ * Opens a dialog, which removes itself when closed; it replaces one that is open.
  * @param {Element} root
  * @param {string} name
  * @param {...Node} content
@@ -21,7 +21,7 @@ export function openSheet(root, name, ...content) {
 }
 
 /**
- * Does a dialog lie over the page? Then keys are not meant for what is below.
+ * Whether a dialog is open. Keys are then not meant for what is below it.
  * @param {ParentNode} root
  */
 export function covered(root) {

@@ -1,4 +1,4 @@
-// diff.js: the diff view. Two runs of a model, this one minus the other: one head as a matrix, all heads at a glance, and the lens.
+// diff.js: the diff view. Two runs of a model, this one minus the other: one head as a matrix, an overview of all heads, and the lens.
 import { Problem } from "./data.js";
 import { make } from "./dom.js";
 import { SCALES, scaleSwitch, segments } from "./controls.js";
@@ -11,7 +11,7 @@ import { exact, inNodes, inWords, tokenLabel } from "./tokens.js";
 import { otherEntry, Twins, twinBlocks } from "./twins.js";
 import { named, runs } from "./tworuns.js";
 
-/** Most pixels of height, most rows and columns of a table. */
+/** The largest height in pixels, and the most rows and columns of a table. */
 const [TALL, WHOLE] = [560, 32];
 
 /** @type {import("./app.js").ViewModule} */
@@ -54,7 +54,7 @@ class Diff {
     return this.hand().of === "lens" ? [] : ["side", "layer", "heads"];
   }
 
-  /** What is this view's own: weights or lens, the cell of the lens in hand, the head of the overview under the pointer. */
+  /** The state of this view: weights or lens, the active cell of the lens, the head of the overview under the pointer. */
   hand() {
     return { of: "weights", row: null, column: null, pinned: false, lookAt: null, ...this.page.state().diff };
   }
@@ -67,7 +67,7 @@ class Diff {
     this.set({ lookAt: place === null ? null : { place, head } });
   }
 
-  /** Takes a cell or a head, and no longer the head under the pointer. */
+  /** Activates a cell or a head, instead of the head under the pointer. */
   take(patch) {
     this.page.set({ ...patch, diff: { ...this.hand(), lookAt: null } });
   }
@@ -97,7 +97,7 @@ class Diff {
       this.lens = new LensDiff(this.page, this.cells.lens);
       this.words.replaceChildren(this.lens.element);
       const { row, column, pinned } = this.hand();
-      if (pinned) this.lens.grid?.reveal(row, column, false); // the address has named it
+      if (pinned) this.lens.grid?.reveal(row, column, false); // it comes from the address
     }
     this.lens.draw(this.hand());
     this.ends.element.hidden = !this.lens.grid;
@@ -140,7 +140,7 @@ class Diff {
     { row: state.key === null ? null : state.query, column: state.key, pinned: state.pinned, theme: this.page.theme(), said: this.inWords(state) });
   }
 
-  /** The token of this run, and that of the other where it is another. */
+  /** The token of this run, and that of the other run where it differs. */
   name(side, index) {
     const [own, theirs] = [this.page.tokens()[side][index], this.others(side)[index]];
     return own.text === theirs.text ? tokenLabel(own) : make("span", {}, tokenLabel(own), " | ", tokenLabel(theirs));
@@ -157,7 +157,7 @@ class Diff {
     return `difference of weights, ${layerWords(this.page.entry())}, head ${head}${cell}`;
   }
 
-  /** What the readout says. */
+  /** The text of the readout. */
   readout() {
     const hand = this.hand();
     if (hand.of === "lens") return this.lens.readout(hand);
@@ -174,7 +174,7 @@ class Diff {
     };
   }
 
-  /** What the legend says about the picture. */
+  /** The sentences of the legend about the picture. */
   legend() {
     if (this.hand().of === "lens") return this.lens.legend();
     if (this.twins.fault()) return [this.overview.legend()];
@@ -199,7 +199,7 @@ class Diff {
     const hand = this.hand();
     if (hand.of === "lens" && this.lens) return this.lens.table(hand.column ?? this.lens.one.tokens.length - 1);
     const { layer, head, query, key } = this.page.state();
-    if (this.twins?.place !== layer) return null; // its numbers could not be read: the table of attention says why
+    if (this.twins?.place !== layer) return null; // unreadable: the table of attention gives the reason
     const title = `${capital(layerWords(this.page.entry()))} · head ${head} · this run minus the other`;
     if (this.twins.fault()) throw new Problem(this.twins.fault());
     const [queries, keys] = [around(query, WHOLE, this.twins.one.queries), around(key, WHOLE, this.twins.one.keys)];
@@ -231,12 +231,12 @@ class Diff {
     this.set({ lookAt: null, ...(this.hand().pinned ? {} : { row: null, column: null }) });
   }
 
-  /** The tokens that a search looks through; the weights take those of the page. */
+  /** The tokens that can be searched; for weights, those of the page. */
   searchTokens() {
     return this.hand().of === "lens" ? this.lens?.one.tokens : null;
   }
 
-  /** Goes to a token that was searched for; in the weights, to the largest difference of its row. */
+  /** Goes to a token that was found; in the weights, to the largest difference of its row. */
   reveal(_side, token) {
     const hand = this.hand();
     if (hand.of === "lens") {

@@ -1,4 +1,4 @@
-// difflens.js: where two runs say different words, at every place between the layers.
+// difflens.js: where the predictions of two runs differ, after the embeddings and every layer.
 import { Problem } from "./data.js";
 import { make } from "./dom.js";
 import { SCALES } from "./controls.js";
@@ -25,7 +25,7 @@ export class LensDiff {
     this.element = make("div", { class: "diff-lens" }, this.grid?.element ?? make("p", { class: "problem" }, this.fault()));
   }
 
-  /** In how many cells the likeliest words differ. */
+  /** The number of cells whose likeliest tokens differ. */
   countDiffering() {
     const rows = this.places.map((name) => [this.one, this.other].map((numbers) => numbers.places.indexOf(name)));
     const differ = ([one, other]) => [...this.one.tokens.keys()].filter((token) => this.one.best(one, token) !== this.other.best(other, token)).length;
@@ -38,7 +38,7 @@ export class LensDiff {
     return `This run has ${one} tokens and the other ${other}: words can be compared place by place only where the numbers of tokens are equal.`;
   }
 
-  /** The likeliest words of both runs at a cell, and by how much the probability of this run's word differs. */
+  /** The likeliest tokens of both runs at a cell, and the difference in probability of this run's token. */
   pair(row, column) {
     const [one, other] = [this.one, this.other].map((numbers) => numbers.top(numbers.places.indexOf(this.places[row]), column));
     const there = other.find(({ id }) => id === one[0].id);
@@ -71,7 +71,7 @@ export class LensDiff {
     return { words, value, note: pinned ? `${note} · pinned` : note };
   }
 
-  /** The number that the readout says, where both runs keep this run's word. */
+  /** The Python expression for the number in the readout; empty where the other run does not store this run's token. */
   python({ row: place, column: token }) {
     if (!this.grid || place === null) return "";
     const [one, other] = [this.one, this.other].map((numbers) => numbers.places.indexOf(this.places[place]));

@@ -1,4 +1,4 @@
-// difflist.js: the largest differences of one head, each a button that goes to its cell.
+// difflist.js: the largest differences of one head, each as a button that goes to its cell.
 import { button, make } from "./dom.js";
 import { inNodes } from "./tokens.js";
 
@@ -31,14 +31,14 @@ export class DifferenceList {
   }
 }
 
-/** Why no difference is listed. */
+/** The message where no difference is listed. */
 function whyNone(twins, rows) {
   if (!rows.some((row) => row.some(Number.isNaN))) return "every weight is the same";
   const others = rows.some((row, query) => row.some((value, key) => twins.sees(query, key) && !Number.isNaN(value)));
   return others ? "some weights are NaN or infinite, the others are the same" : "in every cell a weight is NaN or infinite";
 }
 
-/** The cells of the largest numbers by size, the largest first; 0 is none, and neither is what is no number. */
+/** The cells with the largest absolute values, largest first; without zeros and NaN. */
 function largestOf(rows, most) {
   const found = [];
   rows.forEach((row, query) => row.forEach((value, key) => {

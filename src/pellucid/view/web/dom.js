@@ -1,14 +1,14 @@
-// dom.js: the one way in which elements are made here.
-// Text always becomes a text node, so nothing that a token says can turn into markup.
+// dom.js: creates all elements of the page, and scrolls to them.
+// Text always becomes a text node, so a token can never become markup.
 
-/** Pixels that stay free below a line, or beside a cell, that was brought into sight. */
+/** The margin below a line, or beside a cell, that is scrolled into view, in pixels. */
 const AIR = 24;
 
 /**
  * make("button", {class: "chip", onclick: press}, "8") builds one element.
  * @template {keyof HTMLElementTagNameMap} Tag
  * @param {Tag} tag
- * @param {Record<string, any>} [attributes] "on…" are listeners, true is a bare attribute, false or null is left out
+ * @param {Record<string, any>} [attributes] "on…" are listeners, true is an attribute without value, false or null is left out
  * @param {...(Node|string)} children
  * @returns {HTMLElementTagNameMap[Tag]}
  */
@@ -34,25 +34,25 @@ export function button(text, onclick, attributes = {}) {
 }
 
 /**
- * Writes an attribute only when it changes, so that drawing the same picture twice costs nothing.
+ * Sets an attribute only when it changes, so that redrawing the same picture costs nothing.
  * @param {Element} element
  * @param {string} name
  * @param {string|number|boolean|null} value null removes it
  */
 export function mark(element, name, value) {
-  const spoken = name.startsWith("aria-"); // aria attributes say "true" and "false", others are there or not
+  const spoken = name.startsWith("aria-"); // ARIA attributes are "true" or "false", others are present or absent
   const text = value === true && !spoken ? "" : String(value);
   if (value === null || (value === false && !spoken)) element.removeAttribute(name);
   else if (element.getAttribute(name) !== text) element.setAttribute(name, text);
 }
 
 /**
- * Keeps of a long list only some elements, in their order, since what stands in a list is read and copied in it.
+ * Keeps only some elements of a long list, in list order, in which they are read aloud and copied.
  * @param {Element} list
- * @param {Map<number, HTMLElement>} there the elements by what they stand for
+ * @param {Map<number, HTMLElement>} there the present elements by index
  * @param {Iterable<number>} wanted
  * @param {(index: number) => HTMLElement} create
- * @param {Element} [behind] what stands before all of them
+ * @param {Element} [behind] the element before all of them
  */
 export function keepOnly(list, there, wanted, create, behind) {
   const kept = new Set(wanted);
@@ -66,9 +66,9 @@ export function keepOnly(list, there, wanted, create, behind) {
 }
 
 /**
- * Scrolls a list or a sheet just so far that a box in it is in sight.
+ * Scrolls a list or a sheet just far enough to show a box in it.
  * @param {Element} scroller
- * @param {{top: number, bottom: number, left?: number, right?: number}} box pixels of what is scrolled
+ * @param {{top: number, bottom: number, left?: number, right?: number}} box in pixels of the scrolled content
  */
 export function bring(scroller, { top, bottom, left, right }) {
   const { scrollTop, scrollLeft, clientHeight, clientWidth } = scroller;
@@ -79,10 +79,10 @@ export function bring(scroller, { top, bottom, left, right }) {
 }
 
 /**
- * Scrolls the page itself where a line that has its place in a scroller stands below the window, or behind the readout, which
- * stays at its top; a notebook stays.
+ * Scrolls the page itself where a line of a scroller is below the window, or behind the readout, which
+ * stays at the top; in a notebook it does not scroll.
  * @param {Element} scroller
- * @param {number} from pixels from the top of what is scrolled to the upper edge of the line
+ * @param {number} from pixels from the top of the scrolled content to the upper edge of the line
  * @param {number} to and to its lower edge
  */
 export function lift(scroller, from, to) {
@@ -95,9 +95,9 @@ export function lift(scroller, from, to) {
 }
 
 /**
- * The same for a cell of a plot, and sideways in what the plot is scrolled in.
+ * The same for a cell of a plot, also horizontally in the plot's scroller.
  * @param {Element} plot
- * @param {{left: number, top: number, width: number, height: number}} cell pixels from the corner of the plot
+ * @param {{left: number, top: number, width: number, height: number}} cell in pixels from the corner of the plot
  */
 export function liftCell(plot, { left, top, width, height }) {
   const scroller = plot.closest(".matrix, .tensor-scroll");
@@ -109,7 +109,7 @@ export function liftCell(plot, { left, top, width, height }) {
 }
 
 /**
- * Gives a canvas its size in screen pixels and returns a pen that counts in page pixels.
+ * Sizes a canvas in screen pixels and returns its context, scaled to page pixels.
  * @param {HTMLCanvasElement} canvas
  * @param {number} width
  * @param {number} height

@@ -1,10 +1,10 @@
-// facts.js: what can be said about the numbers that are drawn: least, most, mean, and a histogram.
+// facts.js: statistics of the numbers that are drawn: minimum, maximum, mean, and a histogram.
 import { make, mark, pen } from "./dom.js";
 import { headColour } from "./colour.js";
 import { histogram, shortest } from "./numbers.js";
 import { minus } from "./tokens.js";
 
-/** Steps of the histogram, and pixels: width of a step, height of all. */
+/** The bins of the histogram, and in pixels the width of a bin and the total height. */
 const [STEPS, WIDE, TALL] = [48, 5, 56];
 
 export class FactsBox {
@@ -24,7 +24,7 @@ export class FactsBox {
   }
 
   /**
-   * @param {string} key another key is another picture
+   * @param {string} key identifies the picture
    * @param {Float32Array} values
    * @param {import("./numbers.js").Facts} said
    * @param {import("./colour.js").Theme} theme

@@ -1,5 +1,5 @@
-// grid.js: the model grid. Every head of every layer as a small picture of its matrix, so that a whole model is seen at once.
-// Only the stored pictures are needed, no arithmetic; only the layers on screen exist as elements.
+// grid.js: the model grid. Every head of every layer as a thumbnail of its matrix, for an overview of the whole model.
+// It needs only the stored thumbnails, no arithmetic; only the layers on screen exist as elements.
 import { bring, keepOnly, lift, make, mark } from "./dom.js";
 import { ramp } from "./colour.js";
 import { hasNumbers } from "./attention.js";
@@ -11,13 +11,13 @@ import { onPointer } from "./pointer.js";
 import { chooseHead, groupOf, groupPlaces } from "./state.js";
 import { largestOf, paintThumbs, thumbsOf } from "./thumbs.js";
 
-/** Pixels: least and most width of a picture, the gap to the next, room for the layers' numbers, for the heads' numbers, for a title. */
+/** Pixels: least and most width of a thumbnail, the gap to the next, room for the layers' labels, the heads' labels and a title. */
 const SIZE = { least: 22, most: 120, gap: 6, side: 42, head: 24, title: 38 };
 
-/** Names of the groups, in the order in which they stand. */
+/** The names of the groups, in display order. */
 const TITLES = { encoder: "Encoder", decoder: "Decoder", cross: "Cross attention: the decoder looks at the encoder" };
 
-/** Where the ramp of a picture ends. */
+/** The weight at the end of a thumbnail's ramp. */
 const ENDS = { own: "each head’s largest", one: "1 for all heads" };
 
 /** @type {import("./app.js").ViewModule} */
@@ -35,7 +35,7 @@ class Grid {
     this.columns = Math.max(...this.entries.map((entry) => entry.heads));
     this.groups = [...new Set(this.entries.map(groupOf))].map((group) => ({ group, places: groupPlaces(page.manifest, group) }));
     this.order = this.groups.flatMap(({ places }) => places);
-    /** @type {Map<number, HTMLElement>} the rows on screen, by their place in manifest.attentions */
+    /** @type {Map<number, HTMLElement>} the rows on screen, by their index in manifest.attentions */
     this.rows = new Map();
     this.heads = make("div", { class: "grid-heads", "aria-hidden": "true" });
     this.current = make("div", { class: "grid-mark grid-current" });
@@ -72,7 +72,7 @@ class Grid {
     this.drawMarks(state);
   }
 
-  /** Another width, theme or scale: all places are reckoned and all pictures painted anew. */
+  /** For a new width, theme or scale: recomputes all positions and repaints all thumbnails. */
   layOut({ scale, ends }) {
     const room = this.element.clientWidth - SIZE.side - 8;
     this.width = Math.max(SIZE.least, Math.min(SIZE.most, Math.floor(room / this.columns) - SIZE.gap));
@@ -95,7 +95,7 @@ class Grid {
     this.body.replaceChildren(this.heads, ...titles, this.current, this.pointed);
   }
 
-  /** A picture keeps the shape of its matrix, within reason. */
+  /** A thumbnail keeps the aspect ratio of its matrix, within limits. */
   heightOf(entry) {
     const [queries, keys] = [entry.queries, entry.keys].map((side) => this.page.manifest.sequences[side].tokens.length);
     return Math.round(this.width * Math.min(1.6, Math.max(0.4, queries / keys)));
@@ -143,13 +143,13 @@ class Grid {
     Object.assign(element.style, { top: `${top}px`, left: `${SIZE.side + cell.head * this.step}px`, width: `${this.width}px`, height: `${height}px` });
   }
 
-  /** layer 3, or with more than one kind of attention: encoder layer 3 */
+  /** For example "layer 3", or with several kinds of attention "encoder layer 3". */
   nameOf(place) {
     const group = groupOf(this.entries[place]);
     return `${group === "cross" ? "cross attention, " : group ? `${group} ` : ""}layer ${this.entries[place].layer}`;
   }
 
-  /** What the readout says: the cell under the pointer, or else the one that the keys have reached. */
+  /** The text of the readout: the cell under the pointer, or else the one reached by keyboard. */
   readout() {
     const { layer, head } = this.page.state();
     const cell = this.hover ?? { place: layer, head };
@@ -161,7 +161,7 @@ class Grid {
       note: [entry.thumb && largest, `${this.hover ? "a click" : "Enter"} opens it in ${opens}`].filter(Boolean).join(" · ") };
   }
 
-  /** What the legend says about the picture. */
+  /** The sentences of the legend about the picture. */
   legend() {
     const patches = this.entries.find((entry) => entry.thumb && this.page.manifest.sequences[entry.keys].tokens.length > this.page.manifest.blocks[entry.thumb].shape[2]);
     const masked = this.entries.some(({ recipe }) => recipe.mask !== "full");
@@ -174,7 +174,7 @@ class Grid {
     ].filter(Boolean);
   }
 
-  /** The rows and the columns that are in sight, below and beside their numbers. */
+  /** The visible rows and columns, below and beside their labels. */
   inSight() {
     const { scrollTop: top, scrollLeft: left, clientHeight, clientWidth } = this.element;
     const boxes = this.order.map((place) => this.places.get(place));
@@ -206,7 +206,7 @@ class Grid {
 
   /** The cell under the pointer. @returns {{place: number, head: number}|null} */
   at(event) {
-    if (event.target.closest(".grid-layer")) return null; // it stands over the pictures that were scrolled away
+    if (event.target.closest(".grid-layer")) return null; // it covers pictures scrolled out of view
     const box = this.body.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left - SIZE.side, event.clientY - box.top];
     const head = Math.floor(x / this.step);
@@ -218,14 +218,14 @@ class Grid {
     if (cell?.place === this.hover?.place && cell?.head === this.hover?.head) return;
     this.hover = cell;
     mark(this.body, "data-pointed", cell !== null);
-    this.page.set({}); // the readout is drawn with the page
+    this.page.set({}); // redraws the readout
   }
 
   exit() {
     this.point(null);
   }
 
-  /** The view that a picture opens in: the one of these two that was used last. */
+  /** The view in which a thumbnail opens: the one of these two that was used last. */
   opens() {
     return this.page.state().last ?? "matrix";
   }
@@ -236,7 +236,7 @@ class Grid {
     this.page.set({ view: this.opens(), layer: cell.place, head: cell.head, heads: [cell.head] });
   }
 
-  /** Enter, pressed here, or anywhere when this is alone on its page and nothing else has the keyboard. */
+  /** Enter, pressed here, or anywhere if this is the only view on its page and nothing else is focused. */
   press(event) {
     const here = event.target === this.element || (event.target === document.body && document.querySelectorAll(".pellucid").length === 1);
     if (event.key !== "Enter" || !here || !this.element.isConnected || covered(document)) return;
@@ -245,7 +245,7 @@ class Grid {
     event.preventDefault();
   }
 
-  /** Arrow keys go from head to head and from layer to layer. */
+  /** Arrow keys move between heads and layers. */
   move(right, down) {
     const { layer, head } = this.page.state();
     const place = this.order[stepped(this.order.indexOf(layer), down, this.order.length)];
@@ -258,7 +258,7 @@ class Grid {
     lift(this.element, top, top + height);
   }
 
-  /** Scrolls a cell into the window. */
+  /** Scrolls a cell into view. */
   show(place, head) {
     const { top, height } = this.places.get(place);
     const left = SIZE.side + head * this.step;

@@ -1,11 +1,11 @@
-// hand.js: the cell in hand: where an arrow key takes it, and what stands around it.
+// hand.js: the cell in hand, the active one of a picture: how the pointer and arrow keys move it, and its surroundings.
 
 /**
- * The place one step on, inside a list.
- * @param {number|null} now null where no cell is in hand yet
+ * The index after a step, clamped to a list.
+ * @param {number|null} now null while there is no active cell
  * @param {number} by
  * @param {number} count
- * @param {number} [first] where the first key lands
+ * @param {number} [first] the index after the first key
  */
 export function stepped(now, by, count, first = 0) {
   return now === null ? first : Math.min(count - 1, Math.max(0, now + by));
@@ -13,7 +13,7 @@ export function stepped(now, by, count, first = 0) {
 
 /** @typedef {{row: number|null, column: number|null, pinned: boolean}} CellInHand */
 
-/** The cell in hand of a picture: the pointer takes it, a press pins it or lets it go, arrow keys move it. */
+/** The active cell of a picture: the pointer activates it, a press pins or unpins it, arrow keys move it. */
 export class Cell {
   /**
    * @param {() => CellInHand} now
@@ -21,7 +21,7 @@ export class Cell {
    */
   constructor(now, take) {
     [this.now, this.take] = [now, take];
-    /** What a `Heat` or a `WordGrid` tells. */
+    /** The callbacks for a `Heat` or a `WordGrid`. */
     this.pointer = {
       enter: (row, column) => now().pinned || take({ row, column, pinned: false }),
       press: (row, column) => take({ row, column, pinned: !(now().pinned && now().row === row && now().column === column) }),
@@ -35,7 +35,7 @@ export class Cell {
   }
 
   /**
-   * @param {{right: number, down: number, rows: number, columns: number, first?: number}} way first: the row where the first key lands
+   * @param {{right: number, down: number, rows: number, columns: number, first?: number}} way first: the row after the first key
    * @param {{reveal: (row: number, column: number) => void}} picture
    */
   move({ right, down, rows, columns, first }, picture) {
@@ -47,7 +47,7 @@ export class Cell {
 }
 
 /**
- * Listens in a list for Home and End, which go to its ends.
+ * A key listener by which Home and End go to the ends of a list.
  * @param {(right: number, down: number) => void} move
  */
 export function toEnds(move) {
@@ -60,7 +60,7 @@ export function toEnds(move) {
 }
 
 /**
- * At most `most` places of a list, those around the one in hand.
+ * At most `most` indices of a list, around the active one.
  * @param {number|null} place
  * @param {number} most
  * @param {number} count

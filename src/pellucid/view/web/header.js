@@ -1,4 +1,4 @@
-// header.js: the head of the page: the texts, one line about the model, and two buttons.
+// header.js: the header of the page: the texts, one line about the model, and two buttons.
 import { button, make } from "./dom.js";
 import { openHelp } from "./dialogs.js";
 import { openTable } from "./table.js";
@@ -11,7 +11,7 @@ import { unturned } from "./tokens.js";
  */
 export function makeHeader(root, page, switchTheme) {
   const { texts, sequences, edits } = page.manifest;
-  const last = sequences.length > 1 && texts.length - 1; // what a decoder reads
+  const last = sequences.length > 1 && texts.length - 1; // the decoder's text
   const letter = (place) => (place === last ? sequences[1].name : last === 1 ? sequences[0].name : "AB"[place]);
   const line = (text, place) => make("span", { class: "text", title: text },
     texts.length > 1 ? make("b", { class: "letter" }, letter(place)) : "", make("bdi", {}, text));
@@ -25,7 +25,7 @@ export function makeHeader(root, page, switchTheme) {
     edits ? make("p", { class: "model edits" }, make("b", {}, "edited"), `: ${unturned(edits.join("; "))}`) : "");
 }
 
-/** all-MiniLM-L6-v2 · bert · 6 layers × 12 heads of 32 · 22.7 million parameters · 13 tokens */
+/** For example "all-MiniLM-L6-v2 · bert · 6 layers × 12 heads of 32 · 22.7 million parameters · 13 tokens". */
 function aboutModel({ model, sequences }) {
   const [layers, more] = [model.num_hidden_layers, model.num_decoder_layers];
   return [
@@ -34,13 +34,13 @@ function aboutModel({ model, sequences }) {
   ].filter(Boolean).flatMap((fact, at) => (at ? ["  ·  ", fact] : [fact]));
 }
 
-/** × 12 heads of 32; × 6 + 2 heads where a decoder has others; nothing where there is no one number. */
+/** For example "× 12 heads of 32", or "× 6 + 2 heads" if the decoder differs; empty without a fixed number of heads. */
 function headsOf({ num_attention_heads: heads, decoder_attention_heads: decoder = heads, num_key_value_heads: keys, head_dim: size }) {
   if (decoder !== heads) return ` × ${heads} + ${decoder} heads`;
   return heads ? ` × ${heads} ${heads === 1 ? "head" : "heads"}${keys < heads ? ` (${keys} for keys)` : ""}${size ? ` of ${size}` : ""}` : "";
 }
 
-/** 13 tokens, or of an encoder-decoder: encoder 13 tokens; and how many did not fit. */
+/** For example "13 tokens", or in an encoder-decoder "encoder 13 tokens"; and how many were cut off. */
 function counted({ name, tokens, cut }) {
   return `${name ? `${name} ` : ""}${tokens.length.toLocaleString("en")} ${tokens.length === 1 ? "token" : "tokens"}${cut ? ` (${cut.toLocaleString("en")} more were cut)` : ""}`;
 }

@@ -1,9 +1,9 @@
-// headfacts.js: what the neuron view says beside the numbers: who shares keys, how far the colours go, how a place turns a vector.
+// headfacts.js: facts beside the numbers of the neuron view: which heads share keys, the range of the colours, the rotation.
 import { make } from "./dom.js";
 import { exact } from "./tokens.js";
 
 /**
- * Heads 0 to 2 share key head 0.
+ * For example "Heads 0 to 2 share key head 0."
  * @param {import("./attention.js").Attention} attention
  * @param {number} head
  */
@@ -14,7 +14,7 @@ export function sharing(attention, head) {
 }
 
 /**
- * The largest sizes: in this query, in all keys of its head, and among all their products. What is not finite is left out.
+ * The largest finite absolute values of this query, of all keys of its head, and of all their products.
  * @param {import("./attention.js").Attention} attention
  * @param {number} head
  * @param {number} query
@@ -44,7 +44,7 @@ function largestOf(numbers, from, count, step) {
 }
 
 /**
- * How the two numbers of one dimension came about by rotation; empty where nothing is turned.
+ * How rotation produced the two numbers of one dimension; empty without rotation.
  * @param {import("./app.js").Page} page
  * @param {import("./chain.js").Steps} steps
  * @param {{query: number, key: number}} pair

@@ -10,7 +10,7 @@ import { isMean, strandsOf } from "./strands.js";
 import { Strip } from "./strip.js";
 import { inWords, percent, shortened } from "./tokens.js";
 
-/** In pixels: the most that words get; least room for the lines and for a number with its gaps; and both where it has a bar. */
+/** In pixels: the most room for words; the least for lines and for a number with its gaps; both with a bar. */
 const [MOST, LINES, NUMBER, BARRED_LINES, BARRED] = [230, 130, 116, 220, 182];
 
 const OTHER = { query: "key", key: "query" };
@@ -37,7 +37,7 @@ class Heads {
     this.controls = [{ element: this.slider.element }];
   }
 
-  /** What the controls say of a layer of which nothing can be drawn. */
+  /** The controls on a layer without numbers. */
   blank() {
     this.slider.draw(this.page.state(), "");
   }
@@ -63,7 +63,7 @@ class Heads {
     this.drawKey(state);
   }
 
-  /** Which line is which head: for paper, which has no toolbar. */
+  /** The key to the heads' lines, for print, which has no toolbar. */
   drawKey(state) {
     const name = [state.heads, this.page.theme()].join();
     this.key.hidden = state.heads.length < 2 || isMean(state);
@@ -79,13 +79,13 @@ class Heads {
     }));
   }
 
-  /** What there is room for beside the words: "wide" for a bar and a number, "close" for a number, "stacked" for nothing. */
+  /** The room beside the words: "wide" for a bar and a number, "close" for a number, "stacked" for neither. */
   room() {
     const left = this.element.clientWidth - 2 * this.word;
     return left < LINES + 2 * NUMBER ? "stacked" : left < BARRED_LINES + 2 * BARRED ? "close" : "wide";
   }
 
-  /** Another pair filter, or an attention between other texts: other tokens, other places. */
+  /** Rebuilds the columns for another pair filter, or an attention between other texts. */
   choose() {
     const tokens = this.page.tokens();
     const { manifest } = this.page;
@@ -99,7 +99,7 @@ class Heads {
     this.element.style.setProperty("--place", `${Math.max(26, 10 + 6 * digits)}px`);
     this.element.dataset.room = this.room();
     this.shown = this.page.shown();
-    /** @type {Record<string, Map<number, number>>} where the middle of each row is */
+    /** @type {Record<string, Map<number, number>>} the middle of each row */
     this.places = {};
     [this.columns, this.total] = [{}, 0];
     for (const side of ["query", "key"]) {
@@ -113,7 +113,7 @@ class Heads {
     this.body.style.height = `${this.total}px`;
   }
 
-  /** What the token in hand gives to (or takes from) each token of the other column; null where it may not look. */
+  /** The weight between the active token and each token of the other column; null where masked. */
   weights(state) {
     const { side, head } = state;
     const token = state[side];
@@ -152,7 +152,7 @@ class Heads {
     mark(this.canvas, "aria-label", `${this.mass.lines} lines${of}: ${heads}`);
   }
 
-  /** What the legend says about the picture. */
+  /** The sentences of the legend about the picture. */
   legend() {
     const state = this.page.state();
     if (!state.heads.length) return ["No head is on: switch one on above."];
@@ -203,13 +203,13 @@ class Heads {
     this.reveal(side, index);
   }
 
-  /** Changing columns lands on the same height. */
+  /** The index in the other column of the first token at or below the active one's height. */
   level(side, state) {
     const height = this.places[OTHER[side]].get(state[OTHER[side]]) ?? 0;
     return this.shown[side].findIndex((index) => this.places[side].get(index) >= height - 1);
   }
 
-  /** A pinned token that was chosen elsewhere, as by the address, is brought into sight. */
+  /** Scrolls a pinned token that was chosen elsewhere, as by the address, into view. */
   follow({ side, pinned, ...state }) {
     const index = pinned ? state[side] : null;
     const name = `${this.choice} ${side} ${index}`;
@@ -218,7 +218,7 @@ class Heads {
     this.followed = name;
   }
 
-  /** Scrolls a token into the window and gives it the keyboard. */
+  /** Scrolls a token into view and focuses it. */
   reveal(side, index) {
     this.scrollTo(side, index);
     requestAnimationFrame(() => this.columns[side].focus(index));
@@ -236,7 +236,7 @@ class Heads {
   }
 }
 
-/** How broad the broadest word is in bold, as a row in hand is, up to the most that words get. */
+/** The width of the widest word in bold, as in an active row, up to the most room for words. */
 function broadest({ query, key }, element) {
   const { fontSize, fontFamily } = getComputedStyle(element);
   const pen = document.createElement("canvas").getContext("2d");

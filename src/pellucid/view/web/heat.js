@@ -1,5 +1,5 @@
-// heat.js: a sheet of numbers of either sign as a heat map with names on two sides, a cross on the cell in hand, and a pointer.
-// What is larger than the room is pooled: a drawn cell stands for several, and shows the largest of them by size.
+// heat.js: a heat map of signed numbers, with names on two sides, a cross on the active cell, and a pointer.
+// Where there is no room for all cells they are pooled: a drawn cell shows the largest of several by absolute value.
 import { liftCell, make, mark, pen } from "./dom.js";
 import { ramp, rampStep, signedRamp, signedStep } from "./colour.js";
 import { paintCells, paintRamp } from "./heatmap.js";
@@ -10,19 +10,19 @@ const [MOST, APART] = [28, 18];
 
 /**
  * @typedef {object} Sheet
- * @property {string} key another key is another picture
+ * @property {string} key identifies the picture
  * @property {number} rows
  * @property {number} columns
- * @property {(row: number, column: number) => number} value NaN is drawn as ink or in the colour `odd`, an infinite number stays empty
+ * @property {(row: number, column: number) => number} value NaN is drawn in ink or in the colour `odd`, infinite values stay empty
  * @property {number[]} [odd] red, green and blue
- * @property {number} largest the size at the end of the ramp
- * @property {boolean} signed are there numbers below 0?
+ * @property {number} largest the absolute value at the end of the ramp
+ * @property {boolean} signed whether there are numbers below 0
  * @property {"sqrt"|"linear"} scale
  * @property {{row: (row: number) => Node|string, column: (column: number) => Node|string}} names
  * @property {{row: string, column: string}} axes
  * @property {number} room width in pixels
  * @property {number} height most height in pixels
- * @property {number} [most] pixels of the largest cell
+ * @property {number} [most] largest side of a cell in pixels
  * @property {(context: CanvasRenderingContext2D, width: number, height: number) => void} [finish] draws over the cells
  */
 
@@ -62,13 +62,13 @@ export class Heat {
     for (const [side, pixels] of Object.entries(this.boxOf(look.row, look.column))) this.box.style[side] = `${pixels}px`;
   }
 
-  /** Where the drawn cell of a number stands. */
+  /** The box of the drawn cell of a number. */
   boxOf(row, column) {
     const { cell: { width, height }, pool } = this;
     return { left: Math.floor(column / pool.column) * width, top: Math.floor(row / pool.row) * height, width, height };
   }
 
-  /** Gives the keyboard to the plot, and brings a cell of it into sight. */
+  /** Focuses the plot, and scrolls a cell of it into view. */
   reveal(row, column) {
     this.plot.focus({ preventScroll: true });
     this.lift(row, column);
@@ -92,12 +92,12 @@ export class Heat {
     sheet.finish?.(context, width, height);
     for (const axis of ["row", "column"]) {
       this.axes[axis].textContent = sheet.axes[axis];
-      this.axes[axis].parentElement.hidden = !sheet.axes[axis]; // a vector has one axis
+      this.axes[axis].parentElement.hidden = !sheet.axes[axis]; // a vector has one
       this.writeLabels(axis);
     }
   }
 
-  /** Where a drawn cell stands on the ramp, by its row and column. */
+  /** The ramp step of a drawn cell, by its row and column. */
   steps() {
     const { largest, signed, scale, value } = this.sheet;
     const shown = this.pooling() ? (row, column) => value(...this.strongest(row, column)) : value;
@@ -109,7 +109,7 @@ export class Heat {
     };
   }
 
-  /** The cell that a drawn cell shows: the largest by size; not a number comes first, so that it is seen. */
+  /** The cell that a drawn cell shows: the first NaN, so that it is visible, else the largest absolute value. */
   strongest(row, column) {
     const { pool, sheet } = this;
     if (pool.row === 1 && pool.column === 1) return [row, column];
@@ -132,7 +132,7 @@ export class Heat {
     this.labels[axis].replaceChildren(...labels);
   }
 
-  /** The name of a row or a column, where it stands. */
+  /** The name of a row or a column, at its position. */
   label(axis, index) {
     const element = make("div", { class: "label", "data-place": index }, this.sheet.names[axis](index));
     element.style[axis === "row" ? "top" : "left"] = `${(Math.floor(index / this.pool[axis]) + 0.5) * this.sideOf(axis)}px`;
@@ -152,7 +152,7 @@ export class Heat {
     return inside ? this.strongest(row, column) : null;
   }
 
-  /** What the legend says about pooling. */
+  /** The sentence of the legend about pooling. */
   pooling() {
     const { row, column } = this.pool;
     return row * column === 1 ? "" : `A drawn cell stands for ${row} × ${column} numbers and shows the largest of them by size.`;
@@ -165,7 +165,7 @@ function roundStep(least) {
   return [1, 2, 5, 10].map((part) => part * ten).find((step) => step >= least);
 }
 
-/** A ramp with its two ends, for the toolbar. */
+/** A ramp with the values at its ends, for the toolbar. */
 export class Ends {
   constructor() {
     this.canvas = make("canvas", { class: "ramp", "aria-hidden": "true" });

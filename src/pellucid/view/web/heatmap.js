@@ -1,4 +1,4 @@
-// heatmap.js: numbers -> coloured cells. One pixel per cell, then enlarged without smoothing, so no colour is invented.
+// heatmap.js: numbers -> coloured cells. One pixel per cell, then enlarged without smoothing, which would add colours.
 import { make, pen } from "./dom.js";
 import { rampStep } from "./colour.js";
 
@@ -6,15 +6,15 @@ import { rampStep } from "./colour.js";
  * @typedef {object} Cells
  * @property {number} rows
  * @property {number} columns
- * @property {(row: number, column: number) => number|null} step where a cell stands on the ramp, 0 to 255; null stays empty, NaN is `odd`
+ * @property {(row: number, column: number) => number|null} step the ramp step of a cell, 0 to 255; null stays empty, NaN is `odd`
  * @property {Uint8ClampedArray} colours the ramp, from colour.js
- * @property {number[]} [odd] red, green and blue of what is no number
+ * @property {number[]} [odd] red, green and blue of NaN
  */
 
 /**
  * @param {CanvasRenderingContext2D} context
  * @param {Cells} cells
- * @param {{left?: number, width: number, height: number}} box where they stand, in pixels
+ * @param {{left?: number, width: number, height: number}} box their position, in pixels
  */
 export function paintCells(context, cells, { left = 0, width, height }) {
   const small = make("canvas", { width: cells.columns, height: cells.rows });
@@ -23,7 +23,7 @@ export function paintCells(context, cells, { left = 0, width, height }) {
   context.drawImage(small, left, 0, width, height);
 }
 
-/** Fine lines behind all that was left empty. */
+/** Hatches everything that was left empty. */
 export function hatch(context, width, height) {
   const tile = make("canvas", { width: 6, height: 6 });
   const pencil = tile.getContext("2d");
@@ -57,7 +57,7 @@ function toImage({ rows, columns, step, colours, odd }) {
   return image;
 }
 
-/** The ramp itself, from 0 on the left to the largest weight on the right. Colours follow the scale, so it always looks the same. */
+/** The ramp itself, from 0 on the left to the largest weight on the right. Colours follow the scale, so its look never changes. */
 export function paintRamp(canvas, colours) {
   const context = pen(canvas, 128, 10);
   for (let x = 0; x < 128; x++) {

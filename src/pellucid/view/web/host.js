@@ -1,10 +1,10 @@
-// host.js: a page in the frame of a notebook. It asks for the colour of the words around it, and answers with its height.
+// host.js: a page in the frame of a notebook. It requests the text colour around it, and replies with its height.
 
-/** Above this share of white, words stand on a dark ground. */
+/** Text lighter than this is on a dark background. */
 const LIGHT = 0.5;
 
 /**
- * Listens for the host of the frame; a page on its own is never spoken to.
+ * Listens to the host of the frame; a page outside a frame has none.
  * @param {HTMLElement} root
  * @param {(theme: import("./colour.js").Theme) => void} wear
  */
@@ -24,7 +24,7 @@ export function answerHost(root, wear) {
   window.parent.postMessage({ asks: "ink" }, "*");
 }
 
-/** From 0 to 1, of a colour as `getComputedStyle` writes it: `rgb(r, g, b)`, whatever stands after. */
+/** The lightness, 0 to 1, of a colour as `getComputedStyle` returns it: `rgb(r, g, b)`, whatever follows. */
 export function lightness(colour) {
   const [red, green, blue] = (colour.match(/[\d.]+/g) ?? [0, 0, 0]).map(Number);
   return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255;

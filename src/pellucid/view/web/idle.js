@@ -1,13 +1,13 @@
-// idle.js: works ahead while the page has nothing to do, so that pointing at a key of a long text never waits.
+// idle.js: computes ahead while the page is idle, so that pointing at a key of a long text never waits.
 
-/** Milliseconds of work at a time, and of rest before it. */
+/** The length of a slice of work, and of the pause before it, in milliseconds. */
 const [WORK, REST] = [6, 12];
 
-/** More numbers than this are left to be computed when they are looked at. */
+/** The most numbers that are computed ahead; more are computed on demand. */
 export const MOST_AHEAD = 3e7;
 
 /**
- * Makes a function that computes all rows of some heads; a new call makes it forget the last one.
+ * Returns a function that computes all rows of some heads; a new call cancels the last one.
  * @returns {(attention: import("./attention.js").Attention, heads: number[]) => void}
  */
 export function makeWarmer() {
@@ -22,11 +22,11 @@ export function makeWarmer() {
 }
 
 /**
- * Acts for every query of some heads, a little at a time, so that the page answers meanwhile.
+ * Calls `act` for every query of some heads, in small slices, so that the page stays responsive.
  * @param {import("./attention.js").Attention} attention
  * @param {Iterable<number>} heads
  * @param {(head: number, query: number) => void} act
- * @param {() => boolean} [still] is it still wanted?
+ * @param {() => boolean} [still] false cancels the rest
  */
 export async function ofEachRow({ queries }, heads, act, still = () => true) {
   let until = 0;

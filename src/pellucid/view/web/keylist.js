@@ -1,19 +1,19 @@
-// keylist.js: every key of one query as a row: its vector, the products with the query, score and weight.
+// keylist.js: all keys of one query as rows: the vector, its products with the query, score and weight.
 // Only the rows on screen exist as elements, so 2,000 keys cost no more than 20.
 import { bring, keepOnly, lift, make, mark } from "./dom.js";
 import { minus, tokenLabel, tokenTitle } from "./tokens.js";
 import { paintVector } from "./vectors.js";
 
-/** Pixels: a row, its strips. */
+/** Heights of a row and of its strips, in pixels. */
 const [ROW, STRIP] = [30, 14];
 
 /**
  * @typedef {object} Picture what the rows show
- * @property {string} name another name means other numbers
+ * @property {string} name identifies the numbers
  * @property {import("./data.js").Token[]} tokens
  * @property {number[]} keys in the order of the list
  * @property {number|null} active
- * @property {number} largest weight of all keys
+ * @property {number} largest the largest weight of all keys
  * @property {{key: number, product: number}} ends the numbers at the ends of both ramps
  * @property {import("./vectors.js").Look} look
  * @property {(key: number) => import("./chain.js").Steps} steps
@@ -38,7 +38,7 @@ export class KeyList {
     return event.target.closest(".keylist-row");
   }
 
-  /** @param {Picture} [picture] none: the same as before, after scrolling */
+  /** @param {Picture} [picture] omitted: the same as before, after scrolling */
   draw(picture = this.picture) {
     if (!picture) return;
     if (this.picture?.name !== picture.name || this.picture.keys !== picture.keys) this.clear(picture);
@@ -55,7 +55,7 @@ export class KeyList {
     }
   }
 
-  /** The rows that are in sight. */
+  /** The visible rows. */
   inSight() {
     const { scrollTop: top, clientHeight } = this.element;
     const { length: count } = this.picture.keys;
@@ -69,7 +69,7 @@ export class KeyList {
     this.body.style.height = `${keys.length * ROW}px`;
   }
 
-  /** The width that the style sheet gives to the strips. */
+  /** The width of the strips in the style sheet. */
   stripWidth() {
     return this.names.children[1].clientWidth;
   }
@@ -93,7 +93,7 @@ export class KeyList {
     return element;
   }
 
-  /** Which key and which of its numbers are under the pointer? */
+  /** The key and the index of its number under the pointer. */
   point(event) {
     const row = this.of(event);
     const canvas = event.target.closest("canvas");
@@ -104,7 +104,7 @@ export class KeyList {
     return this.hand.point(key, Math.min(size - 1, Math.max(0, Math.floor(((event.clientX - box.left) / box.width) * size))));
   }
 
-  /** Scrolls a key into the window and gives it the keyboard. */
+  /** Scrolls a key into view and focuses it. */
   reveal(key, focus = true) {
     const top = this.picture.keys.indexOf(key) * ROW;
     if (top < 0) return;
@@ -116,7 +116,7 @@ export class KeyList {
   }
 }
 
-/** Enough to compare scores at a glance; the chain has all digits. */
+/** A score with few digits, to compare at a glance; the chain has all digits. */
 function short(score) {
   return Number.isNaN(score) ? "NaN" : minus(score.toFixed(3));
 }

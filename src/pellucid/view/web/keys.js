@@ -1,4 +1,4 @@
-// keys.js: the whole page by keyboard. Tab goes from region to region, the arrows go on inside one.
+// keys.js: keyboard control of the whole page. Tab moves between regions, the arrows inside one.
 import { toClipboard } from "./copy.js";
 import { covered, openHelp } from "./dialogs.js";
 import { roveGroups } from "./rove.js";
@@ -8,7 +8,7 @@ import { groupOf, wereGiven } from "./state.js";
 import { openTable } from "./table.js";
 
 /**
- * Listens for keys that are meant for this view: pressed inside it, or anywhere when it is alone on its page.
+ * Listens for keys pressed inside this view, or anywhere if it is the only one on its page.
  * @param {Element} root
  * @param {import("./app.js").Page} page
  * @param {import("./app.js").ViewModule[]} views
@@ -35,7 +35,7 @@ export function listen(root, page, views) {
   });
 }
 
-/** The number that the readout says, as an expression that gives it, on the clipboard. */
+/** Copies a Python expression for the number in the readout to the clipboard. */
 async function copyPython(root, page) {
   const view = page.view();
   const text = view.python ? view.python() : weightPython(page, root.querySelector(".readout-value").dataset);
@@ -46,7 +46,7 @@ async function copyPython(root, page) {
 
 function weightPython(page, { head, query, key }) {
   const entry = page.entry();
-  const list = [groupOf(entry), "attention"].filter(Boolean).join("_"); // as `view` takes what is given
+  const list = [groupOf(entry), "attention"].filter(Boolean).join("_"); // the argument of `view`
   const layer = wereGiven(page.manifest) ? `${list}[${entry.layer}]` : `trace["${entry.name}.weights"]`;
   return key === undefined ? "" : `${layer}[0, ${head}, ${query}, ${key}]`;
 }

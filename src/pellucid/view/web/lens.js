@@ -1,5 +1,5 @@
-// lens.js: the lens view. At every place between the layers: what would the model say if it stopped there?
-// A column is a token of the text, a row is a place; deeper is further down.
+// lens.js: the lens view. After the embeddings and every layer: what would the model predict if it stopped there?
+// A column is a token of the text, a row is a layer; deeper layers are further down.
 import { make } from "./dom.js";
 import { SCALES, scaleSwitch } from "./controls.js";
 import { Cell } from "./hand.js";
@@ -14,7 +14,7 @@ export const lensView = {
   create: (page) => new Lens(page),
 };
 
-/** The numbers of a lens: at each place and token the k likeliest words. */
+/** The numbers of a lens: the k likeliest tokens after each layer, at each token. */
 export class LensNumbers {
   /**
    * @param {import("./data.js").Source} source
@@ -29,7 +29,7 @@ export class LensNumbers {
     this.next = lens.kind === "next token";
   }
 
-  /** The k likeliest words of one cell, the likeliest first. */
+  /** The k likeliest tokens of one cell, the likeliest first. */
   top(place, token) {
     const from = (place * this.tokens.length + token) * this.most;
     return Array.from({ length: this.most }, (_, rank) => {
@@ -38,12 +38,12 @@ export class LensNumbers {
     });
   }
 
-  /** The id of the likeliest word of one cell. */
+  /** The id of the likeliest token of one cell. */
   best(place, token) {
     return this.ids[(place * this.tokens.length + token) * this.most];
   }
 
-  /** The word that really stands there: the next one of the text, or the token itself where a masked word is guessed. */
+  /** The actual token: the next one of the text, or the token itself for masked prediction. */
   truth(token) {
     return this.tokens[token + (this.next ? 1 : 0)] ?? null;
   }
@@ -73,7 +73,7 @@ class Lens {
     return [ids, logs];
   }
 
-  /** The cell in hand. */
+  /** The active cell. */
   hand() {
     return { row: null, column: null, pinned: false, ...this.page.state().lens };
   }
@@ -99,10 +99,10 @@ class Lens {
     this.element.replaceChildren(this.grid.element, this.detail);
     this.hits = this.countHits();
     const { row, column, pinned } = this.hand();
-    if (pinned) this.grid.reveal(row, column, false); // the address has named it
+    if (pinned) this.grid.reveal(row, column, false); // it comes from the address
   }
 
-  /** How often the likeliest word after the last layer is the one that the text holds. */
+  /** How often the likeliest token after the last layer is the actual one. */
   countHits() {
     const { numbers } = this;
     const known = [...numbers.tokens.keys()].filter((token) => numbers.truth(token));
@@ -117,7 +117,7 @@ class Lens {
     return { text: make("bdi", { class: "token" }, shortened(best.text)), share: Math.exp(best.log), mark: right ? "✓" : null, title };
   }
 
-  /** The likeliest words of the cell in hand, with the numbers as they were stored. */
+  /** The likeliest tokens of the active cell, with the numbers as stored. */
   drawDetail(place, token) {
     const drawn = `${place}/${token}`;
     if (drawn === this.drawn) return;
@@ -144,7 +144,7 @@ class Lens {
     return [this.numbers.next ? "The text goes on with “" : "The text says “", make("bdi", {}, shortened(truth.text)), `”: ${where}`];
   }
 
-  /** What the readout says. */
+  /** The text of the readout. */
   readout() {
     const { row: place, column: token, pinned } = this.hand();
     if (place === null) return { words: ["lens · point at a cell to read its likeliest words"] };
@@ -155,7 +155,7 @@ class Lens {
     };
   }
 
-  /** What the legend says about the picture. */
+  /** The sentences of the legend about the picture. */
   legend() {
     const { lens } = this.page.manifest;
     const guess = lens.kind === "next token" ? "the token that comes next" : "the token that stands there";
@@ -180,7 +180,7 @@ class Lens {
     return row === null ? "" : `lens.log_probabilities[${row}, ${column}, 0]`;
   }
 
-  /** @returns {import("./table.js").Table} the column in hand, place by place */
+  /** @returns {import("./table.js").Table} the active column, layer by layer */
   table() {
     const { numbers } = this;
     if (!numbers) return null;
@@ -196,7 +196,7 @@ class Lens {
     };
   }
 
-  /** The tokens that a search looks through. */
+  /** The tokens that can be searched. */
   searchTokens() {
     return this.numbers?.tokens ?? [];
   }
@@ -220,7 +220,7 @@ class Lens {
     this.cell.move({ right, down, rows, columns, first: rows - 1 }, this.grid);
   }
 
-  /** Goes to a token that was searched for. */
+  /** Goes to a token that was found. */
   reveal(_side, token) {
     const row = this.hand().row ?? this.numbers.places.length - 1;
     this.page.set({ lens: { row, column: token, pinned: false } });

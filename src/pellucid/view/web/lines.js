@@ -1,33 +1,33 @@
-// lines.js: draws attention as lines between two columns. A heavy weight is a broad, strong line.
+// lines.js: draws attention as lines between two columns. A large weight is a wide, opaque line.
 import { pen } from "./dom.js";
 
 /**
  * @typedef {object} Strand the lines of one colour
  * @property {string} colour
  * @property {number[]} dash
- * @property {number} shift pixels up or down, so that the lines of two heads do not cover each other
+ * @property {number} shift pixels up or down, so that the lines of two heads do not overlap
  * @property {(query: number) => Float64Array} row weights of one query
  * @property {(key: number) => Float64Array} column weights of one key
  *
- * @typedef {object} Frame what the canvas shows
+ * @typedef {object} Frame the contents of the canvas
  * @property {number} width
  * @property {number} height
  * @property {number} threshold
- * @property {boolean} few only the lines of one token
- * @property {number[]} queries tokens whose lines are wanted
+ * @property {boolean} few whether only the lines of one token are drawn
+ * @property {number[]} queries the tokens whose lines are drawn
  * @property {number[]} keys
- * @property {(query: number) => number} from height of a query's row on the canvas
- * @property {(key: number) => number} to height of a key's row on the canvas
+ * @property {(query: number) => number} from the height of a query's row on the canvas
+ * @property {(key: number) => number} to the height of a key's row on the canvas
  */
 
 /**
- * Draws all lines and says how much weight they hold; weights below 0 count as none, and so do
- * those that are not finite.
+ * Draws all lines and sums their weights; those below 0 or not finite
+ * count as 0.
  * @param {HTMLCanvasElement} canvas
  * @param {Strand[]} strands
  * @param {Frame} frame
- * @returns {{all: number, drawn: number, lines: number, below: boolean, broken: boolean, above: boolean}} summed weights, below the
- *   threshold too; is one below 0, is one not finite, is one drawn that is above 1?
+ * @returns {{all: number, drawn: number, lines: number, below: boolean, broken: boolean, above: boolean}} sums of all weights (also below the
+ *   threshold) and of those drawn; whether one is below 0, not finite, or drawn and above 1
  */
 export function drawLines(canvas, strands, frame) {
   const context = pen(canvas, frame.width, frame.height);
@@ -59,7 +59,7 @@ export function drawLines(canvas, strands, frame) {
   return mass;
 }
 
-/** One line: an S that leaves and arrives level. Few lines can be stronger than many; of weights above 1 none is. */
+/** One line: an S curve with horizontal ends. Few lines are drawn stronger than many; weights above 1 as 1. */
 function drawLine(context, from, to, { width, few }, size) {
   const weight = Math.min(1, size);
   context.globalAlpha = few ? 0.22 + 0.76 * Math.sqrt(weight) : 0.08 + 0.87 * weight ** 0.7;

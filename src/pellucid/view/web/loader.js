@@ -1,6 +1,6 @@
-// loader.js: the first to run. It unpacks the program and its style, which lie deflated in the page, and lets them in; the
-// page's policy knows both by their hashes. A browser may save the page as it stands and open that: so the program leaves no script
-// behind, and a style that is there goes.
+// loader.js: runs first. It inflates the program and its style sheet and adds them to the page, whose content security
+// policy allows both by their hashes. A browser may save the page in its current state and open it again: so it leaves no
+// script element behind, and replaces an existing style.
 (async () => {
   const packed = atob(document.querySelector("script.pellucid-program").textContent);
   const bytes = Uint8Array.from(packed, (letter) => letter.charCodeAt(0));

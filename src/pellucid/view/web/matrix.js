@@ -7,13 +7,13 @@ import { hatch } from "./heatmap.js";
 import { onSheet } from "./paper.js";
 import { exact, inWords, tokenLabel, tokenTitle } from "./tokens.js";
 
-/** Smallest and largest side of a cell, and the least distance between two labels, in pixels. */
+/** The smallest and the largest side of a cell, and the least distance between two labels, in pixels. */
 const CELL = { least: 2, most: 34, label: 18, tall: 900 };
 
-/** Which axis of the picture has which tokens. */
+/** The axis of the picture for queries and for keys. */
 const AXES = { query: "row", key: "column" };
 
-/** The colour of what is not a number, on paper and on slate. */
+/** The colour of NaN, in the light and the dark theme. */
 const NOT_A_NUMBER = [196, 38, 54];
 
 /** @type {import("./app.js").ViewModule} */
@@ -38,12 +38,12 @@ class Matrix {
     this.controls = [scaleSwitch(page), { element: this.ends.element }];
   }
 
-  /** What the controls say of a layer of which nothing can be drawn. */
+  /** The controls on a layer without numbers. */
   blank() {
     this.ends.element.hidden = true;
   }
 
-  /** The cell in hand, by the places of its tokens among those that are shown. */
+  /** The active cell, by the indices of its tokens among those shown. */
   hand() {
     const { query, key, pinned } = this.page.state();
     const place = (list, token) => (token === null ? null : list.indexOf(token));
@@ -70,13 +70,13 @@ class Matrix {
       axes: { row: "looks from", column: "looks at" }, room: key.length * this.side, height: query.length * this.side, most: this.side,
       finish: (context, width, height) => this.finish(context, width, height) },
     { row: null, column: null, pinned: state.pinned, theme: this.page.theme(), said: this.inWords(state) });
-    if (opens && state.pinned) this.lift(state); // the address has named it
+    if (opens && state.pinned) this.lift(state); // it comes from the address
     this.ends.element.hidden = !this.largest;
     this.ends.draw(this.largest, false, this.page.theme());
     this.drawCross(state);
   }
 
-  /** The weights of another head, or of other tokens. */
+  /** Reads the weights of another head, or of other tokens. */
   read({ head }) {
     const { query, key } = this.shown;
     const attention = this.page.attention();
@@ -100,14 +100,14 @@ class Matrix {
     return make("span", { title: tokenTitle(tokens, index) }, tokenLabel(tokens[index]));
   }
 
-  /** What is masked is hatched, and gaps stand between cells. */
+  /** Hatches masked cells, and clears the gaps between cells. */
   finish(context, width, height) {
     hatch(context, width, height);
     this.gaps("key").forEach((gap, place) => gap && context.clearRect(place * this.side - gap / 2, 0, gap, height));
     this.gaps("query").forEach((gap, place) => gap && context.clearRect(0, place * this.side - gap / 2, width, gap));
   }
 
-  /** A broad gap between the two texts, a fine one between large cells. */
+  /** A wide gap between the two texts, a narrow one between large cells. */
   gaps(axis) {
     const [tokens, indices] = [this.page.tokens()[axis], this.shown[axis]];
     return indices.map((index, place) => {
@@ -116,7 +116,7 @@ class Matrix {
     });
   }
 
-  /** Marks the row and the column of the cell in hand, names both, and adds up the row. */
+  /** Marks the row and the column of the active cell, names both, and sums the row. */
   drawCross(state) {
     const { query, key, head } = state;
     mark(this.heat.element, "data-reading", query !== null || key !== null);
@@ -139,7 +139,7 @@ class Matrix {
     band.style[axis === "query" ? "top" : "left"] = `${place * this.side}px`;
     band.style[axis === "query" ? "height" : "width"] = `${this.side}px`;
     this.current[axis].replaceChildren(...(place < 0 ? [] : [this.heat.label(AXES[axis], place)]));
-    for (const label of this.heat.labels[AXES[axis]].children) { // those that would look out from behind it
+    for (const label of this.heat.labels[AXES[axis]].children) { // those that would show behind it
       const distance = Math.abs(Number(label.dataset.place) - place) * this.side;
       label.style.visibility = place >= 0 && distance > 0 && distance < CELL.label ? "hidden" : "";
     }
@@ -151,7 +151,7 @@ class Matrix {
     this.sum.style.top = `${(place + 0.5) * this.side}px`;
   }
 
-  /** What the legend says about the picture. */
+  /** The sentences of the legend about the picture. */
   legend() {
     const { scale, head, pair } = this.page.state();
     return [
@@ -166,7 +166,7 @@ class Matrix {
     ].filter(Boolean);
   }
 
-  /** The columns that are in sight. */
+  /** The visible columns. */
   inSight() {
     const left = this.element.getBoundingClientRect().left - this.heat.plot.getBoundingClientRect().left;
     const { length: count } = this.shown.key;
@@ -180,12 +180,12 @@ class Matrix {
     this.cell.move({ right, down, rows: this.shown.query.length, columns: this.shown.key.length }, this.heat);
   }
 
-  /** Goes to a token that was searched for. */
+  /** Goes to a token that was found. */
   reveal(_side, query) {
     this.lift({ query, key: null });
   }
 
-  /** Brings a cell into sight; where only a row or a column is in hand, its beginning. */
+  /** Scrolls a cell into view; of an active row or column, its start. */
   lift(cell) {
     const [row, column] = ["query", "key"].map((axis) => Math.max(0, this.shown[axis].indexOf(cell[axis])));
     this.heat.lift(row, column);

@@ -1,4 +1,4 @@
-// neuron.js: the neuron view. One query and its keys taken apart: which numbers of the two vectors make a score, and how the
+// neuron.js: the neuron view. One query and its keys in detail: which numbers of the two vectors make up a score, and how the
 // score becomes a weight.
 import { bring, lift, make } from "./dom.js";
 import { hasNumbers, leftOut, strongest } from "./attention.js";
@@ -15,12 +15,12 @@ import { placeOf } from "./readout.js";
 import { exact, inNodes, sought, visible } from "./tokens.js";
 import { Vectors } from "./vectors.js";
 
-/** What is said where there is nothing to take apart. */
+/** The message where only weights are stored. */
 const WHY = "This page holds the weights of this layer, but not the queries and keys that they come from: only weights were given, or the page is a compact"
   + " one, or queries and keys do not make these weights (an edited pass, or one behind a cache). So a weight cannot be taken apart here; Heads and Matrix"
   + " show it as it is.";
 
-/** In which order the keys of a query are listed. */
+/** The order in which the keys of a query are listed. */
 const ORDERS = { text: "as in the text", weight: "strongest first" };
 
 /** @type {import("./app.js").ViewModule} */
@@ -65,22 +65,22 @@ class Neuron {
     this.follow();
   }
 
-  /** A token that was chosen elsewhere is brought into sight. */
+  /** Scrolls a token that was chosen elsewhere into view. */
   follow() {
     const { query, key } = this.pair;
     const name = `${this.kept.shown.name} ${query} ${key}`;
     if (this.followed !== name) this.reveal("query", query, false), this.reveal("key", key, false);
-    if (!this.followed && this.page.state().pinned) this.lift(query); // the address has named it
+    if (!this.followed && this.page.state().pinned) this.lift(query); // it comes from the address
     this.followed = name;
   }
 
-  /** Computes something once, and again when its name changes. */
+  /** Caches a value until its name changes. */
   keep(what, name, compute) {
     if (this.kept[what]?.name !== name) this.kept[what] = { name, value: compute() };
     return this.kept[what].value;
   }
 
-  /** The pair in hand; where one side is open, what the other looks at most. */
+  /** The active pair; a missing side is the one with the largest weight. */
   pairOf({ head, query, key }, attention) {
     const { query: queries, key: keys } = this.shown;
     const first = () => (key !== null ? strongest(attention.column(head, key), queries) : this.telling());
@@ -89,7 +89,7 @@ class Neuron {
     return { query: from, key: to };
   }
 
-  /** A query that has something to tell: the last one where tokens look back, else the first that is a word. */
+  /** The default query: the last one under a causal mask, else the first token that is not special. */
   telling() {
     const { query: queries } = this.shown;
     if (this.page.attention().recipe.mask !== "full") return queries.at(-1);
@@ -126,7 +126,7 @@ class Neuron {
     this.chain.draw(steps, { head: state.head, distance: key - query, biased: Boolean(attention.bias), stored: attention.stored });
   }
 
-  /** What the numbers of a row belong to. */
+  /** Identifies the query that the numbers belong to. */
   nameOf({ layer, head }) {
     return `${layer} ${head} ${this.pair.query}`;
   }
@@ -157,16 +157,16 @@ class Neuron {
     this.list.draw({ name: picture, tokens: this.tokens.key, keys, active: key, largest, ends: this.ends, look: this.look(), steps: (index) => this.steps(index) });
   }
 
-  /** The pointer or the keyboard has come to one number of the vectors. */
+  /** Called when the pointer or the keyboard reaches a number of the vectors. */
   point(key, place) {
     if (!this.page.ready()) return;
-    this.vectors.place = key === this.pair.key ? place : null; // the strips are those of the pair
+    this.vectors.place = key === this.pair.key ? place : null; // the strips show the pair
     this.reading = { key, place };
     this.vectors.drawPlace();
     this.tell(key, place);
   }
 
-  /** One dimension in numbers: the product, and with rotation how its two factors came about. */
+  /** One dimension in numbers: the product, and with rotation the origin of its two factors. */
   tell(key, place) {
     const name = [this.nameOf(this.page.state()), key, place].join();
     if (this.toldName === name) return;
@@ -202,7 +202,7 @@ class Neuron {
     this.reveal(side, this.pair[side], !this.vectors.focused());
   }
 
-  /** Scrolls a token into the window and gives it the keyboard. */
+  /** Scrolls a token into view and focuses it. */
   reveal(side, index, focus = true) {
     if (!this.whole) return;
     if (side === "key") return this.list.reveal(index, focus);
@@ -220,7 +220,7 @@ class Neuron {
     lift(this.queries, place, place + layout.row);
   }
 
-  /** What the readout says while no token is in hand; with one, it reads the pair as in every view. */
+  /** The text of the readout without an active token; with one, it is the pair, as in every view. */
   readout() {
     const { query, key, head } = this.page.state();
     if (query !== null || key !== null) return null;
@@ -232,7 +232,7 @@ class Neuron {
     };
   }
 
-  /** What the legend says about the picture. */
+  /** The sentences of the legend about the picture. */
   legend() {
     if (!this.whole) return [];
     const { key: keys } = this.shown;
@@ -247,7 +247,7 @@ class Neuron {
     ].filter(Boolean);
   }
 
-  /** @returns {import("./table.js").Table} the pair in hand, dimension by dimension */
+  /** @returns {import("./table.js").Table} the active pair, dimension by dimension */
   table() {
     const { head } = this.page.state();
     const title = `Layer ${this.page.layerName()} · head ${head}`;

@@ -1,13 +1,13 @@
-// numbers.js: a cut through a tensor, what can be said about its numbers, and how they are written for other programs.
+// numbers.js: a two-dimensional slice of a tensor, statistics of its numbers, and their export to other programs.
 
 /**
  * @typedef {object} Cut two axes are drawn, the others are fixed
  * @property {number|null} rows an axis; null where the tensor has only one
  * @property {number|null} columns an axis
- * @property {number[]} fixed a place on every axis; those of the drawn ones do not count
+ * @property {number[]} fixed an index on every axis; ignored on the drawn ones
  */
 
-/** A two-dimensional cut through the numbers of a tensor. */
+/** A two-dimensional slice of the numbers of a tensor. */
 export class Slice {
   /**
    * @param {{name: string, axes: string[]}} tensor
@@ -33,13 +33,13 @@ export class Slice {
     return Array.from({ length: this.columns }, (_, column) => this.at(row, column));
   }
 
-  /** The place of a cell on every axis of the tensor in the trace, whose first is the batch: the page holds its one text. */
+  /** The indices of a cell in the trace's tensor, whose first axis is the batch, of the page's single text. */
   places(row, column) {
     return [0, ...this.shape.map((_, axis) => (axis === this.cut.rows ? row : axis === this.cut.columns ? column : this.cut.fixed[axis]))];
   }
 
   /**
-   * The expression that gives this cut, or one number of it, from the trace.
+   * The Python expression for this slice, or one number of it, of the trace.
    * @param {number|null} [row]
    * @param {number|null} [column]
    */
@@ -52,7 +52,7 @@ export class Slice {
     return `trace["${this.tensor.name}"][${index.join(", ")}]${turned}`;
   }
 
-  /** The cut as np.array(...). */
+  /** The slice as np.array(...). */
   numpy() {
     const line = (row) => `[${this.row(row).map(pythonNumber).join(", ")}]`;
     const lines = Array.from({ length: this.rows }, (_, row) => line(row));
@@ -61,20 +61,20 @@ export class Slice {
   }
 }
 
-/** The axes that are drawn first: the last two that hold more than one number. */
+/** The axes that are drawn first: the last two of size above 1. */
 export function firstCut(shape) {
   const wide = shape.map((side, axis) => (side > 1 ? axis : -1)).filter((axis) => axis >= 0);
   const [rows, columns] = wide.length > 1 ? wide.slice(-2) : [null, wide[0] ?? (shape.length ? shape.length - 1 : null)];
   return { rows, columns, fixed: shape.map(() => 0) };
 }
 
-/** A cut in the words of the address: "5.r.c" is rows by columns at place 5 of the first axis. */
+/** A slice as in the address: "5.r.c" is rows by columns at index 5 of the first axis. */
 export function cutWords({ rows, columns, fixed }) {
   return fixed.map((place, axis) => (axis === rows ? "r" : axis === columns ? "c" : place)).join(".");
 }
 
 /**
- * The cut that these words name; null where they fit no cut through a tensor of this shape.
+ * The slice that these words name; null where they do not fit a tensor of this shape.
  * @param {string} words
  * @param {number[]} shape
  * @returns {Cut|null}
@@ -91,7 +91,7 @@ export function cutFrom(words, shape) {
 /**
  * @typedef {{count: number, least: number, most: number, mean: number, deviation: number, nan: number, infinite: number}} Facts
  *
- * Facts about numbers; least, most, mean and deviation are those of the finite ones.
+ * Statistics of numbers; least, most, mean and deviation are those of the finite ones.
  * @param {ArrayLike<number>} values
  * @returns {Facts}
  */
@@ -114,12 +114,12 @@ export function factsOf(values) {
   return { count: values.length, least, most, mean, deviation: Math.sqrt(squares / finite), nan, infinite };
 }
 
-/** From where to where some numbers go, as the words behind "numbers". */
+/** The range of some numbers, in words that follow "numbers". */
 export function span({ count, least, most, nan, infinite }) {
   return nan + infinite < count ? ` from ${shortest(least)} to ${shortest(most)}` : ", none of them finite";
 }
 
-/** How many finite numbers lie in each of some even steps from the least to the most. */
+/** A histogram of the finite numbers in even bins from minimum to maximum. */
 export function histogram(values, { least, most }, steps) {
   const counts = new Array(steps).fill(0);
   const width = (most - least) / steps || 1;
@@ -127,7 +127,7 @@ export function histogram(values, { least, most }, steps) {
   return counts;
 }
 
-/** The fewest digits that give the same float32 again. */
+/** The fewest digits that restore the same float32. */
 export function shortest(value) {
   if (!Number.isFinite(value)) return String(value).replace("Infinity", "inf").toLowerCase();
   if (Number.isInteger(value) && Math.abs(value) < 1e9) return String(value);

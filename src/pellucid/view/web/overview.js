@@ -1,4 +1,4 @@
-// overview.js: the largest difference of every head between two runs, worked out layer by layer in idle time, and drawn.
+// overview.js: the largest difference of every head between two runs, computed layer by layer in idle time.
 import { Problem } from "./data.js";
 import { make } from "./dom.js";
 import { Ends, Heat } from "./heat.js";
@@ -7,7 +7,7 @@ import { groupOf } from "./state.js";
 import { exact } from "./tokens.js";
 import { twinBlocks, Twins } from "./twins.js";
 
-/** The largest difference of every head, worked out layer by layer while the page has nothing to do. */
+/** The largest difference of every head, computed layer by layer while the page is idle. */
 export class Overview {
   /**
    * @param {import("./app.js").Page} page
@@ -20,13 +20,13 @@ export class Overview {
     this.element = make("section", { class: "diff-overview", "aria-label": "every head" }, make("h2", {}, "Every head"),
       make("div", { class: "tensor-scroll" }, this.heat.element), (this.ends = new Ends()).element,
       this.same = make("p", { class: "quiet" }, "Both runs are the same: no weight of any head differs."));
-    /** @type {Map<number, Float64Array|null>} one number per head, by place, NaN where weights are not finite; null where no comparison is possible */
+    /** @type {Map<number, Float64Array|null>} one number per head, by index of the attention, NaN where weights are not finite; null where they cannot be compared */
     this.done = new Map();
     this.cells = attentions.reduce((sum, { heads, queries, keys }) => sum + heads * sequences[queries].tokens.length * sequences[keys].tokens.length, 0);
     this.ahead = this.cells <= MOST_AHEAD;
   }
 
-  /** Goes on until all is done; the layer in hand comes first. Of long texts only the layers in hand are worked out. */
+  /** Runs until all is computed, the chosen layer first. Of long texts only chosen layers are computed. */
   async start(first) {
     this.first = first;
     if (this.running) return;
@@ -56,7 +56,7 @@ export class Overview {
     this.page.set({});
   }
 
-  /** Both attentions of a place; null if they cannot be read, which is told in full when that layer is opened. */
+  /** Both attentions at an index; null if they cannot be read, which is reported when that layer is opened. */
   async load(place) {
     const names = twinBlocks(this.source.manifest, place);
     try {
@@ -68,7 +68,7 @@ export class Overview {
     }
   }
 
-  /** @param {{place: number, head: number}} at the head that is marked @param {boolean} chosen is it the chosen one? */
+  /** @param {{place: number, head: number}} at the head that is marked @param {boolean} chosen whether it is the chosen one */
   draw(at, chosen) {
     const { attentions } = this.page.manifest;
     const heads = Math.max(...attentions.map((entry) => entry.heads));
@@ -90,7 +90,7 @@ export class Overview {
     return `${layerWords(this.page.manifest.attentions[place])}, head ${head}: ${said}`;
   }
 
-  /** What the readout says of a head. */
+  /** The text of the readout about a head. */
   readout({ place, head }) {
     const value = this.done.get(place)?.[head];
     const words = [`${layerWords(this.page.manifest.attentions[place])} · head ${head} · largest difference`];
@@ -102,7 +102,7 @@ export class Overview {
     return this.done.has(place) ? "not comparable" : "not worked out yet";
   }
 
-  /** Was a weight of a run not finite anywhere? */
+  /** Whether any weight of a run is not finite. */
   broken() {
     return [...this.done.values()].some((row) => row?.some(Number.isNaN));
   }
@@ -116,7 +116,7 @@ export class Overview {
   }
 }
 
-/** layer 3, or of an encoder-decoder: cross layer 3 */
+/** For example "layer 3", or in an encoder-decoder "cross layer 3". */
 export function layerWords(entry) {
   return `${groupOf(entry)} layer ${entry.layer}`.trim();
 }

@@ -1,10 +1,10 @@
-// paper.js: what a sheet of paper leaves out, since nothing on it can be scrolled.
+// paper.js: what is left out in print, where nothing can be scrolled.
 
 /**
- * What stands on the sheet of lists that are cut, as a sentence; nothing on a screen, or where they stand there whole.
+ * Which part of the lists is printed, as a sentence; empty on a screen, or where all lists are printed whole.
  * @param {Element} element
  * @param {...{name: string, first?: number, from: number, to: number, count: number, of: string}} lists
- *   first: how the first of a list is numbered, by default 1; from and to: how many come before each edge, the share of one that is cut too
+ *   first: the number of a list's first item, by default 1; from and to: how many items come before each edge, with fractions of cut ones
  */
 export function onSheet(element, ...lists) {
   const cut = element.closest("[data-printing]") ? lists.filter(({ from, to, count }) => to - from < count) : [];
@@ -15,7 +15,7 @@ export function onSheet(element, ...lists) {
 }
 
 /**
- * How many boxes come before an edge, the share of one that is cut too.
+ * How many boxes come before an edge, with the fraction of one that is cut.
  * @param {number} edge
  * @param {number[]} starts
  * @param {(place: number) => number} size

@@ -1,5 +1,5 @@
-// pointer.js: tells a pointer that moves from a page that moves under it; browsers report both alike.
-// Scrolling by keyboard, or a dialog that opens, must not take the cell in hand to wherever the mouse happens to rest.
+// pointer.js: distinguishes a moving pointer from a page that moves under it; browsers report both alike.
+// Scrolling by keyboard, or opening a dialog, must not move the active cell to wherever the mouse happens to be.
 
 /**
  * Listeners that act only when the pointer itself has moved.

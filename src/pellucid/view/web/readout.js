@@ -1,5 +1,5 @@
-// readout.js: two texts that are always true. The readout says in words which number is under the pointer and what it is;
-// the legend says what the picture shows, how exact it is and what it leaves out.
+// readout.js: two texts that always match the picture. The readout names the number under the pointer and its value;
+// the legend describes what the picture shows, its error and what it leaves out.
 import { make, mark } from "./dom.js";
 import { strongest } from "./attention.js";
 import { groupOf, wereGiven } from "./state.js";
@@ -26,7 +26,7 @@ export class Readout {
     this.words.replaceChildren(...said.words);
     this.value.textContent = said.value ?? "";
     const same = before === `${this.words.textContent} ${this.value.textContent}` && this.noted === said.note;
-    if (!same) this.note.textContent = said.note ?? ""; // else it may say that this number was copied
+    if (!same) this.note.textContent = said.note ?? ""; // else it may report that this number was copied
     this.noted = said.note;
     this.keepTall();
     mark(this.value, "data-layer", cell && page.layerName());
@@ -35,14 +35,14 @@ export class Readout {
     mark(this.value, "data-key", cell && cell.key);
   }
 
-  /** Nothing is drawn that it could be about. */
+  /** Clears it where nothing is drawn. */
   clear() {
     this.words.replaceChildren();
     this.value.textContent = this.note.textContent = "";
     for (const name of Object.keys(this.value.dataset)) delete this.value.dataset[name];
   }
 
-  /** What has taken several lines keeps them, so that nothing below it moves away from a pointer. */
+  /** Keeps the largest height so far, so that nothing below moves away from the pointer. */
   keepTall() {
     const place = `${this.page.state().view} ${window.innerWidth}`;
     if (place !== this.kept) this.element.style.minHeight = "";
@@ -50,7 +50,7 @@ export class Readout {
     const tall = `${this.element.offsetHeight}px`;
     if (this.element.style.minHeight === tall) return;
     this.element.style.minHeight = tall;
-    document.documentElement.style.scrollPaddingTop = tall; // what the keyboard reaches is scrolled to below it
+    document.documentElement.style.scrollPaddingTop = tall; // focused elements scroll to below it
   }
 
   about(cell) {
@@ -63,7 +63,7 @@ export class Readout {
     };
   }
 
-  /** The pair that is read; with one token in hand, its strongest partner. */
+  /** The pair that is read; with one active token, its strongest partner. */
   cell({ head, query, key }) {
     if (query === null && key === null) return null;
     const attention = this.page.attention();
@@ -82,7 +82,7 @@ export class Readout {
   }
 }
 
-/** Why a query may not look at a key. */
+/** Why a query may not attend to a key. */
 function whyNot({ recipe }, query, key) {
   return key > query ? "it does not look ahead" : `it does not look further back than ${recipe.window} tokens`;
 }
@@ -100,7 +100,7 @@ export class Legend {
     this.element.replaceChildren();
   }
 
-  /** @param {string[]} sentences what the view says about itself */
+  /** @param {string[]} sentences those of the view */
   draw(sentences) {
     const { page } = this;
     const truth = page.view().truth?.() ?? (page.ready() ? truthOf(page.attention(), wereGiven(page.manifest), page.manifest.edits) : "");
@@ -112,17 +112,17 @@ export class Legend {
   }
 }
 
-/** layer 3 · head 5, and of an encoder-decoder which attention it is */
+/** For example "layer 3 · head 5", in an encoder-decoder after the kind of attention. */
 export function placeOf(page) {
   const group = groupOf(page.entry());
   return `${group ? `${group} · ` : ""}layer ${page.layerName()} · head ${page.state().head}`;
 }
 
 /**
- * What the weights of an attention are, and how exact.
+ * What the weights of an attention are, and their error.
  * @param {import("./attention.js").Attention} attention
- * @param {boolean} given are they those that somebody gave, and not a model's own?
- * @param {string[]} [edits] what was changed in their run
+ * @param {boolean} given whether the user gave them, instead of a model
+ * @param {string[]} [edits] the edits of their run
  */
 export function truthOf({ entry, dtype, stored, coding }, given = false, edits = undefined) {
   const error = entry.max_error;

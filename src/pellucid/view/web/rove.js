@@ -1,8 +1,8 @@
-// rove.js: a group of buttons is one stop of the Tab key; the arrows go from button to button.
+// rove.js: makes a group of buttons a single tab stop; the arrow keys move between its buttons (roving tabindex).
 
 const GROUPS = ".toolbar [role='group'], [data-rove]";
 
-/** A list (data-rove) is walked up and down, a row left and right. */
+/** A list (data-rove) uses the up and down keys, a row the left and right ones. */
 const STEPS = { row: { ArrowLeft: -1, ArrowRight: 1 }, list: { ArrowUp: -1, ArrowDown: 1 } };
 
 /** @param {Element} root */
@@ -29,7 +29,7 @@ function buttons(group) {
   return [...group.querySelectorAll("button:enabled")].filter((button) => !button.hidden);
 }
 
-/** One button of the group can be reached: the one in hand, or else the chosen one, or else the first. */
+/** Makes one button of the group the tab stop: the focused one, or else the chosen one, or else the first. */
 function tidy(group, now = group.querySelector("button:focus")) {
   const all = buttons(group);
   const stop = now ?? all.find((button) => button.matches("[aria-current='true'], [aria-pressed='true']")) ?? all[0];

@@ -1,15 +1,15 @@
-// search.js: finds a token by its letters and goes to it.
+// search.js: finds a token by its text and goes to it.
 import { make, mark } from "./dom.js";
 import { openSheet } from "./dialogs.js";
 import { inWords, sought, visible } from "./tokens.js";
 
-/** Most tokens that are listed. */
+/** The most tokens that are listed. */
 const MOST = 50;
 
 let count = 0;
 
 /**
- * Opens the search; a view may have a search of its own.
+ * Opens the search, or the view's own search if it has one.
  * @param {Element} root
  * @param {import("./app.js").Page} page
  */
@@ -21,7 +21,7 @@ export function openSearch(root, page) {
 }
 
 class Search {
-  /** @param {import("./data.js").Token[]|null} [own] those of the view, which keeps a token of its own; else the queries */
+  /** @param {import("./data.js").Token[]|null} [own] those of a view with an active token of its own; else the queries */
   constructor(root, page, own) {
     [this.page, this.tokens, this.own, this.name] = [page, own ?? page.tokens().query, Boolean(own), `pellucid-search-${(count += 1)}`];
     this.list = make("ul", { id: this.name, role: "listbox", "aria-label": "tokens found", onclick: (event) => this.take(event.target.closest("li")) });

@@ -1,5 +1,5 @@
-// served.js: the page when a server holds its blocks (pellucid look --serve). The manifest stands in the page; a block is
-// fetched when it is first needed, from the address of the page itself, which holds the token.
+// served.js: the page whose blocks are on a server (pellucid look --serve). The manifest is in the page; a block is
+// fetched when it is first needed, from below the page's own address, which contains the access token.
 import { mount } from "./app.js";
 import { createSource, Problem, readManifest } from "./data.js";
 
@@ -8,7 +8,7 @@ export function servedSource(root) {
   return createSource(readManifest(root.querySelector("script.pellucid-manifest")?.textContent), fetchBlock);
 }
 
-/** Fills `root` with the page, or with a sentence that says what is wrong with its data. */
+/** Fills `root` with the page, or with a message about a problem with its data. */
 export function mountServed(root) {
   mount(root, servedSource);
 }

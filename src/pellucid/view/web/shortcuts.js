@@ -1,11 +1,11 @@
-// shortcuts.js: what each key does. One table: keys.js acts by it, and the help is written from it, so the help is true.
+// shortcuts.js: the table of keyboard shortcuts, from which keys.js acts and the help is generated, so that both agree.
 import { stepLayer } from "./controls.js";
 import { chooseHead, NO_TOKEN } from "./state.js";
 
 const ARROWS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
 
 /**
- * @typedef {object} Tools what a key may use
+ * @typedef {object} Tools the interface for shortcuts
  * @property {import("./app.js").Page} page
  * @property {() => void} openTable
  * @property {() => void} openHelp
@@ -13,8 +13,8 @@ const ARROWS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowR
  * @property {() => void} copyPython
  *
  * @typedef {object} Shortcut
- * @property {string[]} keys as the browser calls them
- * @property {string} shown as the help writes them
+ * @property {string[]} keys as the browser names them
+ * @property {string} shown as the help displays them
  * @property {string} means
  * @property {(tools: Tools, key: string) => void} act
  */

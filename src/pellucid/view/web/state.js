@@ -1,20 +1,20 @@
-// state.js: what the reader has chosen. One plain object; every change goes through `set`, and the whole page draws from it.
-// The part of it that is worth keeping stands in the address (#layer=2&heads=8), so that a view can be bookmarked.
+// state.js: the reader's choices as one plain object; every change goes through `set`, and the whole page is drawn from it.
+// The part of it that is worth keeping is in the address (#layer=2&heads=8), so that a view can be bookmarked.
 import { cutFrom, cutWords, firstCut } from "./numbers.js";
 import { chosenTokens, PAIRS } from "./tokens.js";
 
 /**
  * @typedef {object} State
  * @property {string} view
- * @property {number} layer place in manifest.attentions
+ * @property {number} layer index in manifest.attentions
  * @property {number[]} heads the heads that are on
  * @property {number} head the head that numbers are read from
  * @property {string} pair
  * @property {number} threshold weights below it are not drawn as lines
  * @property {"sqrt"|"linear"} scale
- * @property {"own"|"one"} ends where the colours of Model end: at each head's largest weight, or at 1
- * @property {"text"|"weight"} order of the keys that Neuron lists
- * @property {"query"|"key"} side the column of the token in hand
+ * @property {"own"|"one"} ends the end of the model grid's ramp: each head's largest weight, or 1
+ * @property {"text"|"weight"} order of the keys in the neuron view
+ * @property {"query"|"key"} side the column of the active token
  * @property {number|null} query
  * @property {number|null} key
  * @property {boolean} pinned
@@ -29,7 +29,7 @@ export function firstState(manifest) {
   const show = manifest.show ?? {};
   const layer = Math.max(0, manifest.attentions.findIndex((entry) => (show.name ? entry.name === show.name : entry.layer === show.layer)));
   const heads = (show.heads ?? [0]).filter((head) => head < manifest.attentions[layer].heads);
-  const twice = 2 / manifest.sequences[manifest.attentions[layer].keys].tokens.length; // of what an even row gives to each key
+  const twice = 2 / manifest.sequences[manifest.attentions[layer].keys].tokens.length; // the uniform weight
   return {
     view: show.view ?? "heads", layer, heads, head: heads[0] ?? 0, pair: "all",
     threshold: THRESHOLDS.findLast((step) => step <= Math.min(0.02, Math.max(0.001, twice))), scale: "sqrt", ends: "own", order: "text", side: "query", query: null, key: null, pinned: false,
@@ -37,14 +37,14 @@ export function firstState(manifest) {
 }
 
 /**
- * Holds the state and tells `changed` once per screen frame, however often it is set; `settle` does not wait for the frame.
+ * Holds the state and calls `changed` at most once per frame, however often it is set; `settle` does not wait for the frame.
  * @param {State} state
  * @param {import("./data.js").Manifest} manifest
  * @param {(state: State) => void} changed
  */
 export function createStore(state, manifest, changed) {
   let waiting = false;
-  state = { ...state, ...inRange(state, manifest) }; // an address may name a head that is not among its heads
+  state = { ...state, ...inRange(state, manifest) }; // an address may name a head outside its list
   const settle = () => {
     if (!waiting) return;
     waiting = false;
@@ -59,12 +59,12 @@ export function createStore(state, manifest, changed) {
   return { get: () => state, set, settle };
 }
 
-/** The model grid opens a head in the view of one attention that was used last. */
+/** Remembers the last view of a single attention, in which the model grid opens a head. */
 function lastOf({ view }) {
   return view === "heads" || view === "matrix" ? { last: view } : {};
 }
 
-/** Another attention may have other tokens: then the one in hand and the pair are let go. */
+/** Resets the active token and the pair filter where another attention has other tokens. */
 function fitting(state, patch, manifest) {
   if (patch.layer === undefined || patch.layer === state.layer) return {};
   const [old, next] = [manifest.attentions[state.layer], manifest.attentions[patch.layer]];
@@ -72,8 +72,8 @@ function fitting(state, patch, manifest) {
 }
 
 /**
- * Another attention may have fewer heads; and a pointer may still stand on the tokens of the one that was just left. The head that
- * numbers are read from is on, unless none is.
+ * Another attention may have fewer heads, and the pointer may still be on tokens of the previous one. The head that
+ * numbers are read from is always on, unless no head is.
  */
 function inRange({ layer, head, heads, query, key }, manifest) {
   const { heads: count, queries, keys } = manifest.attentions[layer];
@@ -86,7 +86,7 @@ function inRange({ layer, head, heads, query, key }, manifest) {
   };
 }
 
-/** A token in hand that the pair filter hides lifts the filter. */
+/** Removes the pair filter where it would hide the active token. */
 function inSight({ layer, pair, query, key }, manifest) {
   if (pair === "all") return {};
   const shown = chosenTokens(tokensOf(manifest.attentions[layer], manifest), pair);
@@ -94,27 +94,27 @@ function inSight({ layer, pair, query, key }, manifest) {
   return seen("query", query) && seen("key", key) ? {} : { pair: "all" };
 }
 
-/** The tokens that look, and those that are looked at. */
+/** The tokens of the queries and of the keys. */
 export function tokensOf({ queries, keys }, { sequences }) {
   return { query: sequences[queries].tokens, key: sequences[keys].tokens };
 }
 
-/** Which attention of a layer this is, in the words of the address: "", "encoder", "decoder", "cross". */
+/** The kind of an attention as in the address: "", "encoder", "decoder", "cross". */
 export function groupOf(entry) {
   return entry.kind === "cross" ? "cross" : entry.side;
 }
 
-/** Is the page of weights that were given, and of no model? @param {import("./data.js").Manifest} manifest */
+/** Whether the page shows given weights, not a model's. @param {import("./data.js").Manifest} manifest */
 export function wereGiven({ model }) {
   return model.family === "";
 }
 
-/** The places of all attentions of the same group, in order. */
+/** The indices of all attentions of the same group, in order. */
 export function groupPlaces(manifest, group) {
   return [...manifest.attentions.keys()].filter((place) => groupOf(manifest.attentions[place]) === group);
 }
 
-/** The state as the text after # in the address; what is as it was at first is not said. */
+/** The state as the text after # in the address, without default values. */
 export function toHash(state, manifest) {
   const entry = manifest.attentions[state.layer];
   const words = { view: state.view, layer: entry.layer, heads: state.heads.join("."), head: state.head };
@@ -137,18 +137,18 @@ export function toHash(state, manifest) {
 }
 
 /**
- * The other way; what does not fit this model is left out.
+ * The state from the address; what does not fit this model is ignored.
  * @param {string} hash
  * @param {import("./data.js").Manifest} manifest
  * @param {string[]} views
- * @param {number} layer the place that holds unless the address names another
+ * @param {number} layer the default index, unless the address names another
  * @returns {Partial<State>}
  */
 export function fromHash(hash, manifest, views, layer) {
   const words = new URLSearchParams(hash.replace(/^#/, ""));
   const number = (text, end) => (/^\d+$/.test(text ?? "") && Number(text) < end ? Number(text) : null);
   /** @type {Partial<State>} */
-  const patch = { pair: "all", ...pickedOf(words, manifest) }; // an address without a pair means all
+  const patch = { pair: "all", ...pickedOf(words, manifest) }; // the default
   const place = placeOf(words, manifest);
   if (place >= 0) patch.layer = place;
   const entry = manifest.attentions[patch.layer ?? layer];
@@ -169,7 +169,7 @@ export function fromHash(hash, manifest, views, layer) {
   return patch;
 }
 
-/** What the address says of thresholds, scales, and the views that have something of their own in hand. */
+/** Thresholds, scales and the state of views with an active cell of their own, from the address. */
 function pickedOf(words, manifest) {
   const { threshold, scale } = firstState(manifest);
   const tensor = manifest.tensors?.find((one) => one.name === words.get("tensor"));
@@ -184,14 +184,14 @@ function pickedOf(words, manifest) {
   };
 }
 
-/** The cut through a tensor that the address names, and the number of it that is pinned. */
+/** The slice of a tensor that the address names, and its pinned number. */
 function tensorOf(name, shape, words) {
   const cut = cutFrom(words.get("cut") ?? "", shape);
   const { rows, columns } = cut ?? firstCut(shape);
   return { name, cut, ...cellOf(words.get("number"), shape[rows] ?? 1, shape[columns] ?? 1) };
 }
 
-/** Both lenses, "lens", and the cell of them that is pinned, "lens.3.2": of the places that both have. */
+/** Both lenses, "lens", and their pinned cell, "lens.3.2", among the layers that both have. */
 function comparedOf(word, manifest) {
   const [one, other] = [manifest, manifest.other].map((run) => run?.lens && { places: run.lens.places, tokens: run.sequences.at(-1).tokens.length });
   if (!one || !other || !/^lens(\.|$)/.test(word)) return null;
@@ -199,13 +199,13 @@ function comparedOf(word, manifest) {
   return { of: "lens", ...(one.tokens === other.tokens && cellOf(word.slice("lens.".length), shared, one.tokens)) };
 }
 
-/** The cell that a word pins, such as "2.5", in a picture of so many rows and columns; null where it names none. */
+/** The cell that a word such as "2.5" pins, in a picture of so many rows and columns; null if there is none. */
 function cellOf(word, rows, columns) {
   const [row, column] = /^(\d+)\.(\d+)$/.exec(word ?? "")?.slice(1).map(Number) ?? [];
   return row < rows && column < columns ? { row, column, pinned: true } : null;
 }
 
-/** The attention that the address names, by its layer's number in the model; -1 where there is none. */
+/** The attention that the address names, by its layer's index in the model; -1 if there is none. */
 function placeOf(words, manifest) {
   const places = words.has("of") ? groupPlaces(manifest, words.get("of")) : [...manifest.attentions.keys()];
   return places.find((place) => String(manifest.attentions[place].layer) === words.get("layer")) ?? -1;
@@ -216,7 +216,7 @@ function sorted(heads) {
   return [...new Set(heads)].sort((a, b) => a - b);
 }
 
-/** Goes to a head: with one head on it is replaced, with several it joins them. */
+/** Chooses a head: it replaces the only one that is on, or joins several. */
 export function chooseHead(state, head) {
   const alone = state.heads.length <= 1;
   return { head, heads: alone ? [head] : sorted([...state.heads, head]) };
@@ -229,5 +229,5 @@ export function toggleHead(state, head) {
   return { heads, head: state.head === head && heads.length ? heads[0] : state.head };
 }
 
-/** Lets go of the token in hand. */
+/** Deactivates the active token. */
 export const NO_TOKEN = { query: null, key: null, pinned: false };

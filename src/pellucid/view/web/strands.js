@@ -1,19 +1,19 @@
 // strands.js: which lines the heads view draws, and in which colours.
 import { headColour, headDash, meanColour } from "./colour.js";
 
-/** More heads than this are drawn as their mean, with only the head in hand in colour. */
+/** More heads than this are drawn as their mean, with only the active head in colour. */
 const MOST_COLOURS = 4;
 
-/** Distance between the lines of two heads where they meet a token, in pixels. */
+/** The distance between the lines of two heads at a token, in pixels. */
 const APART = 4;
 
-/** Is the picture a mean over heads? */
+/** Whether the picture shows a mean over heads. */
 export function isMean(state) {
   return state.heads.length > MOST_COLOURS;
 }
 
 /**
- * Up to four heads each in its colour; of more, the mean in grey and the head in hand in colour.
+ * Up to four heads, each in its colour; of more, the mean in grey and the active head in colour.
  * @param {import("./state.js").State} state
  * @param {import("./attention.js").Attention} attention
  * @param {import("./colour.js").Theme} theme

@@ -1,5 +1,5 @@
-// strip.js: the whole text as a thin strip beside a long heads view. It shows where the window stands, and where in the text
-// the token in hand has its weight, also outside the window.
+// strip.js: the whole text as a thin strip beside a long heads view. It shows the position of the window, and where in the text
+// the weights of the active token are, also outside the window.
 import { make, mark, pen } from "./dom.js";
 import { ramp, rampStep } from "./colour.js";
 
@@ -18,7 +18,7 @@ export class Strip {
    * @param {number} picture.height of the strip
    * @param {number} picture.total height of the whole text
    * @param {number} picture.top first pixel in the window
-   * @param {{at: number, weight: number}[]} picture.marks weights and where they stand in the text
+   * @param {{at: number, weight: number}[]} picture.marks weights and their positions in the text
    * @param {import("./colour.js").Theme} picture.theme
    */
   draw({ height, total, top, marks, theme }) {

@@ -1,15 +1,15 @@
-// table.js: what is shown, as a true table of numbers that can be read aloud and copied. Each view says what stands in its own;
-// here is the one of attention: a whole head of a short text, and of a long one the row of the token in hand.
+// table.js: the picture as an HTML table of numbers that can be read aloud and copied. Each view defines its own table;
+// here is the one of attention: a whole head of a short text, and of a long one the row of the active token.
 import { make } from "./dom.js";
 import { Problem } from "./data.js";
 import { copyButton, csv } from "./copy.js";
 import { openSheet } from "./dialogs.js";
 import { exact, inNodes, inWords, tokenLabel } from "./tokens.js";
 
-/** Up to this many tokens the table holds a whole head, beyond it one row of it. */
+/** Up to this many tokens the table holds a whole head, above it a single row. */
 const WHOLE_HEAD = 32;
 
-/** Most rows of a table. */
+/** The most rows of a table. */
 const MOST_ROWS = 512;
 
 /**
@@ -18,7 +18,7 @@ const MOST_ROWS = 512;
  * @property {(Node|string)[]} caption what rows and columns are, and what is left out
  * @property {(Node|string)[]} columns
  * @property {{name: Node|string, cells: string[]}[]} rows
- * @property {string} [corner] what the names of the rows are
+ * @property {string} [corner] the heading of the rows' names
  */
 
 /**

@@ -10,10 +10,10 @@ import { factsOf, firstCut, shortest, Slice, span } from "./numbers.js";
 import { TensorList } from "./tensorlist.js";
 import { exact, inNodes, tokenLabel } from "./tokens.js";
 
-/** Most rows and columns of a table, most numbers that are copied, height of the picture in pixels. */
+/** The most rows and columns of a table, the most numbers copied, the height of the picture in pixels. */
 const [ROWS, COLUMNS, COPIED, TALL] = [24, 10, 250_000, 560];
 
-/** Axes along which the tokens of a text stand. */
+/** The axes of tokens. */
 const TOKEN_AXES = ["seq", "tokens", "queries", "query", "source", "keys", "key"];
 
 /** @type {import("./app.js").ViewModule} */
@@ -29,7 +29,7 @@ class TensorView {
     this.page = page;
     this.common = [];
     this.byName = new Map(page.manifest.tensors.map((tensor) => [tensor.name, tensor]));
-    /** @type {Map<string, import("./numbers.js").Cut>} the cut that was last chosen of each tensor */
+    /** @type {Map<string, import("./numbers.js").Cut>} the last chosen slice of each tensor */
     this.cuts = new Map();
     this.list = new TensorList(page.manifest.tensors, (name) => this.shape(name).join(" × "), (name) => this.choose(name));
     this.axes = new AxisPicker((cut) => this.recut(cut));
@@ -46,7 +46,7 @@ class TensorView {
     this.controls = [scaleSwitch(page), { element: this.ends.element }];
   }
 
-  /** The tensor, the cut through it (null for the first) and the cell in hand. */
+  /** The tensor, its slice (null for the first) and the active cell. */
   hand() {
     return { name: this.page.manifest.tensors[0].name, cut: null, row: null, column: null, pinned: false, ...this.page.state().tensor };
   }
@@ -55,7 +55,7 @@ class TensorView {
     this.page.set({ tensor: { ...this.hand(), ...patch } });
   }
 
-  /** Takes a cell of what is drawn; nothing while another tensor or cut of it is on its way. */
+  /** Activates a cell of what is drawn; does nothing while another tensor or slice is loading. */
   take(cell) {
     if (this.drawn === this.cutName(this.hand())) this.set(cell);
   }
@@ -94,7 +94,7 @@ class TensorView {
     this.facts.drawHistogram(this.drawn, this.flat, this.said, this.page.theme());
   }
 
-  /** The slice that is drawn, and the facts about it; both only when another one is chosen. */
+  /** Updates the slice that is drawn and its statistics, when another one is chosen. */
   cutOut({ name, cut }) {
     this.tensor = this.byName.get(name);
     this.cuts.set(name, cut);
@@ -116,7 +116,7 @@ class TensorView {
     return JSON.stringify([name, cut]);
   }
 
-  /** The tokens that stand along an axis, if it is one of tokens. */
+  /** The tokens along an axis, if it is one of tokens. */
   tokensOf(axis) {
     const { sequences } = this.page.manifest;
     const name = axis === null ? "" : this.tensor.axes[axis];
@@ -135,7 +135,7 @@ class TensorView {
     return tokens ? tokenLabel(tokens[at]) : this.slice.cut[which] === null ? "" : String(at);
   }
 
-  /** The number in hand, as a sentence. */
+  /** The active number, as a sentence. */
   inWords() {
     const { row, column } = this.hand();
     if (row === null) return `${this.tensor.name}: ${this.slice.rows} × ${this.slice.columns} numbers${span(this.said)}`;
@@ -146,7 +146,7 @@ class TensorView {
     return `[${this.slice.places(row, column).join(", ")}]`;
   }
 
-  /** What the readout says. */
+  /** The text of the readout. */
   readout() {
     const { row, column, pinned } = this.hand();
     if (row === null) return { words: [`${this.tensor.name} · point at a cell to read its number`] };
@@ -161,7 +161,7 @@ class TensorView {
     };
   }
 
-  /** What the legend says about the picture. */
+  /** The sentences of the legend about the picture. */
   legend() {
     const signed = this.said.least < 0;
     const end = shortest(Number(this.largest.toPrecision(7)));
@@ -194,7 +194,7 @@ class TensorView {
     return csv([head, ...Array.from({ length: this.slice.rows }, (_, row) => [name("rows", row), ...this.slice.row(row).map(shortest)])]);
   }
 
-  /** @returns {import("./table.js").Table} the numbers around the cell in hand */
+  /** @returns {import("./table.js").Table} the numbers around the active cell */
   table() {
     if (!this.slice) return null;
     const { row, column } = this.hand();
@@ -222,7 +222,7 @@ class TensorView {
     if (row !== null && !pinned) this.release();
   }
 
-  /** The same tensor of the next layer that has it. */
+  /** The same point of the next layer that has it. */
   stepLayer(by) {
     if (!this.slice) return;
     const found = /layers\.(\d+)\./.exec(this.tensor.name);

@@ -1,13 +1,13 @@
 // tensorlist.js: the names of all recorded tensors, with a filter.
 import { make, mark } from "./dom.js";
 
-/** Most names that stand in the list; a filter finds the others. */
+/** The most names in the list; a filter finds the others. */
 const MOST = 250;
 
 export class TensorList {
   /**
    * @param {{name: string, block: string}[]} tensors
-   * @param {(name: string) => string} size what stands beside a name
+   * @param {(name: string) => string} size the text beside a name
    * @param {(name: string) => void} choose
    */
   constructor(tensors, size, choose) {
@@ -47,7 +47,7 @@ export class TensorList {
     if (moved && stop) this.reveal(stop);
   }
 
-  /** Scrolls the list, and not the page. */
+  /** Scrolls only the list, not the page. */
   reveal(item) {
     const [list, line] = [this.list, item].map((element) => element.getBoundingClientRect());
     if (line.top < list.top) this.list.scrollTop += line.top - list.top;

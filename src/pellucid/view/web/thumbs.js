@@ -1,21 +1,21 @@
-// thumbs.js: the small pictures of the model grid, all heads of one layer side by side on one canvas.
-// A picture is the matrix of that head made small: each of its cells is the largest weight of a patch, so no strong link is lost.
+// thumbs.js: the thumbnails of the model grid, all heads of one layer side by side on one canvas.
+// A thumbnail is the max-pooled matrix of a head: each cell is the largest weight of a patch, so no strong link is lost.
 import { pen } from "./dom.js";
 import { rampStep } from "./colour.js";
 import { paintCells } from "./heatmap.js";
 
 /**
- * @typedef {object} Thumbs the pictures of one layer
+ * @typedef {object} Thumbs the thumbnails of one layer
  * @property {Float32Array} weights heads × rows × columns
  * @property {number} heads
  * @property {number} rows
  * @property {number} columns
- * @property {(row: number, column: number) => boolean} masked may no query of this patch see any of its keys?
+ * @property {(row: number, column: number) => boolean} masked whether no query of this patch may attend to any of its keys
  *
  * @typedef {object} Look
- * @property {number} width of one picture, in page pixels
+ * @property {number} width of one thumbnail, in page pixels
  * @property {number} height
- * @property {number} step from one picture to the next
+ * @property {number} step from one thumbnail to the next
  * @property {number|null} end the weight at the end of the ramp; null is the largest of each head
  * @property {"sqrt"|"linear"} scale
  * @property {Uint8ClampedArray} colours the ramp, from colour.js
@@ -45,7 +45,7 @@ function patch(place, size) {
 }
 
 /**
- * The largest weight of one head, near enough; NaN where one is no number.
+ * The approximate largest weight of one head; NaN where a weight is NaN.
  * @param {import("./data.js").Entry} entry
  * @param {Thumbs} thumbs
  * @param {number} head
@@ -54,7 +54,7 @@ export function largestOf({ beyond = {} }, thumbs, head) {
   return head in beyond ? Number(beyond[head]) : largestIn(thumbs, head);
 }
 
-/** The largest weight in the picture of one head. */
+/** The largest weight in the thumbnail of one head. */
 function largestIn({ weights, rows, columns }, head) {
   const from = head * rows * columns;
   return weights.subarray(from, from + rows * columns).reduce((most, weight) => Math.max(most, weight), 0);
@@ -76,7 +76,7 @@ export function paintThumbs(canvas, thumbs, look) {
   }
 }
 
-/** One picture at one pixel per cell; where the screen has fewer pixels than the picture, again the largest weights. */
+/** One thumbnail at one pixel per cell; max-pooled again where the screen has fewer pixels. */
 function cellsOf(thumbs, head, rows, columns, { end, scale, colours }) {
   const most = new Float32Array(rows * columns).fill(-1);
   for (let row = 0, at = head * thumbs.rows * thumbs.columns; row < thumbs.rows; row++) {

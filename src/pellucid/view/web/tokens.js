@@ -1,24 +1,24 @@
-// tokens.js: how a token is written. Nothing stays invisible, and nothing that a token holds can leave its box.
+// tokens.js: how a token is displayed. Nothing in it stays invisible, and nothing can extend outside its box.
 import { make } from "./dom.js";
 
-/** Longest token that is written out; the rest is in its tooltip. */
+/** The most characters of a token that are shown; the rest is in its tooltip. */
 const LONGEST = 40;
 
 const SIGNS = { " ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍", "\u007f": "␡", "\u00a0": "⍽", "\u200b": "∅" };
 
-/** A text whose marks of direction are seen and not obeyed: they would show other letters than the model read. */
+/** A text with its direction marks replaced by visible signs: they would reorder the letters that the model read. */
 export function unturned(text) {
   return text.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
 }
 
-/** Spaces, line ends and control characters become signs; so do joiners and other spaces where nothing else stands. */
+/** Shows spaces, line ends and control characters as signs; and joiners and other spaces where there is nothing else. */
 export function visible(text) {
   const control = (c) => SIGNS[c] ?? (c < " " ? String.fromCharCode(0x2400 + c.charCodeAt(0)) : "\ufffd");
   const signs = text.replace(/[\p{Cc} \u00a0\u200b]/gu, control);
   return /[^\p{Z}\p{DI}]/u.test(signs) ? unturned(signs) : signs.replace(/[^]/gu, (c) => (/\p{Z}/u.test(c) ? "⍽" : "∅")) || "∅";
 }
 
-/** Letters as they are looked for: in either case, and with accents of their own or not, they are the same. */
+/** The text as it is searched: without case, and with accents composed. */
 export function sought(text) {
   return text.normalize("NFC").toLowerCase();
 }
@@ -32,7 +32,7 @@ export function shortened(text) {
 }
 
 /**
- * A token as an element; <bdi> keeps right-to-left text from turning its neighbours around.
+ * A token as an element; <bdi> keeps right-to-left text from reordering its neighbours.
  * @param {import("./data.js").Token} token
  */
 export function tokenLabel(token) {
@@ -42,32 +42,32 @@ export function tokenLabel(token) {
   return make("bdi", { class: "token", "data-kind": token.kind }, ...parts);
 }
 
-/** “flies” (2), as plain text */
+/** For example “flies” (2), as plain text. */
 export function inWords(tokens, index) {
   return `“${shortened(tokens[index].text)}” (${index})`;
 }
 
-/** “flies” (2), as nodes that keep right-to-left text in its place */
+/** For example “flies” (2), as nodes that isolate right-to-left text. */
 export function inNodes(tokens, index) {
   return ["“", make("bdi", {}, shortened(tokens[index].text)), `” (${index})`];
 }
 
-/** What the tooltip of a token says. */
+/** The tooltip of a token. */
 export function tokenTitle(tokens, index) {
   const { text, id, segment } = tokens[index];
   return `${visible(text)}\ntoken ${index}` + (id === null ? "" : ` · id ${id}`) + (hasPair(tokens) ? ` · text ${"AB"[segment]}` : "");
 }
 
-/** Are there two texts? */
+/** Whether the tokens are of two texts. */
 export function hasPair(tokens) {
   return tokens.some((token) => token.segment !== tokens[0].segment);
 }
 
-/** The pair filter: which text looks, and which text is looked at. */
+/** The pair filter: the text of the queries, and that of the keys. */
 export const PAIRS = { all: "all", AA: "A → A", AB: "A → B", BA: "B → A", BB: "B → B" };
 
 /**
- * The tokens that a pair filter leaves, in order.
+ * The tokens that pass a pair filter, in order.
  * @param {{query: import("./data.js").Token[], key: import("./data.js").Token[]}} tokens
  * @param {string} pair a key of PAIRS
  * @returns {{query: number[], key: number[]}}
@@ -77,17 +77,17 @@ export function chosenTokens(tokens, pair) {
   return { query: of(tokens.query, pair[0]), key: of(tokens.key, pair[1]) };
 }
 
-/** Nine digits: enough to tell any two float32 numbers apart. */
+/** A number with nine digits: enough to distinguish any two float32 numbers. */
 export function exact(weight) {
   return weight === 0 ? "0" : Number.isFinite(weight) ? weight.toPrecision(9) : String(weight);
 }
 
-/** A number as it is written, with a minus as broad as a digit. */
+/** A formatted number with a minus as wide as a digit. */
 export function minus(text) {
   return text.replace(/^-/, "−");
 }
 
-/** 23.4 % */
+/** Formats a fraction, as 23.4 %. */
 export function percent(share) {
   return `${(100 * share).toFixed(share > 0 && share < 0.001 ? 3 : 1)} %`;
 }

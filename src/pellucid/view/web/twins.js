@@ -1,7 +1,7 @@
-// twins.js: two attentions of the same name, one of this run and one of the other, number minus number.
+// twins.js: the elementwise difference of two attentions of the same name, one of this run and one of the other.
 import { Attention, blocksOf, hasNumbers, leftOut } from "./attention.js";
 
-/** Which attention of the other run has the same name; null if none has. */
+/** The attention of the other run with the same name; null if there is none. */
 export function otherEntry(manifest, place) {
   const entry = manifest.attentions[place];
   return manifest.other.attentions.find((each) => each.name === entry.name) ?? null;
@@ -17,7 +17,7 @@ export function twinBlocks(manifest, place) {
 export class Twins {
   /**
    * @param {import("./data.js").Source} source its blocks must be loaded
-   * @param {number} place in manifest.attentions
+   * @param {number} place index in manifest.attentions
    */
   constructor(source, place) {
     this.place = place;
@@ -40,7 +40,7 @@ export class Twins {
     return `This run has ${size(one)} and the other ${size(other)}: weights can be compared one by one only where the numbers of tokens are equal.`;
   }
 
-  /** How exact both are, in sentences. */
+  /** The error of both, in sentences. */
   truth() {
     const { one, other } = this;
     const largest = Number(Math.max(one.entry.max_error, other.entry.max_error).toPrecision(2));
@@ -52,7 +52,7 @@ export class Twins {
     return `${how}${known ? ` Each was compared with the weights of its own run: largest error ${largest}.` : ""}`;
   }
 
-  /** May this query look at this key in one of the runs? Where an edit wrote a weight it may. */
+  /** Whether this query may attend to this key in either run; it may where an edit set a weight. */
   sees(query, key) {
     return this.one.sees(query, key) || this.other.sees(query, key);
   }

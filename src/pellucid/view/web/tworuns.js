@@ -1,22 +1,22 @@
-// tworuns.js: which two runs are compared, above their differences.
+// tworuns.js: the names of the two compared runs, above their differences.
 import { make } from "./dom.js";
 import { unturned } from "./tokens.js";
 
-/** Letters of a text, or of all edits, that are written out; the rest is in the tooltip. */
+/** The most characters of a text, or of all edits, that are shown; the rest is in the tooltip. */
 const LONGEST = 400;
 
-/** Both texts, and what tells the runs apart. */
+/** Both texts, and what distinguishes the runs. */
 export function runs({ texts, other }) {
-  const alike = texts.join("|") === other.texts.join("|"); // then the texts stand above already
+  const alike = texts.join("|") === other.texts.join("|"); // then the header shows the texts
   const line = (name, words, label) => {
-    const plain = [words, words.slice(0, -1)].some((some) => label === some.join(" | ")); // what a decoder repeats is told once
+    const plain = [words, words.slice(0, -1)].some((some) => label === some.join(" | ")); // not repeating a decoder's own text
     const said = [...(alike ? [] : words), label && !plain ? label : alike ? "as it is" : ""].filter(Boolean).map(unturned);
     return make("p", {}, make("b", {}, name), " ", ...said.flatMap((text, at) => [at ? " / " : "", make("bdi", { title: text }, cut(text))]));
   };
   return make("div", { class: "diff-runs" }, line("this run", texts, other.beside), line("the other", other.texts, other.label));
 }
 
-/** The sentence that names the other run, and behind it what else is known. */
+/** The sentence that names the other run, followed by further facts. */
 export function named({ other }, rest = "") {
   return ["The other run is “", make("bdi", {}, cut(unturned(other.label))), `”.${rest}`];
 }

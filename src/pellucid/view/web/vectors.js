@@ -1,17 +1,17 @@
-// vectors.js: two vectors and their products as strips of colour, one cell per number and one strip under the other, so that
-// what is multiplied stands in one column. Below them, the numbers of one such column.
+// vectors.js: two vectors and their products as coloured strips, one cell per number and one strip below another, so that
+// what is multiplied is in one column. Below them, the numbers of one such column.
 import { make, mark, pen } from "./dom.js";
 import { meanColour, signedRamp, signedStep } from "./colour.js";
 import { stepped } from "./hand.js";
 import { exact } from "./tokens.js";
 
-/** Pixels: height of a strip, and the least width of a cell that is set apart from the next. */
+/** Pixels: the height of a strip, and the least width of a cell with a gap to the next. */
 const [HEIGHT, APART] = [20, 7];
 
 /** @typedef {{theme: import("./colour.js").Theme, scale: "sqrt"|"linear"}} Look */
 
 /**
- * Paints numbers of both signs side by side; what is not a number is grey.
+ * Paints signed numbers side by side; NaN is grey.
  * @param {HTMLCanvasElement} canvas
  * @param {ArrayLike<number>} numbers
  * @param {{width: number, height: number, end: number} & Look} look `end` is the number at the ends of the ramp
@@ -31,17 +31,17 @@ export function paintVector(canvas, numbers, { width, height, end, theme, scale 
 
 /**
  * @typedef {object} Part one strip
- * @property {string} part what the tests and the styles call it
+ * @property {string} part its name in tests and styles
  * @property {string} name
  * @property {ArrayLike<number>} numbers
  * @property {number} end the number at the ends of the ramp
  */
 
 export class Vectors {
-  /** @param {(place: number|null) => void} point the pointer or the keyboard has come to a dimension */
+  /** @param {(place: number|null) => void} point called when the pointer or the keyboard reaches a dimension */
   constructor(point) {
     this.point = point;
-    /** @type {number|null} the dimension in hand */
+    /** @type {number|null} the active dimension */
     this.place = null;
     this.rows = make("div", { class: "vectors-rows", onmousemove: (event) => point(this.at(event)), onmouseleave: () => point(null) });
     this.band = make("div", { class: "vectors-band", hidden: true });
@@ -73,7 +73,7 @@ export class Vectors {
     this.rows.replaceChildren(...this.lines.map(({ element }) => element));
   }
 
-  /** The column in hand, and its number beside each strip; without one, how far each ramp goes. */
+  /** The active column, and its number beside each strip; without one, the end of each ramp. */
   drawPlace() {
     const { place } = this;
     const { clientWidth: width } = this.lines[0].canvas.parentElement;
@@ -96,7 +96,7 @@ export class Vectors {
     return place >= 0 && place < this.parts[0].numbers.length ? place : null;
   }
 
-  /** Does the keyboard stand here? */
+  /** Whether this is focused. */
   focused() {
     return document.activeElement === this.element;
   }

@@ -1,4 +1,4 @@
-// wordgrid.js: a grid of words, as the lens needs it. Rows and columns have names, a cell is a word on a shade.
+// wordgrid.js: a grid of words for the lens. Rows and columns have names, a cell is a word on a shade.
 // Only the columns on screen exist as elements, so 2,000 tokens cost no more than 15.
 import { bring, keepOnly, lift, make, mark } from "./dom.js";
 import { ramp, rampStep } from "./colour.js";
@@ -10,15 +10,15 @@ const [WIDTH, NAMES, HEIGHT] = [104, 132, 28];
 
 /**
  * @typedef {{text: Node|string, share: number, mark: string|null, title: string}} Word
- *   share: 0 to 1, where the shade stands on the ramp; mark: a sign in the corner
+ *   share: 0 to 1, the position of the shade on the ramp; mark: a sign in the corner
  *
- * @typedef {object} Grid what a grid holds
- * @property {string} label what it is, for those who do not see it
+ * @typedef {object} Grid the contents of a grid
+ * @property {string} label its accessible name
  * @property {{name: string, title: string}[]} rows
  * @property {number} columns
  * @property {(column: number) => Node} heading
  * @property {(row: number, column: number) => Word} word
- * @property {(row: number, column: number) => void} enter the pointer or the keyboard has come to a cell
+ * @property {(row: number, column: number) => void} enter called when the pointer or the keyboard reaches a cell
  * @property {(row: number, column: number) => void} press
  * @property {() => void} leave
  */
@@ -29,7 +29,7 @@ export class WordGrid {
     this.grid = grid;
     this.top = this.makeRow("", 0);
     this.rows = grid.rows.map(({ name, title }, row) => this.makeRow(name, row + 1, title));
-    /** @type {Map<number, HTMLElement>[]} the cells on screen by their columns, of the headings and of each row */
+    /** @type {Map<number, HTMLElement>[]} the cells on screen by column, of the headings and of each row */
     this.cells = [this.top, ...this.rows].map(() => new Map());
     const tell = (action) => (event) => {
       const cell = event.target.closest("[data-row]");
@@ -80,7 +80,7 @@ export class WordGrid {
     return [Math.max(0, Math.floor(scrollLeft / WIDTH) - 1), Math.min(this.grid.columns, Math.ceil((scrollLeft + clientWidth) / WIDTH) + 1)];
   }
 
-  /** What paper leaves out, as a sentence. */
+  /** What is left out in print, as a sentence. */
   leftOut() {
     const { scrollLeft, clientWidth } = this.element;
     const { columns } = this.grid;
@@ -104,10 +104,10 @@ export class WordGrid {
     return this.place(make("div", attributes), column);
   }
 
-  /** Black or white words, whichever is easier to read on the shade. */
+  /** Black or white text, whichever is more legible on the shade. */
   paint(cell, row, column) {
     const { text, share, mark: sign, title } = this.grid.word(row, column);
-    const broken = Number.isNaN(share); // of a model whose numbers ran over: its words mean nothing
+    const broken = Number.isNaN(share); // from NaN in the model: the word is meaningless
     const at = 3 * rampStep(broken ? 0 : share, 1, this.look.scale);
     const [red, green, blue] = this.colours.slice(at, at + 3);
     cell.style.background = `rgb(${red} ${green} ${blue})`;
@@ -117,7 +117,7 @@ export class WordGrid {
     cell.replaceChildren(broken ? "NaN" : text);
   }
 
-  /** Scrolls a cell into the window and gives it the keyboard. */
+  /** Scrolls a cell into view and focuses it. */
   reveal(row, column, focus = true) {
     const [left, top] = [column * WIDTH, row * HEIGHT];
     bring(this.element, { top, bottom: top + 2 * HEIGHT, left, right: left + WIDTH + NAMES });
@@ -126,7 +126,7 @@ export class WordGrid {
   }
 }
 
-/** How bright a colour is to the eye, 0 to 1 (WCAG 2.2, relative luminance). */
+/** The relative luminance of a colour, 0 to 1 (WCAG 2.2). */
 function luminance(...parts) {
   const [red, green, blue] = parts.map((part) => (part <= 10 ? part / 3295 : ((part / 255 + 0.055) / 1.055) ** 2.4));
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
