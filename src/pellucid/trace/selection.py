@@ -54,8 +54,8 @@ class PointContext:
         return transposed(trace[self.name]) if self.alias and is_transposed(self.name) else trace[self.name]
 
     def positions(self, axis: str) -> list[list[int]]:
-        """The positions along `seq` or `source` of each token in its text, by row; -1 for padding. A single row where
-        all rows are alike."""
+        """The position of each token along `seq` or `source` in its text, by row; -1 for padding. One row if all are
+        alike."""
         across, by_role = "cross_attention." in self.name, self.token_positions
         found = by_role.queries if axis == "seq" else by_role.memory if across else by_role.keys
         return found.tolist()

@@ -151,8 +151,7 @@ def initial_view(
 
 
 def _drop_layers(data: PageData, max_bytes: int, precision: str, shown: str) -> None:
-    """Drops whole layers, of both traces, until the page fits; all thumbnails stay, and so does the layer shown
-    first."""
+    """Drops whole layers, of both traces, until the page fits; keeps all thumbnails and the layer shown first."""
     manifest = data.manifest
     entries = [*manifest["attentions"], *(manifest["other"] or {}).get("attentions", [])]
     names = list(dict.fromkeys(entry["name"] for entry in entries))

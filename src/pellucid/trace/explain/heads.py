@@ -123,7 +123,7 @@ def _score_heads(weights: list[Tensor], ids: Tensor, real: Tensor) -> HeadScores
 
 
 def _mean_weight(weights: Tensor, pairs: Tensor) -> Tensor:
-    """The weight on these pairs, summed for each query, averaged over the queries that have any:
+    """The weight on these pairs, summed for each query, averaged over queries with any:
     Float[Tensor, "rows heads seq seq"], Bool[Tensor, "rows seq seq"]  ->  Float[Tensor, "heads"]"""
     queries = pairs.any(dim=-1).sum()
     return (weights * pairs[:, None]).sum(dim=(0, 2, 3)) / queries  # 0 / 0 is NaN, as it should be
