@@ -15,7 +15,8 @@ import pellucid
 from pellucid import compat
 from pellucid.checkpoints.adapter_save import base_name
 from pellucid.compat.arguments import resolve_device
-from tests.test_compat_auto import WORDS, given, ours, reference
+from tests.parity import tiny
+from tests.test_compat_auto import WORDS, alike, given, ours, reference
 
 CASES = [("bert", "MaskedLM"), ("gpt2", "CausalLM"), ("llama", "CausalLM"), ("bart", "Seq2SeqLM"), ("t5", "Seq2SeqLM")]
 IDS = torch.tensor([[5, 9, 14, 33, 21]])
@@ -208,7 +209,7 @@ def test_where_and_how_a_model_is_opened(tmp_path: Path) -> None:
         ),
         ({"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}, which is not understood"),
         ({"subfolder": "unet"}, "subfolder is 'unet', which is not understood here"),
-        ({"ignore_mismatched_sizes": True}, "ignore_mismatched_sizes is True, which is not understood here"),
+        ({"ignore_mismatched_sizes": "yes"}, "^ignore_mismatched_sizes is 'yes', expected true or false"),
     ):
         with pytest.raises(pellucid.InputError, match=fragment):
             ours("", tmp_path, **said)
@@ -308,6 +309,32 @@ def test_padding_that_is_named_later_is_not_the_end_of_a_text(family: str, tmp_p
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["bert-feelings", "roberta-toxic", "bart-nli", "gpt2-feelings"])
+def test_a_trained_head_of_other_labels_begins_anew(name: str, tmp_path: Path, caplog: Any) -> None:
+    """What else the head holds is kept, as by the reference."""
+    tiny.write(name, tmp_path / "one")
+    opened = compat.AutoModelForSequenceClassification.from_pretrained
+    with pytest.raises(
+        pellucid.errors.CheckpointMismatchError, match=r"expected \[7\b.*; ignore_mismatched_sizes=True"
+    ):
+        opened(tmp_path / "one", num_labels=7)
+    caplog.clear()
+    found = opened(tmp_path / "one", num_labels=7, ignore_mismatched_sizes=True)
+    assert "holds no trained numbers for its head: they are random" in caplog.text
+    own = transformers.AutoModelForSequenceClassification
+    wanted = own.from_pretrained(tmp_path / "one", num_labels=7, ignore_mismatched_sizes=True)
+    drawn = {f"network.head.classifier.{kind}" for kind in ("weight", "bias")}
+    other = opened(tmp_path / "one", num_labels=7, ignore_mismatched_sizes=True)
+    other.load_state_dict(wanted.state_dict())
+    for part, numbers in other.state_dict().items():
+        assert torch.equal(numbers, found.state_dict()[part]) == (part not in drawn) or not numbers.any(), part
+    found.save_pretrained(tmp_path / "two")
+    ids = torch.tensor([[0, 5, 6, 2]])
+    alike(pellucid.load(tmp_path / "two")(ids).logits, found(ids).logits)
+    same = opened(tmp_path / "one", ignore_mismatched_sizes=True)
+    alike(same(ids).logits, opened(tmp_path / "one")(ids).logits)
+
+
 def test_labels_are_saved_by_their_numbers(tmp_path: Path) -> None:
     reference("bert", "SequenceClassification", tmp_path / "one")
     model = ours("SequenceClassification", tmp_path / "one")

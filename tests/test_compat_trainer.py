@@ -4,6 +4,7 @@ import copy
 import io
 import random
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import transformers
 
 import pellucid
 from pellucid import compat
+from tests.checkpoints import peft_files
+from tests.parity import tiny
 from tests.test_compat_auto import CASES, SMALL, WORDS, ours, reference
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -294,6 +297,67 @@ def test_an_adapter_of_peft_over_one_of_ours_opens(family: str, task: str, targe
     found, plain = pellucid.load(tmp_path / "two"), pellucid.load(tmp_path / "one")(**inputs).logits
     torch.testing.assert_close(found(**inputs).logits, adapted.eval()(**inputs).logits, rtol=0, atol=1e-4)
     assert (found(**inputs).logits - plain).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("family", ["roberta", "distilbert", "xlm-roberta", "camembert", "mpnet", "bart", "bert"])
+def test_a_new_head_learns_whole_beside_an_adapter_of_peft(family: str, tmp_path: Path) -> None:
+    """PEFT knows a head by the endings of its names; half of one stayed random, and was saved nowhere."""
+    peft = pytest.importorskip("peft")
+    base = tiny.write(f"{family}-body", tmp_path / "one")
+    how = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"], r=2)
+
+    def bare() -> Any:
+        return compat.AutoModelForSequenceClassification.from_pretrained(base, num_labels=3)
+
+    adapted: Any = peft.get_peft_model(bare(), how).train()
+    learned = {name for name, one in adapted.named_parameters() if one.requires_grad and "lora_" not in name}
+    parts = {name.split(".head.")[1].split(".")[0] for name in learned}
+    assert parts == ({"classifier"} if family == "bert" else {"pre_classifier", "classifier"})
+    inputs = {"input_ids": torch.tensor([[0, 5, 6, 7, 2]])}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        adapted(**inputs, labels=torch.tensor([2])).loss.backward()
+    for parameter in adapted.parameters():
+        if parameter.requires_grad:
+            parameter.data.add_(torch.randn_like(parameter) * 0.2)
+    adapted.save_pretrained(tmp_path / "two")
+    wanted = adapted.eval()(**inputs).logits
+    opened = compat.AutoModelForSequenceClassification.from_pretrained(tmp_path / "two")
+    over = peft.PeftModel.from_pretrained(bare(), tmp_path / "two").eval()
+    for found in (pellucid.load(tmp_path / "two"), opened, over):
+        torch.testing.assert_close(found(**inputs).logits, wanted, rtol=0, atol=1e-4)
+
+
+def test_a_head_of_the_reference_s_adapter_opens_whole(tmp_path: Path) -> None:
+    base = tiny.write("roberta-body", tmp_path / "one")
+    theirs = peft_files.written(base, tmp_path / "two", "sequence-classification", labels=3)
+    inputs = {"input_ids": torch.tensor([[0, 5, 6, 7, 2]])}
+    found = compat.AutoModelForSequenceClassification.from_pretrained(tmp_path / "two")
+    torch.testing.assert_close(found(**inputs).logits, theirs(**inputs).logits, rtol=0, atol=1e-4)
+
+
+def test_a_new_head_that_does_not_learn_is_told(tmp_path: Path) -> None:
+    """PEFT looks for `qa_outputs`, and what the warning says to pass makes the adapter one that opens."""
+    peft = pytest.importorskip("peft")
+    base = tiny.write("bert-body", tmp_path / "one")
+    inputs: dict[str, Any] = {"input_ids": torch.tensor([[2, 5, 6, 7, 3]])}
+    places = {name: torch.tensor([1]) for name in ("start_positions", "end_positions")}
+
+    def adapted(**more: Any) -> Any:
+        model = compat.AutoModelForQuestionAnswering.from_pretrained(base)
+        how = peft.LoraConfig(task_type="QUESTION_ANS", target_modules=["query"], r=2, **more)
+        return peft.get_peft_model(model, how).train()
+
+    with pytest.warns(UserWarning, match=r"^head\.classifier came with random numbers .*to_save=\['head.classifier'\]"):
+        adapted()(**inputs, **places)
+    model = adapted(modules_to_save=["head.classifier"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(**inputs, **places)
+        adapted().eval()(**inputs, **places)
+    model.save_pretrained(tmp_path / "two")
+    wanted = model.eval()(**inputs).start_logits
+    torch.testing.assert_close(pellucid.load(tmp_path / "two")(**inputs).logits[..., 0], wanted, rtol=0, atol=1e-4)
 
 
 def test_a_part_of_a_joined_table_that_is_learned_whole_is_told(tmp_path: Path) -> None:

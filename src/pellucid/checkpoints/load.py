@@ -46,11 +46,13 @@ def open_checkpoint(
     config: Config | None = None,
     seed: int = 0,
     narrower: Mapping[str, int] = NARROWER,
+    new_labels: bool = False,
 ) -> Loaded:
     """Loads a checkpoint by name, or from a `Source` found before. See `pellucid.load` for the arguments.
 
     config: used instead of the checkpoint's own facts, for example with other labels or without dropout.
     narrower: dtypes that an error may suggest where memory is short; {} where the caller has no choice.
+    new_labels: give a classifier that the files hold for another number of labels new random weights.
     """
     use_threads()
     is_own_head = is_one_of(head, OWN_HEAD)
@@ -65,7 +67,8 @@ def open_checkpoint(
             family.page(requested_head)  # refuses a head that the family does not have
             config = config.replace(head=requested_head)
         tensors = contents.tensors
-        plan = make_plan(family, config, tensors, contents.facts_path, new_head=not is_own_head and head is not None)
+        new_head = not is_own_head and head is not None
+        plan = make_plan(family, config, tensors, contents.facts_path, new_head, new_labels=new_labels)
         if is_own_head and plan.other_heads and not contents.facts.get("architectures"):
             message = (
                 "%s names no architecture: its body is read without head, and %s left out; name the head to have it"

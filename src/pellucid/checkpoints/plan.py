@@ -69,12 +69,14 @@ def make_plan(
     facts_path: Path,
     new_head: bool,
     error_start: str = "",
+    new_labels: bool = False,
 ) -> Plan:
     """The plan for reading a checkpoint as the model of `config`, correcting its pooler, head and tying by the tensors.
 
     tensors: by the reference's names.  facts_path: the config file, for errors.
     new_head: whether a head was requested by name; where the files hold none, it gets random weights, and so does the
         pooler that it reads.
+    new_labels: a classifier that the files hold for another number of labels gets random weights, too.
     error_start: start of the sentence that lists mismatches; by default that the folder does not fit its `facts_path`.
     Raises CheckpointMismatchError, one sentence with all mismatches.
     """
@@ -122,6 +124,7 @@ def make_plan(
             locations[first] = locations.pop(name)
     duplicates = [replace(one, parameter=tied_names.get(one.parameter, one.parameter)) for one in duplicates]
     expected_shapes = _expected_shapes(config)
+    reshaped = _pop_other_labels(locations, dropped, expected_shapes, tensors) if new_labels else ()
     missing = [name for name in expected_shapes if name not in locations]
     tied = {name: first for name, first in tied_names.items() if name in missing}
     zeros = tuple(name for name in missing if name in page.zeros)
@@ -131,17 +134,36 @@ def make_plan(
         log.warning("%s names %s, but the weights hold no head: opened without", facts_path, page.architecture)
         return make_plan(family, config.replace(head=None), tensors, facts_path, new_head, error_start)
     new_prefixes = ("head.",) if any(name.startswith("pooler.") for name in locations) else ("head.", "pooler.")
-    newly_initialized = tuple(name for name in unset if name.startswith(new_prefixes)) if bare else ()
+    newly_initialized = tuple(name for name in unset if name in reshaped or (bare and name.startswith(new_prefixes)))
     located = [*locations.items(), *((one.parameter, one.location) for one in duplicates)]
     unset = [name for name in unset if name not in newly_initialized]
     problems = _problems(names, expected_shapes, located, tensors, unexpected, unset)
     if problems:
-        is_gguf = facts_path.suffix.lower() == ".gguf"
-        whole, facts = (facts_path, "own facts") if is_gguf else (facts_path.parent, facts_path.name)
-        error_start = error_start or f"{whole} does not fit its {facts}"
-        raise CheckpointMismatchError(f"{error_start}: {'; '.join(problems)}")
+        raise CheckpointMismatchError(f"{error_start or _misfit(facts_path)}: {'; '.join(problems)}")
     all_dropped, other_heads = dropped | of_other_heads, tuple(of_other_heads)
     return Plan(config, locations, tuple(duplicates), tied, zeros, newly_initialized, all_dropped, other_heads)
+
+
+def _misfit(facts_path: Path) -> str:
+    """The beginning of the sentence that names what does not fit."""
+    is_gguf = facts_path.suffix.lower() == ".gguf"
+    whole, facts = (facts_path, "own facts") if is_gguf else (facts_path.parent, facts_path.name)
+    return f"{whole} does not fit its {facts}"
+
+
+def _pop_other_labels(
+    locations: dict[str, TensorLocation],
+    dropped: dict[str, str],
+    expected_shapes: dict[str, tuple[int, ...]],
+    tensors: dict[str, StoredTensor],
+) -> list[str]:
+    """Takes the map to labels out of `locations`, where the file has it for another number of them. ->  its names"""
+    names = [name for name in locations if name.startswith("head.classifier.") and name in expected_shapes]
+    names = [
+        n for n in names if _extracted_shape(locations[n], tensors[locations[n].tensor_name]) != expected_shapes[n]
+    ]
+    dropped |= {locations.pop(name).tensor_name: "is for another number of labels" for name in names}
+    return names
 
 
 _WRAPPER_PREFIXES = {"module.": "DataParallel", "_orig_mod.": "torch.compile"}

@@ -31,7 +31,7 @@ _LOAD_ARGUMENTS: UnsupportedArguments = {
         offload_folder offload_state_dict trust_remote_code""".split()
     ),
     **dict.fromkeys(
-        "force_download from_tf from_flax output_loading_info ignore_mismatched_sizes subfolder variant".split(),
+        "force_download from_tf from_flax output_loading_info subfolder variant".split(),
         "leave it out",
     ),
     **dict.fromkeys(

@@ -27,15 +27,15 @@ from pellucid.compat.model import PreTrainedModel
 from pellucid.compat.subclasses import build_subclass, init_keywords
 from pellucid.compat.tokenizer import AutoTokenizer
 from pellucid.config import CausalLM, QuestionAnswering
-from pellucid.config.checks import check_count, check_one_of, is_one_of, plain_number
-from pellucid.errors import InputError, join_names
+from pellucid.config.checks import check_bool, check_count, check_one_of, is_one_of, plain_number
+from pellucid.errors import CheckpointMismatchError, InputError, join_names
 from pellucid.files import path_text
 from pellucid.model import Model
 
 log = logging.getLogger("pellucid")
 
 _KERNELS = {None: "fused", "sdpa": "fused", "flash_attention_2": "fused", "eager": "explicit"}
-_MODEL_ARGUMENTS = ("dtype", "torch_dtype", "device_map", "attn_implementation", "config")
+_MODEL_ARGUMENTS = ("dtype", "torch_dtype", "device_map", "attn_implementation", "config", "ignore_mismatched_sizes")
 
 
 def open_model(
@@ -70,16 +70,24 @@ def open_model(
     kernel = model_arguments.get("attn_implementation")
     if not is_one_of(kernel, "flash_attention_2"):  # which is accepted, but not listed
         check_one_of("attn_implementation", kernel, (None, "sdpa", "eager"))
+    check_bool("ignore_mismatched_sizes", new_labels := model_arguments.get("ignore_mismatched_sizes") or False)
     dtype = model_arguments.get("dtype", model_arguments.get("torch_dtype"))
-    loaded = open_checkpoint(
-        name,
-        device=resolve_device("device_map", model_arguments.get("device_map"), "cpu"),
-        dtype="checkpoint" if is_one_of(dtype, "auto") else dtype,
-        head=head,
-        attention=_KERNELS[kernel],
-        config=config.to_config(),
-        hub_options=hub_options,
-    )
+    try:
+        loaded = open_checkpoint(
+            name,
+            device=resolve_device("device_map", model_arguments.get("device_map"), "cpu"),
+            dtype="checkpoint" if is_one_of(dtype, "auto") else dtype,
+            head=head,
+            attention=_KERNELS[kernel],
+            config=config.to_config(),
+            hub_options=hub_options,
+            new_labels=new_labels,
+        )
+    except CheckpointMismatchError as error:
+        if new_labels or config.num_labels == len(read_config(name, hub_options).labels):
+            raise
+        advice = "; ignore_mismatched_sizes=True draws a map to another number of labels anew"
+        raise CheckpointMismatchError(error, advice) from error
     if loaded.untrained:
         parts = "" if "all" in loaded.untrained else f" for its {join_names(loaded.untrained, 3)}"
         log.warning("%s holds no trained numbers%s: they are random, and it is to be trained first", name, parts)
@@ -101,7 +109,8 @@ class AutoModel:
         name: a folder, a name on the hub, or an installed package.
         arguments: `revision`, `token`, `cache_dir`, `local_files_only`; `dtype` ("auto" is the file's, by default
             float32), `device_map`, `attn_implementation`; `config`, or its values by name: `num_labels=3`, `id2label`,
-            `output_attentions=True`, `hidden_dropout_prob=0.0`.
+            `output_attentions=True`, `hidden_dropout_prob=0.0`; `ignore_mismatched_sizes=True` gives a classifier that the files hold for
+            another number of labels new random weights.
         Raises InputError for any other argument, and whatever `pellucid.load` raises.
         """
         return open_model(name, cls.head, arguments)

@@ -124,7 +124,7 @@ class PreTrainedModel(Parts):
         self._check_head_linears()
         if labels is not None:
             self.sync_labels()
-            check_labels(self.pellucid.config, labels, input_ids)
+            check_labels(self.pellucid.loaded, labels, input_ids)
         if labels is not None and decoder_input_ids is None and self._head_is(SequenceToSequenceLM):
             decoder_input_ids = self._decoder_ids_from_labels(labels)
         requested = {

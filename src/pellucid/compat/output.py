@@ -1,6 +1,7 @@
 """The reference's model outputs: tensors by name, by index and as attributes, and the loss."""
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import CausalLM, Config, QuestionAnswering, SequenceToSequenceLM
 from pellucid.config.checks import check_choice
-from pellucid.errors import InputError
+from pellucid.errors import InputError, join_names
 
 
 class ModelOutput(dict[str, Any]):
@@ -80,8 +82,13 @@ def loss_of(
     return loss if num_items is None else loss / num_items
 
 
-def check_labels(config: Config, labels: object, input_ids: object) -> None:
-    """Refuses labels for which no loss can be computed.  input_ids: the ids of the pass."""
+def check_labels(loaded: Loaded, labels: object, input_ids: object) -> None:
+    """Refuses labels for which no loss can be computed, and warns of a new head that stays frozen.
+
+    input_ids: the ids of the pass.
+    """
+    config = loaded.config
+    _warn_of_frozen_head(loaded)
     if not isinstance(labels, Tensor):
         raise InputError(f"labels are {type(labels).__name__}, expected a tensor")
     if isinstance(config.head, CausalLM | SequenceToSequenceLM) and labels.dim() != 2:
@@ -93,6 +100,29 @@ def check_labels(config: Config, labels: object, input_ids: object) -> None:
     ):
         shapes = f"labels have the shape {list(labels.shape)} and input_ids {list(input_ids.shape)}"
         raise InputError(f"{shapes}: give one row of each for every text")
+
+
+def _warn_of_frozen_head(loaded: Loaded) -> None:
+    """Warns of parts of a head that have random weights and are frozen while other parts are trained: PEFT freezes what
+    it does not know by name, and saves none of it."""
+    module, head = loaded.module, getattr(loaded.module, "head", None)
+    if head is None or not (module.training and torch.is_grad_enabled() and {"all", "head"} & {*loaded.untrained}):
+        return
+    embeddings = {
+        id(parameter) for name, parameter in module.named_parameters() if name.endswith("embeddings.token.weight")
+    }
+    frozen = {}
+    for name, parameter in head.named_parameters():
+        path = name.rpartition(".")[0].removesuffix(".base_layer")
+        if not (parameter.requires_grad or path.endswith(".original_module") or id(parameter) in embeddings):
+            frozen[f"head.{path}"] = parameter
+    if not frozen or not any(parameter.requires_grad for parameter in module.parameters()):
+        return
+    warnings.warn(
+        f"{join_names(frozen)} has random weights and is frozen, while other parts are trained: train it by "
+        f"requires_grad_(True), or with PEFT by modules_to_save={[*frozen]}",
+        stacklevel=4,
+    )
 
 
 def problem_type(logits: Tensor, labels: Tensor, requested: str | None = None) -> str:

@@ -61,9 +61,11 @@ class PositionPooling(nn.Module):
 
 
 class TextLabels(nn.Module):
-    """One logit per label for the whole text: pick a position [--> dense --> activation] --> classifier.
+    """One logit per label for the whole text: pick a position [--> pre_classifier --> activation] --> classifier.
 
-    dropouts: dropout probabilities before the classifier, and before the dense layer.
+    dropouts: dropout probabilities before the classifier, and before the pre-classifier.
+
+    Both names end in "classifier", by which PEFT finds the modules that are trained whole beside an adapter.
 
     For "last", logits are computed at every position and then picked, as in the reference: a matrix product of fewer
     rows may round differently.
@@ -82,7 +84,7 @@ class TextLabels(nn.Module):
         super().__init__()
         self.pick = pick
         self.dense_dropout = nn.Dropout(0.0 if activation is None else dropouts[1])
-        self.dense = nn.Identity() if activation is None else nn.Linear(hidden_size, hidden_size)
+        self.pre_classifier = nn.Identity() if activation is None else nn.Linear(hidden_size, hidden_size)
         self.activation = nn.Identity() if activation is None else ACTIVATIONS[activation]
         self.dropout = nn.Dropout(dropouts[0])
         self.classifier = nn.Linear(hidden_size, num_labels, bias=bias)
@@ -99,7 +101,7 @@ class TextLabels(nn.Module):
         return self._logits(self.pick(stream, pooled, input_ids, mask))
 
     def _logits(self, states: Tensor) -> Tensor:
-        return self.classifier(self.dropout(self.activation(self.dense(self.dense_dropout(states)))))
+        return self.classifier(self.dropout(self.activation(self.pre_classifier(self.dense_dropout(states)))))
 
 
 class TokenLabels(nn.Module):

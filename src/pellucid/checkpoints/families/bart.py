@@ -102,7 +102,7 @@ heads = (
     HeadPage(
         "BartForSequenceClassification",
         SequenceClassification(pool="eos", dense_activation="tanh"),
-        (("classification_head.dense", "head.dense"), ("classification_head.out_proj", "head.classifier")),
+        (("classification_head.dense", "head.pre_classifier"), ("classification_head.out_proj", "head.classifier")),
     ),
     HeadPage("BartForQuestionAnswering", QuestionAnswering(), (("qa_outputs", "head.classifier"),)),
 )

@@ -72,7 +72,7 @@ heads = (
     HeadPage(
         "DistilBertForSequenceClassification",
         SequenceClassification(pool="first", dense_activation="relu"),
-        (("pre_classifier", "head.dense"), ("classifier", "head.classifier")),
+        (("pre_classifier", "head.pre_classifier"), ("classifier", "head.classifier")),
     ),
     HeadPage("DistilBertForTokenClassification", TokenClassification(), (("classifier", "head.classifier"),)),
     HeadPage("DistilBertForQuestionAnswering", QuestionAnswering(), (("qa_outputs", "head.classifier"),)),

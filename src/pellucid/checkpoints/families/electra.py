@@ -62,7 +62,7 @@ heads = (
     HeadPage(
         "ElectraForSequenceClassification",
         SequenceClassification(pool="first", dense_activation="gelu"),
-        (("classifier.dense", "head.dense"), ("classifier.out_proj", "head.classifier")),
+        (("classifier.dense", "head.pre_classifier"), ("classifier.out_proj", "head.classifier")),
     ),
     HeadPage("ElectraForTokenClassification", TokenClassification(), (("classifier", "head.classifier"),)),
     HeadPage("ElectraForQuestionAnswering", QuestionAnswering(), (("qa_outputs", "head.classifier"),)),

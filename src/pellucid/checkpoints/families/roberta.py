@@ -54,7 +54,7 @@ def heads(stem: str) -> tuple[HeadPage, ...]:
         HeadPage(
             f"{stem}ForSequenceClassification",
             SequenceClassification(pool="first", dense_activation="tanh"),
-            (("classifier.dense", "head.dense"), ("classifier.out_proj", "head.classifier")),
+            (("classifier.dense", "head.pre_classifier"), ("classifier.out_proj", "head.classifier")),
         ),
         HeadPage(f"{stem}ForTokenClassification", TokenClassification(), labels),
         HeadPage(f"{stem}ForQuestionAnswering", QuestionAnswering(), (("qa_outputs", "head.classifier"),)),

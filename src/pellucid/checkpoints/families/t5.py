@@ -109,7 +109,7 @@ heads = (
     HeadPage(
         "T5ForSequenceClassification",
         SequenceClassification(pool="eos", dense_activation="tanh"),
-        (("classification_head.dense", "head.dense"), ("classification_head.out_proj", "head.classifier")),
+        (("classification_head.dense", "head.pre_classifier"), ("classification_head.out_proj", "head.classifier")),
         prefix="transformer.",
     ),
     HeadPage("T5ForQuestionAnswering", QuestionAnswering(), (("qa_outputs", "head.classifier"),)),
