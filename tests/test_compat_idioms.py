@@ -272,6 +272,8 @@ def test_what_is_not_there_is_told_in_one_sentence(tmp_path: Path) -> None:
         model.base_model(torch.tensor([[5, 6]]))
     with pytest.raises(AttributeError, match=r"a GenerationConfig has no 'update': set attributes; to_dict\(\) gives"):
         model.generation_config.update(max_new_tokens=3)
+    with pytest.raises(AttributeError, match=r"this tokenizer has no 'train_new_from_iterator': pellucid.train_tok"):
+        compat.AutoTokenizer.from_pretrained(WORDS / "bert").train_new_from_iterator(["one"], 90)
     with pytest.raises(AttributeError, match=r"this tokenizer has no 'push_to_hub': save_pretrained.*`hf upload"):
         compat.AutoTokenizer.from_pretrained(WORDS / "bert").push_to_hub("somewhere")
 
@@ -333,6 +335,42 @@ def test_a_trained_head_of_other_labels_begins_anew(name: str, tmp_path: Path, c
     alike(pellucid.load(tmp_path / "two")(ids).logits, found(ids).logits)
     same = opened(tmp_path / "one", ignore_mismatched_sizes=True)
     alike(same(ids).logits, opened(tmp_path / "one")(ids).logits)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("export", ["torch.jit.trace", "torch.export"])
+def test_what_cannot_be_exported_is_told(export: str, tmp_path: Path) -> None:
+    """It ended within, at a number that torch does not know yet."""
+    reference("gpt2", "CausalLM", tmp_path)
+    model, inputs = ours("CausalLM", tmp_path), {"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}
+    with pytest.raises(pellucid.InputError, match=r"^a pass looks at its ids and masks here, .*transformers opens"):
+        if export == "torch.export":
+            torch.export.export(model, (), inputs)
+        else:
+            torch.jit.trace(model, tuple(inputs.values()), strict=False)
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "gpt2", "llama", "t5"])
+def test_configs_of_the_same_facts_are_equal(family: str, tmp_path: Path) -> None:
+    reference(family, "", tmp_path)
+    config, again = (compat.AutoConfig.from_pretrained(tmp_path) for _ in range(2))
+    theirs = transformers.AutoConfig.from_pretrained(tmp_path)
+    assert config == again and config != theirs
+    assert type(config).from_dict(config.to_dict()) == config == compat.PretrainedConfig.from_dict(config.to_dict())
+    assert config != type(config).from_dict(config.to_dict(), num_labels=7)
+    found, wanted = (
+        one.GenerationConfig.from_model_config(facts) for one, facts in ((compat, config), (transformers, theirs))
+    )
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"):
+        assert getattr(found, name) == getattr(wanted, name)
+
+
+def test_facts_of_another_family_are_told() -> None:
+    with pytest.raises(pellucid.InputError, match="model_type is 'gpt2', which is no BertConfig: take GPT2Config"):
+        compat.BertConfig.from_dict({"model_type": "gpt2"})
+    assert compat.BertConfig.from_dict({"num_hidden_layers": 3}) == compat.BertConfig(num_hidden_layers=3)
+    with pytest.raises(pellucid.InputError, match="has no model_type, which names the arch"):
+        compat.PretrainedConfig.from_dict({"num_hidden_layers": 3})
 
 
 def test_labels_are_saved_by_their_numbers(tmp_path: Path) -> None:

@@ -672,3 +672,26 @@ def test_what_cannot_be_made(checkpoint: Callable[[str], Path]) -> None:
     ):
         with pytest.raises(InputError, match=wanted):
             pipeline(task, model=checkpoint("bert-feelings"), **options)
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_a_pipeline_is_saved_whole(checkpoint: Callable[[str], Path], opened: bool, tmp_path: Path) -> None:
+    folder: Any = checkpoint("bert-feelings")
+    model = compat.AutoModelForSequenceClassification.from_pretrained(folder) if opened else folder
+    made = pipeline("text-classification", model=model, tokenizer=AutoTokenizer.from_pretrained(folder))
+    made.tokenizer.add_tokens(["<new>"])
+    made.save_pretrained(tmp_path / "two")
+    assert pipeline("text-classification", tmp_path / "two")(GOOD) == made(GOOD)
+    theirs = transformers.pipeline("text-classification", str(tmp_path / "two"))
+    assert theirs(GOOD)[0]["score"] == pytest.approx(made(GOOD)[0]["score"], abs=1e-5)
+    assert "<new>" in theirs.tokenizer.get_vocab()
+    with pytest.raises(AttributeError, match=r"this pipeline has no 'preprocess': call it, or ask its .model and"):
+        made.preprocess(GOOD)
+    with pytest.raises(InputError, match="no argument 'shard' to save by"):
+        made.save_pretrained(tmp_path / "three", shard=3)
+
+
+def test_labels_by_place_are_led_to_their_name(checkpoint: Callable[[str], Path]) -> None:
+    classify = pellucid.pipeline("zero-shot-classification", checkpoint("bert-nli"))
+    with pytest.raises(InputError, match=r"takes sequences, and 2 things were given: .* as candidate_labels=...$"):
+        classify(GOOD, ["a", "b"])

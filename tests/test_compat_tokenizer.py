@@ -16,6 +16,7 @@ import transformers
 import pellucid
 from pellucid import compat
 from pellucid.compat import tokenizer as module
+from tests.parity import tiny
 
 WORDS = Path(__file__).parent / "parity" / "golden" / "tokenizers"
 KINDS = ("bert", "bert-cased", "roberta", "gpt2", "t5", "xlm-roberta", "mpnet", "mistral", "chat")
@@ -558,3 +559,72 @@ def test_what_lies_behind_a_text_has_no_place() -> None:
     for at in (1, 3, 40):
         assert ours.token_to_word(at) == theirs.token_to_word(at)
         assert ours.char_to_token(at) == theirs.char_to_token(at)
+
+
+READ_OTHERWISE: list[tuple[str, dict[str, Any]]] = [
+    *(
+        (name, {"add_prefix_space": flag})
+        for name in ("roberta-body", "gpt2-body", "bart-body")
+        for flag in (True, False)
+    ),
+    *((name, {"do_lower_case": flag}) for name in ("bert-body", "bert-cased-body") for flag in (True, False)),
+    *(("roberta-body", {key: ["<B>"]}) for key in ("extra_special_tokens", "additional_special_tokens")),
+    ("roberta-body", {"split_special_tokens": True}),
+    ("bert-body", {"config": None, "tokenizer_file": None, "pad_token": "[MASK]"}),
+]
+
+
+@pytest.mark.parametrize("class_stated", [True, False])
+@pytest.mark.parametrize(("name", "options"), READ_OTHERWISE)
+def test_how_texts_are_read_is_said_where_it_is_opened(
+    name: str, options: dict[str, Any], class_stated: bool, tmp_path: Path
+) -> None:
+    folder = tiny.write(name, tmp_path / "one")
+    if not class_stated:
+        facts = json.loads((folder / "tokenizer_config.json").read_text())
+        facts.pop("tokenizer_class")
+        (folder / "tokenizer_config.json").write_text(json.dumps(facts))
+    found, wanted = (one.AutoTokenizer.from_pretrained(folder, **options) for one in (compat, transformers))
+    for text in ("Hello it's Me<B><s> x</s>", "it is"):
+        assert found(text).input_ids == wanted(text).input_ids
+    words: Any = ["Hello", "it", "is"]
+    assert found(words, is_split_into_words=True).input_ids == wanted(words, is_split_into_words=True).input_ids
+    assert found.pad_token == wanted.pad_token
+    found.save_pretrained(tmp_path / "two")
+    again = compat.AutoTokenizer.from_pretrained(tmp_path / "two")
+    assert again("Hello it's Me<B>").input_ids == found("Hello it's Me<B>").input_ids
+
+
+@pytest.mark.parametrize(
+    ("options", "fragment"),
+    [
+        (
+            {"add_prefix_space": True},
+            "^add_prefix_space is True, and no part of this tokenizer follows it: leave it out",
+        ),
+        ({"do_lower_case": "yes"}, "^do_lower_case is 'yes', expected true or false"),
+        ({"legacy": False}, "^legacy is False, and its tokenizer_config.json does not say so: write it there"),
+        ({"add_bos_token": False}, "^add_bos_token is False, .*; a call takes add_special_tokens=False$"),
+        ({"tokenizer_file": "a.json"}, "^tokenizer_file is 'a.json': give the folder that holds it"),
+        ({"use_auth_token": True}, "^use_auth_token is True, .*: pass token"),
+        ({"extra_special_tokens": "<B>"}, "^extra_special_tokens is '<B>', expected a list of tokens"),
+    ],
+)
+def test_what_is_not_followed_where_it_is_opened_is_told(
+    options: dict[str, Any], fragment: str, tmp_path: Path
+) -> None:
+    folder = tiny.write("bert-body", tmp_path)
+    with pytest.raises(pellucid.InputError, match=fragment):
+        compat.AutoTokenizer.from_pretrained(folder, **options)
+
+
+def test_words_and_characters_lead_to_each_other() -> None:
+    texts = ["the cat sat", "a dog"]
+    found, wanted = (one.AutoTokenizer.from_pretrained(WORDS / "bert")(texts) for one in (compat, transformers))
+    for place in (1, (0, 1), (1, 1)):
+        at: Any = place if isinstance(place, tuple) else (place,)
+        assert tuple(found.word_to_chars(*at)) == tuple(wanted.word_to_chars(*at))
+        assert found.char_to_word(*at) == wanted.char_to_word(*at)
+    assert found.data == wanted.data
+    with pytest.raises(pellucid.InputError, match=r"pad_to_max_length is True, .*: pass padding='max_length'"):
+        compat.AutoTokenizer.from_pretrained(WORDS / "bert")(texts, pad_to_max_length=True)

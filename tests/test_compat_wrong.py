@@ -288,6 +288,28 @@ def test_an_edit_is_checked_where_it_is_asked_for(tmp_path: Path) -> None:
             model.edit(wrong)
 
 
+OTHERS = "MarianMTModel CLIPModel GemmaForCausalLM DebertaV2Model DebertaV2Tokenizer ViTConfig".split()
+
+
+def test_an_answer_says_that_it_has_no_cache(tmp_path: Path) -> None:
+    reference("gpt2", "CausalLM", tmp_path)
+    answer = ours("CausalLM", tmp_path)(torch.tensor([[5, 6]]), use_cache=True)
+    with pytest.raises(AttributeError, match="no 'past_key_values', and no cache is handed out: generate has its own"):
+        print(answer.past_key_values)
+    with pytest.raises(KeyError, match="no 'past_key_values', and no cache is handed out"):
+        answer["past_key_values"]
+    with pytest.raises(IndexError, match="no place 1: it has logits, and no cache is handed out"):
+        answer[1]
+    assert answer[0] is answer[-1] is answer.logits and answer[:3] == (answer.logits,)
+
+
+@pytest.mark.parametrize(("task", "shape"), [("SequenceClassification", (1,)), ("TokenClassification", (1, 3))])
+def test_a_label_that_is_none_is_told(task: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    reference("bert", task, tmp_path)
+    with pytest.raises(pellucid.InputError, match=r"^labels hold 7, and there are 3: give 0 to 2, or -100"):
+        ours(task, tmp_path)(torch.tensor([[5, 6, 7]]), labels=torch.full(shape, 7))
+
+
 @pytest.mark.parametrize(
     ("name", "fragment"),
     [
@@ -302,6 +324,11 @@ def test_an_edit_is_checked_where_it_is_asked_for(tmp_path: Path) -> None:
         ("CrossEncoder", r'pellucid.pipeline\("text-ranking", model=NAME\)'),
         ("StoppingCriteria", r"a pipeline at stop_strings=.*pellucid.generate\(prompt, stop="),
         ("AutoModelForMultipleChoice", "no head that chooses among several texts is read"),
+        ("AddedToken", "'AddedToken': take tokenizers.AddedToken"),
+        ("DynamicCache", "'DynamicCache': no cache is handed in or out"),
+        ("cos_sim", "cosine_similarity vectors"),
+        ("T5EncoderModel", "no encoder is read without its decoder: T5Model"),
+        *((name, "of architectures it has Albert, .*, XLMRoberta$") for name in OTHERS),
         ("logging", r"Python's logging.getLogger\('pellucid'\)"),
         ("os", "^pellucid.compat has no 'os'$"),
         ("Model", "it is pellucid.Model$"),

@@ -34,6 +34,7 @@ _LOAD_ARGUMENTS: UnsupportedArguments = {
         "force_download from_tf from_flax output_loading_info subfolder variant".split(),
         "leave it out",
     ),
+    "use_auth_token": "pass token, as it is called by now",
     **dict.fromkeys(
         ("load_in_8bit", "load_in_4bit", "quantization_config"),
         "pass dtype='int8' or dtype='int4', which need no package",
@@ -126,6 +127,15 @@ def missing_attribute_error(what: str, name: str, known: Iterable[str], elsewher
     if name == "push_to_hub":
         elsewhere = ": save_pretrained(folder) writes it, and the hub's own command `hf upload NAME FOLDER` sends it"
     return AttributeError(f"{what} has no {name!r}{did_you_mean(name, known)}{elsewhere}")
+
+
+def check_not_exported() -> None:
+    """Refuses a pass within torch.export or torch.jit.trace, which cannot follow what a pass asks of its ids."""
+    if torch.compiler.is_exporting() or torch.jit.is_tracing():
+        raise InputError(
+            "a pass looks at its ids and masks here, which neither torch.export nor torch.jit.trace can follow: "
+            "save_pretrained(folder) writes what transformers opens, whose own models can be exported"
+        )
 
 
 def no_architecture_error(kind: type) -> InputError:

@@ -65,6 +65,11 @@ class BatchEncoding(Batch):
         return self.rows
 
     @property
+    def data(self) -> dict[str, Any]:
+        """Its columns by name."""
+        return dict(self)
+
+    @property
     def n_sequences(self) -> int:
         """1 for texts, 2 for pairs."""
         return self._row(0).n_sequences
@@ -92,6 +97,20 @@ class BatchEncoding(Batch):
         """The index of the token that holds a character; with one argument, of the first text."""
         row, char = self._row_and_index(batch_or_char_index, char_index)
         return row.char_to_token(char, sequence_index)
+
+    def word_to_chars(
+        self, batch_or_word_index: int, word_index: int | None = None, sequence_index: int = 0
+    ) -> "Span | None":
+        """The characters of a word; of the first text where one number is given."""
+        row, word = self._row_and_index(batch_or_word_index, word_index)
+        return _span(row.word_to_chars(word, sequence_index))
+
+    def char_to_word(
+        self, batch_or_char_index: int, char_index: int | None = None, sequence_index: int = 0
+    ) -> int | None:
+        """The number of the word that holds a character; of the first text where one number is given."""
+        row, char = self._row_and_index(batch_or_char_index, char_index)
+        return row.char_to_word(char, sequence_index)
 
     def _row_and_index(self, first: int, second: int | None) -> tuple[Any, int]:
         """The row and the index in it, for one or two numbers."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pellucid.checkpoints.facts import ARITHMETIC, INERT
-from pellucid.checkpoints.families import families, family_of
+from pellucid.checkpoints.families import families, family_of, family_of_config
 from pellucid.checkpoints.load import read_config
 from pellucid.checkpoints.page import Family
 from pellucid.compat.arguments import output_folder, pop_hub_options
@@ -60,6 +60,25 @@ class PretrainedConfig:
     def from_pretrained(cls, name: str | os.PathLike[str], **arguments: Any) -> "PretrainedConfig":
         """The config of a checkpoint, with changes: `from_pretrained("bert-base-uncased", num_labels=3)`."""
         return PretrainedConfig.of(read_config(name, pop_hub_options(arguments)), path_text(name), **arguments)
+
+    @classmethod
+    def from_dict(cls, config_dict: Mapping[str, Any], **changes: Any) -> "PretrainedConfig":
+        """What `to_dict` gives, or a `config.json` that was read, as a config, with some facts changed.
+
+        Raises InputError for a `model_type` that is of no family here, or of another one than this class.
+        """
+        own = getattr(cls, "family", None)
+        family = family_of_config({"model_type": own and own.model_type} | dict(config_dict), "config_dict")
+        kind = config_class(config_class_name(family))
+        if not issubclass(kind, cls):
+            raise InputError(f"model_type is {family.model_type!r}, which is no {cls.__name__}: take {kind.__name__}")
+        return PretrainedConfig.of(family.read(dict(config_dict), Path("config_dict")), **changes)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are of one family and say the same, wherever they were read."""
+        return type(self) is type(other) and isinstance(other, PretrainedConfig) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # it may be changed
 
     def to_config(self, head: Head | None = None) -> Config:
         """The same as a `Config` of ours, with this head."""

@@ -23,7 +23,10 @@ from pellucid.text import Tokenizer
 from pellucid.text.batch import PADDINGS, text_list
 from pellucid.text.cut import truncate_pair
 
-_UNSUPPORTED: UnsupportedArguments = {"truncation_side": "set tokenizer.truncation_side, which holds for every call"}
+_UNSUPPORTED: UnsupportedArguments = {
+    "truncation_side": "set tokenizer.truncation_side, which holds for every call",
+    "pad_to_max_length": "pass padding='max_length'",
+}
 
 _TRUNCATIONS = (True, False, None, "longest_first", "only_first", "only_second", "do_not_truncate")
 

@@ -75,6 +75,12 @@ class GenerationConfig:
         """The settings of a checkpoint's `generation_config.json`, with some changed."""
         return cls(**read_generation(name, pop_hub_options(settings)) | settings)
 
+    @classmethod
+    def from_model_config(cls, model_config: Any) -> Self:
+        """The special tokens that the config of a model says; how it writes is in `from_pretrained(NAME)`."""
+        names = (*TOKEN_IDS, "decoder_start_token_id")
+        return cls(**{name: getattr(model_config, name, None) for name in names})
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # read by copy and pickle
             raise AttributeError(name)

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from pellucid.errors import did_you_mean
 
@@ -29,14 +29,29 @@ _ADVICE = {
     "nn.Module",
     r"PretrainedModel": "it is spelt PreTrainedModel",
     r"PreTrainedConfig": "it is spelt PretrainedConfig",
+    r"\w*T5EncoderModel": "no encoder is read without its decoder: T5Model gives encoder_last_hidden_state",
+    r"AddedToken": "take tokenizers.AddedToken, which add_tokens here understands",
+    r"\w*Cache": "no cache is handed in or out: generate has its own",
+    r"util|cos_sim": 'pellucid.pipeline("sentence-similarity", model=NAME) compares texts, and '
+    "torch.nn.functional.cosine_similarity vectors",
     r"Model": "it is pellucid.Model",
 }
 """Advice, by regular expressions for names."""
 
+_ARCHITECTURE = re.compile(r"([A-Z]\w*?)(LMHead|MT|Encoder)?(Model|For[A-Z]\w*|Config|Tokenizer(Fast)?)")
+"""A class of the reference's that is named by an architecture, which is its first part."""
 
-def missing_name_message(name: str, known: Iterable[str]) -> str:
+
+def missing_name_message(name: str, known: Collection[str]) -> str:
     """The message for a name that `pellucid.compat` does not have.  known: those that it has."""
     advice = next((advice for pattern, advice in _ADVICE.items() if re.fullmatch(pattern, name)), None)
+    stems = {one.removesuffix("Config") for one in known if one.endswith("Config")} - {
+        "Pretrained",
+        "Generation",
+        "Auto",
+    }
+    if not advice and (found := _ARCHITECTURE.fullmatch(name)) and not found[1].startswith((*stems, "Auto", "PreT")):
+        advice = f"of architectures it has {', '.join(sorted(stems))}"
     return f"pellucid.compat has no {name!r}" + (f": {advice}" if advice else did_you_mean(name, known))
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from pellucid.checkpoints.load import read_tokenizer
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.save import save_checkpoint
-from pellucid.compat.arguments import check_save_arguments, no_architecture_error
+from pellucid.compat.arguments import check_not_exported, check_save_arguments, no_architecture_error
 from pellucid.compat.config import PretrainedConfig
 from pellucid.compat.generate import check_mask, generate_ids
 from pellucid.compat.generation_config import GenerationConfig, merged_settings
@@ -117,6 +117,7 @@ class PreTrainedModel(Parts):
         num_items_in_batch: the number of labels to average the loss over, where these are a part of them.
         ->  a `ModelOutput`; with `return_dict=False` a tuple. No `past_key_values` or `cache`: `generate` has its own.
         """
+        check_not_exported()
         for name, value in unread.items():
             if value is not None:
                 raise InputError(f"{name} was given, and a pass does not read it here: give input_ids and masks alone")

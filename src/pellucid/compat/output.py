@@ -14,6 +14,8 @@ from pellucid.config import CausalLM, Config, QuestionAnswering, SequenceToSeque
 from pellucid.config.checks import check_choice
 from pellucid.errors import InputError, join_names
 
+_NO_CACHE = "and no cache is handed out: generate has its own"
+
 
 class ModelOutput(dict[str, Any]):
     """An output by name (`output["logits"]`), as an attribute (`output.logits`) and by index (`output[0]`).
@@ -28,12 +30,20 @@ class ModelOutput(dict[str, Any]):
     def __getattr__(self, name: str) -> Any:
         if name in self:
             return self[name]
+        if name in ("past_key_values", "cache"):
+            raise AttributeError(f"this output has no {name!r}, {_NO_CACHE}")
         if name.startswith("_") or name not in self.__dict__.get("names", ()):
             raise AttributeError(f"this output has no {name!r}; it has {', '.join(self.__dict__.get('names', ()))}")
         return None
 
     def __getitem__(self, place: Any) -> Any:
-        return super().__getitem__(place) if isinstance(place, str) else self.to_tuple()[place]
+        if isinstance(place, str):
+            if place in ("past_key_values", "cache"):
+                raise KeyError(f"this output has no {place!r}, {_NO_CACHE}")
+            return super().__getitem__(place)
+        if isinstance(place, int) and not -len(self) <= place < len(self):
+            raise IndexError(f"this output has no place {place}: it has {', '.join(self)}, {_NO_CACHE}")
+        return self.to_tuple()[place]
 
     def to_tuple(self) -> tuple[Any, ...]:
         """All values present, in order."""
@@ -138,7 +148,7 @@ def _text_loss(logits: Tensor, labels: Tensor, requested: str | None, reduction:
     if problem == "regression":
         return functional.mse_loss(logits.squeeze(), _float_labels(labels.squeeze(), logits), reduction=reduction)
     if problem == "single_label_classification":
-        return functional.cross_entropy(logits.view(-1, logits.shape[-1]), labels.view(-1), reduction=reduction)
+        return _cross_entropy(logits.view(-1, logits.shape[-1]), labels.view(-1), reduction)
     return functional.binary_cross_entropy_with_logits(logits, _float_labels(labels, logits), reduction=reduction)
 
 
@@ -163,4 +173,16 @@ def _token_loss(config: Config, logits: Tensor, labels: Tensor, reduction: str) 
     if labels.numel() != math.prod(logits.shape[:-1]):
         shapes = f"{list(labels.shape)} for logits of {list(logits.shape[:-1])} tokens"
         raise InputError(f"labels have the shape {shapes}: expected one for each token")
-    return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction=reduction)
+    return _cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), reduction)
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor, reduction: str) -> Tensor:
+    """Raises InputError for a label that is none, which on a GPU is torch's own error."""
+    try:
+        return functional.cross_entropy(logits, labels, reduction=reduction)
+    except IndexError as error:
+        count = logits.shape[-1]
+        strange = labels[(labels != -100) & ((labels < 0) | (labels >= count))]
+        raise InputError(
+            f"labels hold {strange[0].item()}, and there are {count}: give 0 to {count - 1}, or -100, which counts not"
+        ) from error

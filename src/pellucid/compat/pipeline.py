@@ -11,7 +11,14 @@ from typing import Any
 
 import torch
 
-from pellucid.compat.arguments import HUB_ARGUMENTS, resolve_device, warn_of_remote_code, without_unsupported
+from pellucid.compat.arguments import (
+    HUB_ARGUMENTS,
+    check_save_arguments,
+    missing_attribute_error,
+    resolve_device,
+    warn_of_remote_code,
+    without_unsupported,
+)
 from pellucid.compat.model import PreTrainedModel
 from pellucid.compat.pipeline_call import COMMON, PipelineCall
 from pellucid.compat.pipeline_continuing import TextGenerationCall
@@ -198,6 +205,22 @@ class Pipeline:
     @property
     def device(self) -> torch.device:
         return self.model.device
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], **arguments: Any) -> None:
+        """Writes the model and its tokenizer into one folder, as both do.  arguments: as of the model's own."""
+        model = self.model if self._network is None else self._network
+        check_save_arguments(arguments)
+        if isinstance(model, PreTrainedModel):
+            model.save_pretrained(save_directory, **arguments)
+        else:
+            model.save(save_directory, overwrite=True)
+        self.tokenizer.save_pretrained(save_directory)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"this pipeline has no {name!r}")
+        known = [one for one in dir(type(self)) if not one.startswith("_")]
+        raise missing_attribute_error("this pipeline", name, known, ": call it, or ask its .model and .tokenizer")
 
     def __call__(self, *inputs: Any, **call: Any) -> Any:
         """The answer to one item, a list of answers to a list; an iterator for a generator or a dataset."""

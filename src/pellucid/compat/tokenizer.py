@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pellucid.checkpoints.load import read_tokenizer
+from pellucid.checkpoints.load import read_config, read_tokenizer
 from pellucid.compat.arguments import HUB_ARGUMENTS, accepted_arguments, missing_attribute_error, pop_hub_options
 from pellucid.compat.batch import BatchEncoding, build_batch, list_conversations, to_lists
 from pellucid.compat.encoding import Request, encode_batch, pad
-from pellucid.compat.vocabulary import SETTABLE, Vocabulary, with_settings
+from pellucid.compat.vocabulary import OPENING, READING, Vocabulary, with_settings
 from pellucid.config.checks import check_bool, is_list_like
 from pellucid.errors import Argument, InputError, NotFoundError, join_names, shorten
 from pellucid.files import path_text
@@ -36,14 +36,18 @@ class AutoTokenizer(Vocabulary):
 
     @classmethod
     def from_pretrained(cls, name: str | os.PathLike[str], **arguments: Any) -> "AutoTokenizer":
-        """The tokenizer of a checkpoint, or of a folder with only a tokenizer."""
-        arguments = accepted_arguments(arguments, {*HUB_ARGUMENTS, *SETTABLE}, "a tokenizer")
-        own = read_tokenizer(name, pop_hub_options(arguments))
+        """The tokenizer of a checkpoint, or of a folder with only a tokenizer.
+
+        arguments: those of the hub; attributes that may be set; `extra_special_tokens`; and `add_prefix_space`,
+            `do_lower_case` and the like, where the reference's class of this tokenizer follows them.
+        """
+        arguments = accepted_arguments(arguments, {*HUB_ARGUMENTS, *OPENING}, "a tokenizer")
+        own = read_tokenizer(name, hub_options := pop_hub_options(arguments))
         if own is None:
             raise NotFoundError(f"{path_text(name)} holds no tokenizer: tokenizer.json, vocab.txt or spiece.model")
         found = cls(own, path_text(name))
-        for key, value in arguments.items():
-            setattr(found, key, value)
+        is_told_by_model = not own.settings.get("tokenizer_class") and arguments.keys() & {*READING}
+        found._apply_opening(arguments, read_config(name, hub_options).family if is_told_by_model else None)
         return found
 
     # -- text to ids --------------------------------------------------------------------------------------------------
@@ -259,7 +263,10 @@ class AutoTokenizer(Vocabulary):
         if not hasattr(self.pellucid, name):
             every = [*dir(type(self)), *dir(type(self.pellucid))]
             known = [one for one in every if not one.startswith("_")]
-            raise missing_attribute_error("this tokenizer", name, known, "; see `pellucid.Tokenizer`")
+            elsewhere = "; see `pellucid.Tokenizer`"
+            if name == "train_new_from_iterator":
+                known, elsewhere = [], ": pellucid.train_tokenizer(texts=..., vocab_size=...) learns one"
+            raise missing_attribute_error("this tokenizer", name, known, elsewhere)
         return getattr(self.pellucid, name)
 
     def __len__(self) -> int:

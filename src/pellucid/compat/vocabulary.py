@@ -11,7 +11,7 @@ from pellucid.config.checks import check_bool
 from pellucid.errors import InputError, did_you_mean, shorten
 from pellucid.text import Tokenizer
 from pellucid.text.encoded import input_names
-from pellucid.text.files import backend_copy, with_tokens, write_tokenizer
+from pellucid.text.files import backend_copy, with_reading, with_tokens, write_tokenizer
 from pellucid.text.layouts import ROLES, ROLES_AS_ADDED
 from pellucid.text.settings import EXTRA_TOKEN_KEYS, stated_length
 
@@ -21,6 +21,16 @@ _IDS = tuple(f"{name}_id" for name in _TOKENS)
 SETTABLE = (*_TOKENS, *_SIDES, "model_max_length", "chat_template", "clean_up_tokenization_spaces")
 """Attributes that can be set, besides the ids of special tokens."""
 
+
+READING = tuple(
+    "add_prefix_space do_lower_case strip_accents tokenize_chinese_chars trim_offsets split_special_tokens".split()
+)
+"""What may be said of how texts are read, where a tokenizer is opened."""
+
+_FIXED = ("legacy", "add_bos_token", "add_eos_token")
+
+OPENING = (*SETTABLE, *READING, *_FIXED, *EXTRA_TOKEN_KEYS, "config", "tokenizer_file")
+"""What may be said where a tokenizer is opened."""
 
 NO_LIMIT = int(1e30)
 """The reference's value for a tokenizer without a maximum length."""
@@ -114,6 +124,26 @@ class Vocabulary:
         with output_folder(save_directory) as folder:
             write_tokenizer(with_settings(self.pellucid, {"padding_side": self.padding_side}), folder)
         return tuple(str(folder / name) for name in ("tokenizer_config.json", "tokenizer.json"))
+
+    def _apply_opening(self, arguments: Mapping[str, Any], model_type: str | None) -> None:
+        """Follows what was said where it was opened, of `OPENING`; InputError for what is not followed."""
+        settings = self.pellucid.settings
+        for name, value in arguments.items():
+            if name in (*READING, *_FIXED):
+                check_bool(name, value)
+            if name in _FIXED and value is not settings.get(name):
+                raise InputError(
+                    f"{name} is {value!r}, and its tokenizer_config.json does not say so: write it there, or leave it "
+                    + ("out" if name == "legacy" else "out; a call takes add_special_tokens=False")
+                )
+            if name == "tokenizer_file" and value is not None:
+                raise InputError(f"tokenizer_file is {shorten(repr(value))}: give the folder that holds it as the name")
+        if reading := {name: value for name, value in arguments.items() if name in READING}:
+            self._set_tokenizer(with_settings(with_reading(self.pellucid, reading, model_type), {}))
+        for name in [name for name in SETTABLE if name in arguments]:
+            setattr(self, name, arguments[name])
+        if extra := {name: arguments[name] for name in EXTRA_TOKEN_KEYS if name in arguments}:
+            self.add_special_tokens(extra)
 
     # -- changes ------------------------------------------------------------------------------------------------------
 

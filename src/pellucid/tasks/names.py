@@ -147,5 +147,5 @@ def find_task(task: str) -> tuple[TaskInfo, dict[str, Any]]:
         if task in (one.name, *one.aliases):
             return one, {}
     known = [name for one in TASKS for name in (one.name, *one.aliases)]
-    others = f": one of {', '.join(known)}, or translation_xx_to_yy"
+    others = f": one of {', '.join(known)}, or two languages, as translation_en_to_de"
     raise InputError(f"unknown task {shorten(repr(task))}{did_you_mean(task, known)}", others)

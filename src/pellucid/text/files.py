@@ -1,7 +1,7 @@
 """Reads a tokenizer from the files of a checkpoint in any of their formats, and writes it."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from pellucid.text.growth import check_charsmaps, check_growth
 from pellucid.text.layouts import ROLES, Form, layout_of, pads_left, unfit_tokenizer_class
 from pellucid.text.settings import read_settings, stated_length, with_token_objects, with_type_marks, without_tokens
 from pellucid.text.tokenizer import Tokenizer
-from pellucid.text.tokenizer_config import add_lowercase, apply_settings
+from pellucid.text.tokenizer_config import add_lowercase, apply_settings, followed_settings
 from pellucid.text.wordpiece import open_wordpiece
 
 _GENERIC_CLASS, _TYPELESS_CLASS = "PreTrainedTokenizerFast", "TokenizersBackend"
@@ -85,6 +85,20 @@ def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
     backend = backend_copy(tokenizer)
     add_lowercase(backend)
     return _with_backend(backend, tokenizer)
+
+
+def with_reading(tokenizer: Tokenizer, settings: Mapping[str, Any], model_type: str | None) -> Tokenizer:
+    """The same tokenizer, which reads texts by other settings, such as `add_prefix_space`.
+
+    model_type: the value in `config.json`, which counts where the files of the tokenizer state no class.
+    Raises InputError for a setting that the reference's class of this tokenizer does not follow.
+    """
+    backend, every = backend_copy(tokenizer), tokenizer.settings | dict(settings)
+    followed = {"split_special_tokens", *followed_settings(backend, apply_settings(backend, every, model_type))}
+    for name, value in settings.items():
+        if name not in followed:
+            raise InputError(f"{name} is {value!r}, and no part of this tokenizer follows it: leave it out")
+    return _with_backend(backend, tokenizer, every)
 
 
 def with_tokens(

@@ -1,7 +1,7 @@
 """Settings that override a `tokenizer.json`, as they do in the reference's classes of some families."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tokenizers
@@ -41,14 +41,27 @@ def apply_settings(backend: tokenizers.Tokenizer, settings: dict[str, Any], mode
     ->  the layout of the family whose class the reference uses; None where it uses the file as it is
     """
     layout = layout_of(None if settings.get("tokenizer_class") else model_type, settings)
+    for place, part, names in _following_parts(backend, layout):
+        for name, attribute in names.items():
+            if name in settings and getattr(part, attribute) != settings[name]:
+                setattr(part, attribute, settings[name])
+        setattr(backend, place, part)  # setting a component normalises the added tokens anew
+    return layout
+
+
+def followed_settings(backend: tokenizers.Tokenizer, layout: Layout | None) -> set[str]:
+    """The names of the settings that parts of a tokenizer of this layout follow."""
+    return {name for _, _, names in _following_parts(backend, layout) for name in names}
+
+
+def _following_parts(
+    backend: tokenizers.Tokenizer, layout: Layout | None
+) -> Iterator[tuple[str, Any, Mapping[str, str]]]:
+    """The components that follow settings: attribute of the backend, component, and its attribute for each setting."""
     for form, place, kind, names in _SETTING_TARGETS:
         part = getattr(backend, place)
         if layout is not None and layout.form == form and isinstance(part, kind):
-            for name, attribute in names.items():
-                if name in settings and getattr(part, attribute) != settings[name]:
-                    setattr(part, attribute, settings[name])
-            setattr(backend, place, part)  # setting a component normalises the added tokens anew
-    return layout
+            yield place, part, names
 
 
 def add_lowercase(backend: tokenizers.Tokenizer) -> None:
