@@ -343,7 +343,7 @@ def test_what_cannot_be_exported_is_told(export: str, tmp_path: Path) -> None:
     """It ended within, at a number that torch does not know yet."""
     reference("gpt2", "CausalLM", tmp_path)
     model, inputs = ours("CausalLM", tmp_path), {"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}
-    with pytest.raises(pellucid.InputError, match=r"^a pass looks at its ids and masks here, .*transformers opens"):
+    with pytest.raises(pellucid.InputError, match=r"^a pass checks the values of its ids and masks, .*for transformers"):
         if export == "torch.export":
             torch.export.export(model, (), inputs)
         else:
@@ -366,7 +366,7 @@ def test_configs_of_the_same_facts_are_equal(family: str, tmp_path: Path) -> Non
 
 
 def test_facts_of_another_family_are_told() -> None:
-    with pytest.raises(pellucid.InputError, match="model_type is 'gpt2', which is no BertConfig: take GPT2Config"):
+    with pytest.raises(pellucid.InputError, match="model_type is 'gpt2', which is not for BertConfig: use GPT2Config"):
         compat.BertConfig.from_dict({"model_type": "gpt2"})
     assert compat.BertConfig.from_dict({"num_hidden_layers": 3}) == compat.BertConfig(num_hidden_layers=3)
     with pytest.raises(pellucid.InputError, match="has no model_type, which names the arch"):

@@ -600,10 +600,10 @@ def test_how_texts_are_read_is_said_where_it_is_opened(
     [
         (
             {"add_prefix_space": True},
-            "^add_prefix_space is True, and no part of this tokenizer follows it: leave it out",
+            "^add_prefix_space is True, and no component of this tokenizer has it: leave it out",
         ),
         ({"do_lower_case": "yes"}, "^do_lower_case is 'yes', expected true or false"),
-        ({"legacy": False}, "^legacy is False, and its tokenizer_config.json does not say so: write it there"),
+        ({"legacy": False}, "^legacy is False, and its tokenizer_config.json differs: write it there"),
         ({"add_bos_token": False}, "^add_bos_token is False, .*; a call takes add_special_tokens=False$"),
         ({"tokenizer_file": "a.json"}, "^tokenizer_file is 'a.json': give the folder that holds it"),
         ({"use_auth_token": True}, "^use_auth_token is True, .*: pass token"),

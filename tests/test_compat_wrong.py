@@ -294,11 +294,11 @@ OTHERS = "MarianMTModel CLIPModel GemmaForCausalLM DebertaV2Model DebertaV2Token
 def test_an_answer_says_that_it_has_no_cache(tmp_path: Path) -> None:
     reference("gpt2", "CausalLM", tmp_path)
     answer = ours("CausalLM", tmp_path)(torch.tensor([[5, 6]]), use_cache=True)
-    with pytest.raises(AttributeError, match="no 'past_key_values', and no cache is handed out: generate has its own"):
+    with pytest.raises(AttributeError, match="no 'past_key_values', since caches are not exposed: generate has its own"):
         print(answer.past_key_values)
-    with pytest.raises(KeyError, match="no 'past_key_values', and no cache is handed out"):
+    with pytest.raises(KeyError, match="no 'past_key_values', since caches are not exposed"):
         answer["past_key_values"]
-    with pytest.raises(IndexError, match="no place 1: it has logits, and no cache is handed out"):
+    with pytest.raises(IndexError, match="no index 1: it has logits, since caches are not exposed"):
         answer[1]
     assert answer[0] is answer[-1] is answer.logits and answer[:3] == (answer.logits,)
 
@@ -325,10 +325,10 @@ def test_a_label_that_is_none_is_told(task: str, shape: tuple[int, ...], tmp_pat
         ("StoppingCriteria", r"a pipeline at stop_strings=.*pellucid.generate\(prompt, stop="),
         ("AutoModelForMultipleChoice", "no head that chooses among several texts is read"),
         ("AddedToken", "'AddedToken': take tokenizers.AddedToken"),
-        ("DynamicCache", "'DynamicCache': no cache is handed in or out"),
+        ("DynamicCache", "'DynamicCache': caches are not exposed"),
         ("cos_sim", "cosine_similarity vectors"),
         ("T5EncoderModel", "no encoder is read without its decoder: T5Model"),
-        *((name, "of architectures it has Albert, .*, XLMRoberta$") for name in OTHERS),
+        *((name, "its architectures are Albert, .*, XLMRoberta$") for name in OTHERS),
         ("logging", r"Python's logging.getLogger\('pellucid'\)"),
         ("os", "^pellucid.compat has no 'os'$"),
         ("Model", "it is pellucid.Model$"),

@@ -34,7 +34,7 @@ _LOAD_ARGUMENTS: UnsupportedArguments = {
         "force_download from_tf from_flax output_loading_info subfolder variant".split(),
         "leave it out",
     ),
-    "use_auth_token": "pass token, as it is called by now",
+    "use_auth_token": "pass token, its present name",
     **dict.fromkeys(
         ("load_in_8bit", "load_in_4bit", "quantization_config"),
         "pass dtype='int8' or dtype='int4', which need no package",
@@ -130,11 +130,11 @@ def missing_attribute_error(what: str, name: str, known: Iterable[str], elsewher
 
 
 def check_not_exported() -> None:
-    """Refuses a pass within torch.export or torch.jit.trace, which cannot follow what a pass asks of its ids."""
+    """Refuses a pass within torch.export or torch.jit.trace, which cannot follow its checks of ids and masks."""
     if torch.compiler.is_exporting() or torch.jit.is_tracing():
         raise InputError(
-            "a pass looks at its ids and masks here, which neither torch.export nor torch.jit.trace can follow: "
-            "save_pretrained(folder) writes what transformers opens, whose own models can be exported"
+            "a pass checks the values of its ids and masks, which neither torch.export nor torch.jit.trace can follow: "
+            "save_pretrained(folder) writes a folder for transformers, whose models can be exported"
         )
 
 

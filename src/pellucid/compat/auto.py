@@ -86,7 +86,7 @@ def open_model(
     except CheckpointMismatchError as error:
         if new_labels or config.num_labels == len(read_config(name, hub_options).labels):
             raise
-        advice = "; ignore_mismatched_sizes=True draws a map to another number of labels anew"
+        advice = "; ignore_mismatched_sizes=True gives a classifier for another number of labels new random weights"
         raise CheckpointMismatchError(error, advice) from error
     if loaded.untrained:
         parts = "" if "all" in loaded.untrained else f" for its {join_names(loaded.untrained, 3)}"
@@ -109,8 +109,8 @@ class AutoModel:
         name: a folder, a name on the hub, or an installed package.
         arguments: `revision`, `token`, `cache_dir`, `local_files_only`; `dtype` ("auto" is the file's, by default
             float32), `device_map`, `attn_implementation`; `config`, or its values by name: `num_labels=3`, `id2label`,
-            `output_attentions=True`, `hidden_dropout_prob=0.0`; `ignore_mismatched_sizes=True` gives a classifier that the files hold for
-            another number of labels new random weights.
+            `output_attentions=True`, `hidden_dropout_prob=0.0`; `ignore_mismatched_sizes=True` gives a
+            classifier that the files hold for another number of labels new random weights.
         Raises InputError for any other argument, and whatever `pellucid.load` raises.
         """
         return open_model(name, cls.head, arguments)

@@ -63,22 +63,24 @@ class PretrainedConfig:
 
     @classmethod
     def from_dict(cls, config_dict: Mapping[str, Any], **changes: Any) -> "PretrainedConfig":
-        """What `to_dict` gives, or a `config.json` that was read, as a config, with some facts changed.
+        """A config from the dict of `to_dict` or of a `config.json`, with some values changed.
 
-        Raises InputError for a `model_type` that is of no family here, or of another one than this class.
+        Raises InputError for a `model_type` of no family here, or of another family than this class.
         """
         own = getattr(cls, "family", None)
         family = family_of_config({"model_type": own and own.model_type} | dict(config_dict), "config_dict")
         kind = config_class(config_class_name(family))
         if not issubclass(kind, cls):
-            raise InputError(f"model_type is {family.model_type!r}, which is no {cls.__name__}: take {kind.__name__}")
+            raise InputError(
+                f"model_type is {family.model_type!r}, which is not for {cls.__name__}: use {kind.__name__}"
+            )
         return PretrainedConfig.of(family.read(dict(config_dict), Path("config_dict")), **changes)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are of one family and say the same, wherever they were read."""
+        """Whether both are of one family and hold equal values."""
         return type(self) is type(other) and isinstance(other, PretrainedConfig) and self.to_dict() == other.to_dict()
 
-    __hash__ = None  # it may be changed
+    __hash__ = None  # it is mutable
 
     def to_config(self, head: Head | None = None) -> Config:
         """The same as a `Config` of ours, with this head."""

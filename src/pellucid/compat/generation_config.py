@@ -77,7 +77,7 @@ class GenerationConfig:
 
     @classmethod
     def from_model_config(cls, model_config: Any) -> Self:
-        """The special tokens that the config of a model says; how it writes is in `from_pretrained(NAME)`."""
+        """The special tokens of a model's config; its generation settings are in `from_pretrained(NAME)`."""
         names = (*TOKEN_IDS, "decoder_start_token_id")
         return cls(**{name: getattr(model_config, name, None) for name in names})
 

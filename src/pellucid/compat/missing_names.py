@@ -29,9 +29,9 @@ _ADVICE = {
     "nn.Module",
     r"PretrainedModel": "it is spelt PreTrainedModel",
     r"PreTrainedConfig": "it is spelt PretrainedConfig",
-    r"\w*T5EncoderModel": "no encoder is read without its decoder: T5Model gives encoder_last_hidden_state",
-    r"AddedToken": "take tokenizers.AddedToken, which add_tokens here understands",
-    r"\w*Cache": "no cache is handed in or out: generate has its own",
+    r"\w*T5EncoderModel": "no encoder is loaded without its decoder: T5Model gives encoder_last_hidden_state",
+    r"AddedToken": "use tokenizers.AddedToken, which add_tokens accepts",
+    r"\w*Cache": "caches are not exposed: generate has its own",
     r"util|cos_sim": 'pellucid.pipeline("sentence-similarity", model=NAME) compares texts, and '
     "torch.nn.functional.cosine_similarity vectors",
     r"Model": "it is pellucid.Model",
@@ -39,7 +39,7 @@ _ADVICE = {
 """Advice, by regular expressions for names."""
 
 _ARCHITECTURE = re.compile(r"([A-Z]\w*?)(LMHead|MT|Encoder)?(Model|For[A-Z]\w*|Config|Tokenizer(Fast)?)")
-"""A class of the reference's that is named by an architecture, which is its first part."""
+"""The reference's class names, which begin with an architecture."""
 
 
 def missing_name_message(name: str, known: Collection[str]) -> str:
@@ -51,7 +51,7 @@ def missing_name_message(name: str, known: Collection[str]) -> str:
         "Auto",
     }
     if not advice and (found := _ARCHITECTURE.fullmatch(name)) and not found[1].startswith((*stems, "Auto", "PreT")):
-        advice = f"of architectures it has {', '.join(sorted(stems))}"
+        advice = f"its architectures are {', '.join(sorted(stems))}"
     return f"pellucid.compat has no {name!r}" + (f": {advice}" if advice else did_you_mean(name, known))
 
 

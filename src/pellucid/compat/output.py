@@ -14,7 +14,7 @@ from pellucid.config import CausalLM, Config, QuestionAnswering, SequenceToSeque
 from pellucid.config.checks import check_choice
 from pellucid.errors import InputError, join_names
 
-_NO_CACHE = "and no cache is handed out: generate has its own"
+_NO_CACHE = "since caches are not exposed: generate has its own"
 
 
 class ModelOutput(dict[str, Any]):
@@ -42,7 +42,7 @@ class ModelOutput(dict[str, Any]):
                 raise KeyError(f"this output has no {place!r}, {_NO_CACHE}")
             return super().__getitem__(place)
         if isinstance(place, int) and not -len(self) <= place < len(self):
-            raise IndexError(f"this output has no place {place}: it has {', '.join(self)}, {_NO_CACHE}")
+            raise IndexError(f"this output has no index {place}: it has {', '.join(self)}, {_NO_CACHE}")
         return self.to_tuple()[place]
 
     def to_tuple(self) -> tuple[Any, ...]:
@@ -177,12 +177,12 @@ def _token_loss(config: Config, logits: Tensor, labels: Tensor, reduction: str) 
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor, reduction: str) -> Tensor:
-    """Raises InputError for a label that is none, which on a GPU is torch's own error."""
+    """Raises InputError for a label out of range, which on a GPU is PyTorch's own error."""
     try:
         return functional.cross_entropy(logits, labels, reduction=reduction)
     except IndexError as error:
         count = logits.shape[-1]
-        strange = labels[(labels != -100) & ((labels < 0) | (labels >= count))]
+        invalid = labels[(labels != -100) & ((labels < 0) | (labels >= count))]
         raise InputError(
-            f"labels hold {strange[0].item()}, and there are {count}: give 0 to {count - 1}, or -100, which counts not"
+            f"labels hold {invalid[0].item()}, and the model has {count}: give 0 to {count - 1}, or -100 to ignore one"
         ) from error

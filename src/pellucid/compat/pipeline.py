@@ -207,7 +207,7 @@ class Pipeline:
         return self.model.device
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **arguments: Any) -> None:
-        """Writes the model and its tokenizer into one folder, as both do.  arguments: as of the model's own."""
+        """Writes the model and its tokenizer into one folder.  arguments: those of the model's `save_pretrained`."""
         model = self.model if self._network is None else self._network
         check_save_arguments(arguments)
         if isinstance(model, PreTrainedModel):
@@ -220,7 +220,7 @@ class Pipeline:
         if name.startswith("_"):
             raise AttributeError(f"this pipeline has no {name!r}")
         known = [one for one in dir(type(self)) if not one.startswith("_")]
-        raise missing_attribute_error("this pipeline", name, known, ": call it, or ask its .model and .tokenizer")
+        raise missing_attribute_error("this pipeline", name, known, ": call it, or use its .model and .tokenizer")
 
     def __call__(self, *inputs: Any, **call: Any) -> Any:
         """The answer to one item, a list of answers to a list; an iterator for a generator or a dataset."""

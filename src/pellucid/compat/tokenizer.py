@@ -46,8 +46,8 @@ class AutoTokenizer(Vocabulary):
         if own is None:
             raise NotFoundError(f"{path_text(name)} holds no tokenizer: tokenizer.json, vocab.txt or spiece.model")
         found = cls(own, path_text(name))
-        is_told_by_model = not own.settings.get("tokenizer_class") and arguments.keys() & {*READING}
-        found._apply_opening(arguments, read_config(name, hub_options).family if is_told_by_model else None)
+        is_set_by_model = not own.settings.get("tokenizer_class") and arguments.keys() & {*READING}
+        found._apply_opening(arguments, read_config(name, hub_options).family if is_set_by_model else None)
         return found
 
     # -- text to ids --------------------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ class AutoTokenizer(Vocabulary):
             known = [one for one in every if not one.startswith("_")]
             elsewhere = "; see `pellucid.Tokenizer`"
             if name == "train_new_from_iterator":
-                known, elsewhere = [], ": pellucid.train_tokenizer(texts=..., vocab_size=...) learns one"
+                known, elsewhere = [], ": pellucid.train_tokenizer(texts=..., vocab_size=...) trains one"
             raise missing_attribute_error("this tokenizer", name, known, elsewhere)
         return getattr(self.pellucid, name)
 

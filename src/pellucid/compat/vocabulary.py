@@ -25,12 +25,12 @@ SETTABLE = (*_TOKENS, *_SIDES, "model_max_length", "chat_template", "clean_up_to
 READING = tuple(
     "add_prefix_space do_lower_case strip_accents tokenize_chinese_chars trim_offsets split_special_tokens".split()
 )
-"""What may be said of how texts are read, where a tokenizer is opened."""
+"""Settings of how texts are read that may be given when a tokenizer is opened."""
 
 _FIXED = ("legacy", "add_bos_token", "add_eos_token")
 
 OPENING = (*SETTABLE, *READING, *_FIXED, *EXTRA_TOKEN_KEYS, "config", "tokenizer_file")
-"""What may be said where a tokenizer is opened."""
+"""Arguments that may be given when a tokenizer is opened."""
 
 NO_LIMIT = int(1e30)
 """The reference's value for a tokenizer without a maximum length."""
@@ -126,14 +126,14 @@ class Vocabulary:
         return tuple(str(folder / name) for name in ("tokenizer_config.json", "tokenizer.json"))
 
     def _apply_opening(self, arguments: Mapping[str, Any], model_type: str | None) -> None:
-        """Follows what was said where it was opened, of `OPENING`; InputError for what is not followed."""
+        """Applies arguments of `OPENING`; raises InputError for those that are not supported."""
         settings = self.pellucid.settings
         for name, value in arguments.items():
             if name in (*READING, *_FIXED):
                 check_bool(name, value)
             if name in _FIXED and value is not settings.get(name):
                 raise InputError(
-                    f"{name} is {value!r}, and its tokenizer_config.json does not say so: write it there, or leave it "
+                    f"{name} is {value!r}, and its tokenizer_config.json differs: write it there, or leave it "
                     + ("out" if name == "legacy" else "out; a call takes add_special_tokens=False")
                 )
             if name == "tokenizer_file" and value is not None:

@@ -88,16 +88,16 @@ def lower_cased(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def with_reading(tokenizer: Tokenizer, settings: Mapping[str, Any], model_type: str | None) -> Tokenizer:
-    """The same tokenizer, which reads texts by other settings, such as `add_prefix_space`.
+    """The same tokenizer with other settings, such as `add_prefix_space`.
 
-    model_type: the value in `config.json`, which counts where the files of the tokenizer state no class.
+    model_type: the value in `config.json`, used where the files of the tokenizer state no class.
     Raises InputError for a setting that the reference's class of this tokenizer does not follow.
     """
     backend, every = backend_copy(tokenizer), tokenizer.settings | dict(settings)
     followed = {"split_special_tokens", *followed_settings(backend, apply_settings(backend, every, model_type))}
     for name, value in settings.items():
         if name not in followed:
-            raise InputError(f"{name} is {value!r}, and no part of this tokenizer follows it: leave it out")
+            raise InputError(f"{name} is {value!r}, and no component of this tokenizer has it: leave it out")
     return _with_backend(backend, tokenizer, every)
 
 
