@@ -343,7 +343,9 @@ def test_what_cannot_be_exported_is_told(export: str, tmp_path: Path) -> None:
     """It ended within, at a number that torch does not know yet."""
     reference("gpt2", "CausalLM", tmp_path)
     model, inputs = ours("CausalLM", tmp_path), {"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}
-    with pytest.raises(pellucid.InputError, match=r"^a pass checks the values of its ids and masks, .*for transformers"):
+    with pytest.raises(
+        pellucid.InputError, match=r"^a pass checks the values of its ids and masks, .*for transformers"
+    ):
         if export == "torch.export":
             torch.export.export(model, (), inputs)
         else:

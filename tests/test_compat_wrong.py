@@ -294,7 +294,9 @@ OTHERS = "MarianMTModel CLIPModel GemmaForCausalLM DebertaV2Model DebertaV2Token
 def test_an_answer_says_that_it_has_no_cache(tmp_path: Path) -> None:
     reference("gpt2", "CausalLM", tmp_path)
     answer = ours("CausalLM", tmp_path)(torch.tensor([[5, 6]]), use_cache=True)
-    with pytest.raises(AttributeError, match="no 'past_key_values', since caches are not exposed: generate has its own"):
+    with pytest.raises(
+        AttributeError, match="no 'past_key_values', since caches are not exposed: generate has its own"
+    ):
         print(answer.past_key_values)
     with pytest.raises(KeyError, match="no 'past_key_values', since caches are not exposed"):
         answer["past_key_values"]

@@ -148,7 +148,7 @@ class Pipeline:
         names = self._task_class.inputs
         if len(inputs) > len(names):
             first = next((name for name in self.options() if name in self._task_class.__annotations__), names[0])
-            advice = f": pass options by name, such as {first}=..." if first not in names else ""
+            advice = f": give options by name, such as {first}=..." if first not in names else ""
             raise InputError(f"{self.task} takes {', '.join(names)}, and {len(inputs)} things were given{advice}")
         arguments, by_name = dict(zip(names, inputs)), {name: options[name] for name in names if name in options}
         if twice := next((name for name in by_name if name in arguments), None):

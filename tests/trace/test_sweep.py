@@ -175,7 +175,7 @@ def test_texts_of_other_lengths(minilm: pellucid.Model) -> None:
         model.sweep(TEXT, first_logit, over="layers x positions", source=model.trace("a banana"))
     with pytest.raises(InputError, match="does not write: give a function"):
         minilm.sweep(TEXT, ANSWERS)
-    both = "two stacks of layers: pass point='decoder.attention.heads' or point='encoder.attention.heads'"
+    both = "two stacks of layers: pass point='decoder.attention.heads', or the same of its encoder"
     with pytest.raises(InputError, match=both):
         small("t5", minilm).sweep(TEXT, first_logit)
 
