@@ -308,7 +308,7 @@ def test_an_answer_says_that_it_has_no_cache(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("task", "shape"), [("SequenceClassification", (1,)), ("TokenClassification", (1, 3))])
 def test_a_label_that_is_none_is_told(task: str, shape: tuple[int, ...], tmp_path: Path) -> None:
     reference("bert", task, tmp_path)
-    with pytest.raises(pellucid.InputError, match=r"^labels hold 7, and there are 3: give 0 to 2, or -100"):
+    with pytest.raises(pellucid.InputError, match=r"^labels hold 7, and the model has 3: give 0 to 2, or -100"):
         ours(task, tmp_path)(torch.tensor([[5, 6, 7]]), labels=torch.full(shape, 7))
 
 
@@ -326,10 +326,10 @@ def test_a_label_that_is_none_is_told(task: str, shape: tuple[int, ...], tmp_pat
         ("CrossEncoder", r'pellucid.pipeline\("text-ranking", model=NAME\)'),
         ("StoppingCriteria", r"a pipeline at stop_strings=.*pellucid.generate\(prompt, stop="),
         ("AutoModelForMultipleChoice", "no head that chooses among several texts is read"),
-        ("AddedToken", "'AddedToken': take tokenizers.AddedToken"),
+        ("AddedToken", "'AddedToken': use tokenizers.AddedToken"),
         ("DynamicCache", "'DynamicCache': caches are not exposed"),
         ("cos_sim", "cosine_similarity vectors"),
-        ("T5EncoderModel", "no encoder is read without its decoder: T5Model"),
+        ("T5EncoderModel", "no encoder is loaded without its decoder: T5Model"),
         *((name, "its architectures are Albert, .*, XLMRoberta$") for name in OTHERS),
         ("logging", r"Python's logging.getLogger\('pellucid'\)"),
         ("os", "^pellucid.compat has no 'os'$"),

@@ -57,8 +57,8 @@ def sweep(
     if point is not None and not isinstance(point, str):
         raise InputError(f"point is {shorten(repr(point))}, expected the name of a point behind its layer")
     if point is None and loaded.config.kind == "encoder-decoder":
-        decoder = Argument("point", f"decoder.{default_point}")
-        raise InputError("this model has two stacks of layers: pass ", decoder, ", or the same of its encoder")
+        advice = f"pass point='decoder.{default_point}', or the same of its encoder"
+        raise InputError(f"this model has two stacks of layers: {advice}")
     measure = metric if callable(metric) else _logit_difference(loaded, metric)
     make = edit or (zero if source is None else lambda **where: patch(source, **where))
     if not isinstance(text, str):
