@@ -113,7 +113,9 @@ def cache_folder() -> Path:
     try:
         return folder.expanduser()
     except RuntimeError as error:
-        raise InputError(f"{shorten(str(folder))} is in no known home: set PELLUCID_CACHE to a folder") from error
+        raise InputError(
+            f"{shorten(str(folder))} is in the home of an unknown user: set PELLUCID_CACHE to a folder"
+        ) from error
 
 
 def write_atomically(

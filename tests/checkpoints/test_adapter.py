@@ -357,12 +357,12 @@ DAMAGED: dict[str, tuple[Damage, type[PellucidError], str]] = {
     "a strange module": (
         held(lambda n: n.update({A.replace("query", "quory"): n.pop(A), B.replace("query", "quory"): n.pop(B)})),
         MISMATCH,
-        "quory is nothing in a BertForSequenceClassification (did you mean",
+        "quory is not a module of a BertForSequenceClassification (did you mean",
     ),
     "a strange tensor": (
         held(lambda n: n.update({"base_model.model.extra.weight": n[A].clone()})),
         MISMATCH,
-        "extra.weight is nothing in a BertForSequenceClassification",
+        "extra.weight is not a tensor of a BertForSequenceClassification",
     ),
     "another width": (held(lambda n: n.update({A: n[A][:, :5].clone()})), MISMATCH, "was made for another base"),
     "another height": (held(lambda n: n.update({B: n[B][:5].clone()})), MISMATCH, "was made for another base"),
@@ -458,10 +458,10 @@ def test_a_table_that_serves_twice(tmp_path: Path) -> None:
     """PEFT changes it in one place of the two, for which one table has no numbers."""
     base = base_of(tmp_path, "gpt2", "causal-lm")
     peft_files.written(base, tmp_path / "adapter", "causal-lm", target_modules=["wte", "c_proj"])
-    with pytest.raises(CheckpointMismatchError, match="whose table serves twice"):
+    with pytest.raises(CheckpointMismatchError, match="whose table is shared"):
         pellucid.load(tmp_path / "adapter")
     loaded = open_checkpoint(base)
-    with pytest.raises(InputError, match="the format of adapters has no words"):
+    with pytest.raises(InputError, match="which the adapter format cannot express"):
         save_adapter(loaded, {}, ["embeddings.token.weight"], tmp_path / "other")
 
 

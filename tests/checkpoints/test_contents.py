@@ -146,7 +146,7 @@ def test_numbers_that_a_narrower_kind_cannot_say_are_refused(
         tensors[WORDS][0, 0] = number
 
     with_tensors(enlarge)(folder)
-    with pytest.raises(InputError, match=rf"{WORDS} holds .*most that {asked} is .*: pass dtype='{wider}'"):
+    with pytest.raises(InputError, match=rf"{WORDS} holds .*the largest number of {asked} is .*: pass dtype='{wider}'"):
         pellucid.load(folder, dtype=asked)
     found = pellucid.load(folder, dtype=wider).module.get_parameter("embeddings.token.weight")[0, 0].item()
     assert found == pytest.approx(number, rel=0.01)

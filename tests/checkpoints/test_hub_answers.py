@@ -45,7 +45,7 @@ def nothing_lies(home: Path) -> None:
         ({"ETag": '""'}, "the hub gives '' as a digest"),
         ({"X-Linked-Etag": f'"{OUT}"'}, f"the hub gives '{OUT}' as a digest"),
         ({"X-Xet-Hash": OUT, "X-Xet-Refresh-Route": "/x"}, f"the hub gives '{OUT}' as a digest"),
-        ({"X-Repo-Commit": "../../x.pth"}, f"answers of the commit '../../x.pth', where {COMMIT} was requested"),
+        ({"X-Repo-Commit": "../../x.pth"}, f"answers for the commit '../../x.pth', where {COMMIT} was requested"),
         ({"X-Repo-Commit": "2" * 40}, f"the hub answers for the commit '{'2' * 39}"),
     ],
     ids=["etag", "weak etag", "a path from the root", "empty", "linked etag", "xet", "commit", "another commit"],
@@ -158,14 +158,14 @@ def test_a_packed_body_is_not_opened(hub: Hub, home: Path) -> None:
 @pytest.mark.parametrize("path", [f"/api/models/{NAME}", f"/tree/{COMMIT}"])
 def test_what_is_told_without_end_is_left(path: str, hub: Hub, home: Path) -> None:
     hub.endless = path
-    assert "the hub lists it without end" in limited(hub, home)
+    assert "the hub's answer does not end" in limited(hub, home)
     assert 1 << 26 <= hub.sent < 1 << 28
 
 
 def test_a_list_that_leads_back_to_itself_ends(hub: Hub, home: Path) -> None:
     path = f"/api/models/{NAME}/tree/{COMMIT}"
     hub.says[path] = {"Link": f'<{hub.url}{path}?page=2>; rel="next"'}
-    assert "the hub lists it without end; try again with network" in fails(hub.url, home, "pull", NAME)
+    assert "the hub's answer does not end; try again with network" in fails(hub.url, home, "pull", NAME)
     assert sum(path in line for line in hub.asked) == 3
 
 

@@ -177,7 +177,7 @@ def test_an_older_pull_that_ends_later_leaves_the_name(hub: Hub, home: Path, tmp
         newer = Path(ask(hub.url, home, "pull", NAME).stdout.strip())
         goes_on.set()
         told = older.communicate()[1]
-    assert "another process has asked the hub more recently for main of o/tiny it is not set to " + "1" * 40 in told
+    assert "another process has asked the hub more recently for main of o/tiny: it is not set to " + "1" * 40 in told
     assert older.returncode == 0 and words(newer) == 60
     assert found(hub, home, HF_HUB_OFFLINE="1") == newer
 

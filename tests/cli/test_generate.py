@@ -299,12 +299,12 @@ def test_a_message_that_is_too_long_is_told_in_the_words_of_a_chat(command: Pell
         done = command("chat", *typed, "-n", "8", stdin=stdin)
         assert done.code == 3
         assert re.fullmatch(
-            r"(.* no longer fits.*\n)?pellucid: the message has 3\d\d tokens with what stands around it, and this "
+            r"(.* no longer fit,.*\n)?pellucid: the message has 3\d\d tokens with what stands around it, and this "
             r"model reads 256 in all: say it in fewer words\n",
             done.err,
         )
     almost = command("chat", "x" * 200, "-n", "100")
-    assert almost.code == 0 and almost.out.strip()  # shorter than was requested, but answered
+    assert almost.code == 0 and almost.out.strip()  # shorter than was asked for, but answered
 
 
 @pytest.mark.parametrize("asked", [("chat",), ("chat", "-"), ("generate", "-")], ids=" ".join)

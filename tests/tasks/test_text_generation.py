@@ -248,7 +248,7 @@ def test_the_oldest_turns_of_a_conversation_give_way() -> None:
         write([ASKED[0], {"role": "user", "content": LONG}])
     with pytest.raises(InputError, match="item 1 is a conversation too long to be read at once: pass long='truncate'"):
         write([STORY, messages], long="windows")
-    with pytest.raises(InputError, match=r"be gone on with: pass long='truncate' to leave its oldest turns out$"):
+    with pytest.raises(InputError, match=r"be continued: pass long='truncate' to leave its oldest turns out$"):
         write(messages, long="error")  # stretches, which a text may be read in, would be refused
 
 
@@ -274,7 +274,9 @@ def test_ten_thousand_words_are_gone_on_with() -> None:
 def test_too_long_is_refused() -> None:
     write = pipeline("text-generation", model("gpt2"), do_sample=False, **SHORT)
     most, whole = limit("gpt2"), len(model("gpt2").tokenizer([LONG]).input_ids[0])
-    with pytest.raises(InputError, match=rf"item 1 has {whole - most} tokens more than the {most} that can be gone on"):
+    with pytest.raises(
+        InputError, match=rf"item 1 has {whole - most} tokens more than the {most} that can be continued"
+    ):
         write([STORY, LONG])
     with pytest.raises(InputError, match="tokens more than the 5 that can be continued"):
         write(STORY, max_length=5)

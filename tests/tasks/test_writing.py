@@ -224,7 +224,7 @@ def test_languages_nobody_knows() -> None:
         pipeline("translation", model("t5-tied"), src_lang="en", tgt_lang="Germann")
     with pytest.raises(InputError, match=r"tgt_lang is 'x{39}…', expected a code such as 'de'"):
         pipeline("translation", model("t5-tied"), src_lang="en", tgt_lang="x" * 41)
-    with pytest.raises(InputError, match="this model is told both languages: pass src_lang=CODE too"):
+    with pytest.raises(InputError, match="this model needs both languages: pass src_lang=CODE too"):
         pipeline("translation", model("t5-tied"), tgt_lang="de")
     with pytest.raises(InputError, match="src_lang is 'en', and this model needs both languages: pass tgt_lang=CODE"):
         pipeline("translation", model("t5-tasks"), src_lang="en")
@@ -293,7 +293,7 @@ def test_a_model_without_a_limit_reads_what_it_is_told_to(tmp_path: Path) -> Non
 
 
 def test_a_stretch_shares_nothing() -> None:
-    with pytest.raises(InputError, match="stride is 3, and windows of summarization share nothing"):
+    with pytest.raises(InputError, match="stride is 3, and windows of summarization do not overlap"):
         pipeline("summarization", model("bart"), stride=3)
     with pytest.raises(InputError, match="item 0: the prefix leaves no room for the text in 3 tokens"):
         pipeline("summarization", model("t5-tasks"), max_length=3, long="windows")(PLAIN)

@@ -115,7 +115,7 @@ LEAVES_OUT = {
 def test_a_glob_tells_what_it_leaves_out(
     family: str, asked: str, minilm: pellucid.Model, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Looked at, the rest is what was requested; edited, what is left out would go on through the model."""
+    """Looked at, the rest is what was asked for; edited, what is left out would go on through the model."""
     theirs, nearest = LEAVES_OUT[family, asked]
     model = small(family, minilm)
     trace = model.trace("time flies", keep=[asked])

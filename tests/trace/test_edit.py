@@ -106,7 +106,7 @@ def test_blocks_that_end_in_another_order_than_they_should_leave_nothing_behind(
     second.__enter__()
     minilm.trace(TEXT)
     tiny([[1, 2]])
-    with pytest.raises(InputError, match="end in the order opposite"):
+    with pytest.raises(InputError, match="end in the reverse of the order"):
         first.__exit__(None, None, None)
     other.__exit__(None, None, None)  # of another model: it has an order of its own
     second.__exit__(None, None, None)
@@ -326,7 +326,7 @@ def test_values_that_do_not_fit(minilm: pellucid.Model, name: str, edit: object,
 
 
 def test_a_function_that_calls_the_model_that_it_edits(minilm: pellucid.Model) -> None:
-    said = "<lambda> at pooled calls itself without end; what it needs of the edited model, ask before"
+    said = "<lambda> at pooled calls itself without end: compute what it needs of the edited model before the edit"
     with pytest.raises(InputError, match=said), minilm.edit({"pooled": lambda value: minilm.trace(TEXT)["pooled"]}):
         minilm.trace(TEXT)
     assert minilm.trace(TEXT).edits == ()

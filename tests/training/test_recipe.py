@@ -232,7 +232,7 @@ def test_a_recipe_builds_an_architecture(
     found = pellucid.train(recipe=path)
     assert found.config.hidden_size == 16 and found.config.vocab_size == 600 and not found.loaded.untrained
     path.write_text(path.read_text(encoding="utf-8").replace("tokenizer", "#"), encoding="utf-8")
-    with pytest.raises(InputError, match=r"model\.tokenizer must say by which words"):
+    with pytest.raises(InputError, match=r"name its tokenizer as model\.tokenizer"):
         pellucid.train(recipe=path)
 
 

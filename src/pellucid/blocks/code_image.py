@@ -74,8 +74,8 @@ def link(code: bytes) -> bytes:
         if part["sh_flags"] & IN_MEMORY and part.name != ".eh_frame":  # no exception leaves a kernel, nor passes it
             if part["sh_flags"] & WRITTEN and part["sh_size"]:
                 raise RuntimeError(
-                    f"the compiled code writes into {part.name}, and its image is read-only: take NUMBA_BOUNDSCHECK, "
-                    "NUMBA_DEBUGINFO and the like out of the environment"
+                    f"the compiled code writes into {part.name}, and its image is read-only: unset NUMBA_BOUNDSCHECK, "
+                    "NUMBA_DEBUGINFO and the like in the environment"
                 )
             _align(image, part["sh_addralign"])
             section_offsets[number] = len(image)

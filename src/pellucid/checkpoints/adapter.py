@@ -186,7 +186,7 @@ class _AdaptedContents(Contents):
         theirs, location = base_tensors.table_location(module)
         if location is None:
             hint = did_you_mean(module, (name.rpartition(".")[0] for name in base_tensors.tensors), max_hits=1)
-            raise self.mismatch_error(f"{module} is no module of a {base_tensors.page.architecture}{hint}")
+            raise self.mismatch_error(f"{module} is not a module of a {base_tensors.page.architecture}{hint}")
         if theirs is None and not base_tensors.is_tied_head(location):
             raise self.mismatch_error(f"it adds to {module}, of which {self.adapter.base_name} holds no numbers")
         if theirs is None or base_tensors.is_shared(location):
@@ -224,7 +224,7 @@ class _AdaptedContents(Contents):
         locations = base_tensors.locations_in(name)
         if not locations:
             raise self.mismatch_error(
-                f"{name} is no tensor of a {base_tensors.page.architecture}; task_type in {FILE} says which head "
+                f"{name} is not a tensor of a {base_tensors.page.architecture}; task_type in {FILE} says which head "
                 "there is"
             )
         location, base_location = next(iter(locations.values())), base_tensors.own_location(name)

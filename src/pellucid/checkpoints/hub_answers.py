@@ -198,7 +198,7 @@ class AnswerGuard:
         """Holds what the hub tells to its bytes, answers and seconds; and looks at the files that it lists."""
         self._api_answers += 1
         requested_at = response.request.extensions.get("asked", time.monotonic())
-        error = StrangeAnswerError("the hub lists it without end")
+        error = StrangeAnswerError("the hub's answer does not end")
         seconds_left = _MAX_API_SECONDS - self._api_seconds - (time.monotonic() - requested_at)
         if self._api_answers > _MAX_API_ANSWERS or seconds_left < 0:
             raise error

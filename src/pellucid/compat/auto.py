@@ -167,7 +167,9 @@ class QuestionAnsweringModel(PreTrainedModel):
         start_positions, end_positions: Int[Tensor, "batch"]; a place behind the text does not count.
         """
         if arguments.get("labels") is not None:
-            raise InputError("labels were given, and answers are given by start_positions and end_positions: give both")
+            raise InputError(
+                "labels were given, and answers are learned from start_positions and end_positions: give both"
+            )
         if start_positions is not None and end_positions is not None:
             arguments["labels"] = torch.stack((start_positions.view(-1), end_positions.view(-1)), dim=-1)
         return super().forward(input_ids, attention_mask, token_type_ids, **arguments)

@@ -149,8 +149,8 @@ def change(function: Callable[..., Tensor], **where: OptionalIndices) -> Edit:
             answer = call(now.clone(), context)  # a copy, which it may also write into
         except RecursionError as error:
             raise InputError(
-                f"{name} at {context.display_name} calls itself without end; what it needs of the edited model, "
-                "ask before the edit"
+                f"{name} at {context.display_name} calls itself without end: compute what it needs of the edited "
+                "model before the edit"
             ) from error
         if not isinstance(answer, Tensor):
             raise InputError(

@@ -202,7 +202,7 @@ def lock_folder(folder: Path) -> contextlib.AbstractContextManager[None]:
 def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | None:
     """Where the state of a training in `out` is kept. Raises InputError where it may not begin or go on there."""
     if resume and overwrite:
-        raise InputError(RESUME, " goes on and ", OVERWRITE, " starts again: leave one of them out")
+        raise InputError(RESUME, " continues and ", OVERWRITE, " starts again: leave one of them out")
     if out is None:
         if resume:
             raise InputError(

@@ -111,7 +111,7 @@ def test_a_newer_file_with_two_names_for_one_table(tmp_path: Path) -> None:
         with pytest.raises(CorruptFileError, match="ends in the middle"):
             read_variables(tmp_path / "model.bin")
     for damaged, message in (
-        (whole + b"x", "1 bytes behind its last"), (b"\x07" + whole[1:], "version 7 .* expected 2 to 6"),
+        (whole + b"x", "1 bytes after its last"), (b"\x07" + whole[1:], "version 7 .* expected 2 to 6"),
         (b"PK" + whole[2:], "no model of CTranslate2"),
         (whole.replace(b"b\0\x01\5", b"b\0\x01\6"), "not what its shape"),
         (whole.replace(b"b\0\x01\5", b"b\0\x63\5"), "99 dimensions"),

@@ -278,9 +278,9 @@ COSTS: dict[str, tuple[list[tuple[str, list[str], dict[str, int]]], str]] = {
     "a table spread over many axes": ([("Expand", ["zero", "many axes"], {})], "it is given 65,536 sizes or axes"),
     "a giant": ([("Expand", ["zero", "far"], {}), ("Tile", ["x", "seven"], {}), ("Tile", ["x", "seven"], {})], "makes"),
     "twenty cuts": ([("Slice", ["x", "twenty", "ends", "twenty"], {})], "it is given 20 sizes or axes"),
-    "a place of a number": ([("Size", ["x"], {}), ("Gather", ["x", "three"], {})], "a place of a single number"),
+    "a place of a number": ([("Size", ["x"], {}), ("Gather", ["x", "three"], {})], "it indexes a scalar"),
     "too many products": ([("Expand", ["zero", "square"], {}), ("MatMul", ["x", "x"], {})], "68,719,476,736 products"),
-    "a long way": ([("Identity", ["x"], {})] * 2_000, "more than 120 operations stand on the way"),
+    "a long way": ([("Identity", ["x"], {})] * 2_000, "more than 120 operations lie on the way"),
 }
 
 
