@@ -242,7 +242,7 @@ def test_rows_that_hold_themselves_are_refused(checkpoint: Checkpoint) -> None:
     for inner in (lists, names):
         for row in ({"text": inner, "label": "a"}, {"text": "a", "label": inner}):
             refused(
-                "^row 1 holds a list that holds itself",
+                "^row 1 holds a list that contains itself",
                 lambda: pellucid.train(model, [{"text": "b", "label": "b"}, row], "classify"),  # noqa: B023
             )
 

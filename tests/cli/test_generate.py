@@ -222,14 +222,14 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
     "an encoder": (
         ["generate", "x", "--model", "all-MiniLM-L6-v2"],
         3,
-        "write: name a text-generation model by --model",
+        "generate text: name a text-generation model by --model",
     ),
     "no such model": (["generate", "x", "--model", "./nowhere"], 3, "no folder './nowhere'"),
     "no such dtype": (["generate", "x", "--dtype", "float3"], 3, "float3"),
     "chat with an encoder": (
         ["chat", "x", "--model", "all-MiniLM-L6-v2"],
         3,
-        "write: name a text-generation model by --model",
+        "generate text: name a text-generation model by --model",
     ),
     "nothing to answer": (["chat", " "], 3, "MESSAGE is empty: there is nothing to answer"),
     "nothing piped": (["chat", "-"], 3, "standard input is empty: there is nothing to answer"),
@@ -299,8 +299,8 @@ def test_a_message_that_is_too_long_is_told_in_the_words_of_a_chat(command: Pell
         done = command("chat", *typed, "-n", "8", stdin=stdin)
         assert done.code == 3
         assert re.fullmatch(
-            r"(.* no longer fit,.*\n)?pellucid: the message has 3\d\d tokens with what stands around it, and this "
-            r"model reads 256 in all: say it in fewer words\n",
+            r"(.* no longer fit,.*\n)?pellucid: the message has 3\d\d tokens with its chat template, and this "
+            r"model reads 256 in all: shorten it\n",
             done.err,
         )
     almost = command("chat", "x" * 200, "-n", "100")

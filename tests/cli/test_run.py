@@ -469,11 +469,11 @@ WRONG = {
     "two seconds": (["text-classification", "a", "--pair", "b", "--pair-column", "c"], 2, "both say the second"),
     "three of a pair": (["question-answering", "a", "--question", "b", "--pair", "c"], 2, "a pair has two texts"),
     "a pair of documents": (["text-ranking", "a", "--query", "b", "--pair", "c"], 2, "leave out --pair"),
-    "said twice": (["ner", "a", "--stride", "3", "-O", "stride=4"], 2, "stride is said twice"),
+    "said twice": (["ner", "a", "--stride", "3", "-O", "stride=4"], 2, "stride is given twice"),
     "said twice otherwise": (
         ["text-classification", "a", "--pair", "b", "--context", "c"],
         2,
-        "--context is said twice",
+        "--context is given twice",
     ),
     "an option of its own": (["ner", "a", "-O", "output=b"], 2, "output is not set by -O: write --output"),
     "an argument": (["ner", "a", "-O", "items=b"], 2, "items is not set by -O: write TEXT"),
@@ -488,7 +488,11 @@ WRONG = {
     "too long": (["ner", "a " * 90, "-m", "tags"], 3, "at once: pass --long windows to read all of it"),
     "the text is too long": (["ner", "a " * 90, "-m", "tags"], 3, "pellucid: the text has"),
     "one of two is too long": (["ner", "a", "a " * 90, "-m", "tags"], 3, "pellucid: text 2 of 2 has"),
-    "a file called -": (["ner", "a", "-o", "-"], 2, "--output is -, which is the name of no file: leave --output out"),
+    "a file called -": (
+        ["ner", "a", "-o", "-"],
+        2,
+        "--output is -, which is not the name of a file: leave --output out",
+    ),
     "a column of no name": (["ner", "I love", "-c", ""], 3, "there is no file 'I love'"),
     "a second column of no name": (["sentence-similarity", "I love", "--pair-column", ""], 3, "no file 'I love'"),
 }

@@ -452,7 +452,7 @@ def test_a_model_that_was_changed_is_heard_of_by_its_index(checkpoint: Callable[
         (lambda m: setattr(m.embeddings.position, "offset", 1), "offset of embeddings.position of .* is not what"),
         (
             lambda m: m.layers[1].register_forward_hook(lambda *_: None),
-            "a hook, .*, hangs on layers.1, and an index is",
+            "a hook, .*, is set on layers.1, and an index is",
         ),
         (lambda m: setattr(m.layers[1], "forward", m.layers[0].forward), "a hook, or a forward of its own, is set on"),
     ):

@@ -248,7 +248,7 @@ def test_ten_thousand_words(trained: Pipeline) -> None:
         assert "[MASK]" in text[start:end] and one["sequence"].count("[MASK]") == 19
     short = trained(text, long="truncate", top_k=1)
     assert [one["token_str"] for one in short] == hidden[:1] and short.read.cut > 9_000
-    with pytest.raises(InputError, match=r"^item 1: its mask stands in the part that is cut off: pass long='windows'"):
+    with pytest.raises(InputError, match=r"^item 1: its mask is in the part that is cut off: pass long='windows'"):
         trained(["a [MASK]", text[500:]], long="truncate")
 
 

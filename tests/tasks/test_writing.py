@@ -115,7 +115,7 @@ def test_tokens_that_one_task_alone_cannot_have_are_told(tmp_path: Path, caplog:
     (record,) = caplog.messages
     assert record == (
         f"{tmp_path / 'config.json'}: task_specific_params sets eos_token_id, decoder_start_token_id for one task "
-        "only; that is not followed, so texts may differ. To use it, set it in generation_config.json"
+        "only; that is ignored, so texts may differ. To use it, set it in generation_config.json"
     )
 
 

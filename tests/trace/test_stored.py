@@ -151,7 +151,11 @@ def put(*path: Any) -> Callable[[dict[str, Any]], None]:
     [
         (lambda m: "{", CorruptFileError, "a manifest that is no JSON"),
         (lambda m: "[" * 100_000, CorruptFileError, "a manifest that is no JSON"),
-        (lambda m: '{"format": 1, "format": 1}', CorruptFileError, "a manifest that is no JSON: 'format' stands there"),
+        (
+            lambda m: '{"format": 1, "format": 1}',
+            CorruptFileError,
+            "a manifest that is no JSON: 'format' appears twice",
+        ),
         (lambda m: "[]", CorruptFileError, "a manifest without the format"),
         (put("format", "other"), CorruptFileError, "a manifest without the format"),
         (put("version", 3), InputError, "is of version 3, and this pellucid reads traces up to version 2: update"),

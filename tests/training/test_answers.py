@@ -157,10 +157,10 @@ def test_answers_as_data_write_them(body: "pellucid.Model") -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"answer_start": 3}, r"row 1: the answer 'Warsaw' is not at character 3 .*\('ie Cur'\); it stands at 24"),
-        ({"answer": "London", "answer_start": 3}, "row 1: the answer 'London' is not .*; it stands nowhere"),
-        ({"answer": "London"}, "row 1: the answer 'London' stands 0 times in the context: give its answer_start"),
-        ({"answer": "in"}, "row 1: the answer 'in' stands 2 times"),
+        ({"answer_start": 3}, r"row 1: the answer 'Warsaw' is not at character 3 .*\('ie Cur'\); it is at 24"),
+        ({"answer": "London", "answer_start": 3}, "row 1: the answer 'London' is not .*; it does not occur"),
+        ({"answer": "London"}, "row 1: the answer 'London' occurs 0 times in the context: give its answer_start"),
+        ({"answer": "in"}, "row 1: the answer 'in' occurs 2 times"),
         ({"answer_start": "x"}, "row 1: answer_start is 'x'"),
         ({"question": " "}, "row 1: 'question' is empty: fill it in"),
         ({"context": ""}, "row 1: 'context' is empty: fill it in"),
@@ -175,7 +175,7 @@ def test_answers_as_data_write_them(body: "pellucid.Model") -> None:
         ({"answer_start": 24.9}, "row 1: answer_start is 24.9, expected the answer's first character"),
         ({"answer_start": True}, "row 1: answer_start is True, expected the answer's first character"),
         ({"answer_start": "x" * 99}, "row 1: answer_start is 'x{58}…, expected the answer's first character"),
-        ({"answers": "x" * 99}, "row 1: the answer 'x{59}…' stands 0 times in the context"),
+        ({"answers": "x" * 99}, "row 1: the answer 'x{59}…' occurs 0 times in the context"),
         ({"answers": [list(range(99))]}, r"row 1: an answer is \[0, 1, .*…, expected a passage of the context"),
     ],
 )

@@ -437,8 +437,12 @@ def test_a_label_that_was_not_learned_is_named_in_the_held_out_rows(body: "pellu
 
 
 FORMS: dict[str, tuple[list[Any], list[Any], str]] = {
-    "a list for a name": (["a", "b"], [["b", "a"]], r"the label is \['b', 'a'\], and what is learned is one name each"),
-    "no name": (["a", "b"], [[]], r"the label is \[\], and what is learned is one name each"),
+    "a list for a name": (
+        ["a", "b"],
+        [["b", "a"]],
+        r"the label is \['b', 'a'\], and the labels of this training are one name each",
+    ),
+    "no name": (["a", "b"], [[]], r"the label is \[\], and the labels of this training are one name each"),
     "shares for a name": (["a", "b"], [{"a": 0.5, "b": 0.5}], "the label is {'a': 0.5, 'b': 0.5}, and what is"),
     "a real number": ([0, 1, 2], [1.5], "the label is 1.5, expected a name or a whole number"),
     "without end": ([0, 1, 2], [math.inf], "the label is inf, expected a name or a whole number"),
@@ -449,11 +453,19 @@ FORMS: dict[str, tuple[list[Any], list[Any], str]] = {
     "less than a share": (
         [[0.5, 0.5], [0.0, 1.0]],
         [[0.3, 0.3]],
-        r"the label is \[0.3, 0.3\], and what is learned is s",
+        r"the label is \[0.3, 0.3\], and the labels of this training are s",
     ),
-    "several for shares": ([{"a": 1.0}, {"b": 1.0}], [["a"]], ".* and what is learned is shares that sum to 1"),
+    "several for shares": (
+        [{"a": 1.0}, {"b": 1.0}],
+        [["a"]],
+        ".* and the labels of this training are shares that sum to 1",
+    ),
     "too many": ([["a"], ["a", "b"]], [[5, 0]], r"the label is \[5, 0\], expected names, or for each label"),
-    "shares for several": ([["a"], ["a", "b"]], [{"a": 1.0}], ".* and what is learned is several labels each"),
+    "shares for several": (
+        [["a"], ["a", "b"]],
+        [{"a": 1.0}],
+        ".* and the labels of this training are several labels each",
+    ),
 }
 
 
@@ -506,14 +518,14 @@ def test_labels_that_look_misspelt_are_named(body: "pellucid.Model", caplog: pyt
     caplog.clear()
     labels_of(body, rows_with("good", "good", "good ", "good ", "good ", "bad"))
     assert caplog.messages == [
-        "the label 'good' stands in 2 rows, and 'good ' in 3: they differ by the spaces at their ends alone"
+        "the label 'good' occurs in 2 rows, and 'good ' in 3: they differ only by the spaces at their ends"
     ]
     caplog.clear()
     labels_of(body, rows_with(*[f"2024-02-{day:02}" for day in range(1, 29)], "2024-02-01", "2024-02-02"))
     assert caplog.messages == []
     labels_of(body, rows_with(*[f"label{one}" for one in range(10)], *["label"] * 2))
     assert len(caplog.messages) == 6
-    assert caplog.messages[5] == "5 more labels are near others: is this the right column?"
+    assert caplog.messages[5] == "5 more labels are similar to others: is this the right column?"
     caplog.clear()
     labels_of(body, rows_with(*range(30)))
     assert caplog.messages == ["each of 30 rows has a label of its own: is 'label' the right column?"]

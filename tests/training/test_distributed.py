@@ -207,7 +207,10 @@ def test_buckets_keep_their_order_and_their_size(monkeypatch: pytest.MonkeyPatch
         ({"WORLD_SIZE": "0"}, "WORLD_SIZE is '0'"),
         ({"WORLD_SIZE": "²"}, "WORLD_SIZE is '²'"),
         ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2, and RANK is not set: start several processes with torchrun"),
-        ({"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "x"}, "do not find each other"),
+        (
+            {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "x"},
+            "could not connect to each other",
+        ),
     ],
 )
 def test_an_environment_that_says_half_is_refused(

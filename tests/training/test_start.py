@@ -231,7 +231,7 @@ def test_the_way_of_attention_goes_on(opened: Opened, lora: int | None) -> None:
 def test_wrong_names_are_refused(body: "pellucid.Model") -> None:
     with pytest.raises(InputError, match=r"no parameter is called 'embedings.token.weight' \(did you mean embeddings"):
         model_for_training(body.loaded, CLASSES, Settings(freeze=("embedings.token.weight",)))
-    with pytest.raises(InputError, match="everything is frozen, so nothing could learn"):
+    with pytest.raises(InputError, match="everything is frozen, so nothing would be trained"):
         model_for_training(body.loaded, CLASSES, Settings(freeze=("*",)))
 
 

@@ -244,7 +244,7 @@ def test_notes_in_conll_files_are_no_words(tmp_path: Path, caplog: pytest.LogCap
     path.write_text(f"# id 5239\tdomain=en\n{three}# newdoc\n# text = a b\n# _ _ O\n{three}", encoding="utf-8")
     first, second = (row["tokens"] for row in read_conll(path))
     assert first == ["Sao", "Paulo", "#"] and second == ["#", *first]
-    assert "3 lines left out as notes, # in place of a word (the first: line 1)" in caplog.text
+    assert "3 lines left out as comments, # in place of a word (the first: line 1)" in caplog.text
 
 
 @pytest.mark.parametrize(

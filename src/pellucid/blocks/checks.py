@@ -29,13 +29,13 @@ def check_mask(mask: Tensor) -> None:
 
 
 def check_heads(hidden_size: int, num_heads: int, num_key_value_heads: int, head_dim: int | None) -> None:
-    """Refuses heads that a stream, or keys that heads, cannot be shared out among."""
+    """Refuses heads that a stream, or keys that heads, cannot be divided evenly among."""
     for name, number in (("num_heads", num_heads), ("num_key_value_heads", num_key_value_heads)):
         if number < 1:
             raise InputError(f"{name} is {number}, expected a whole number from 1 on")
     if head_dim is None and hidden_size % num_heads:
         raise InputError(
-            f"hidden_size {hidden_size} cannot be shared out among num_heads {num_heads}: it must be a multiple of it"
+            f"hidden_size {hidden_size} cannot be divided evenly among num_heads {num_heads}: it must be a multiple of it"
         )
     if num_heads % num_key_value_heads:
         raise InputError(

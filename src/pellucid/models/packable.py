@@ -65,7 +65,7 @@ class PackableNetwork(Observable):
     def check_dtype(self, dtype: torch.dtype | None) -> None:
         """Refuses a kind of number that is asked of numbers of 4 or 8 bits, which have a way of their own."""
         if self.bits and dtype is not None:
-            own_kind = f"a model of {self.bits} bits computes in its own numbers: leave "
+            own_kind = f"a model of {self.bits} bits computes in its own dtype: leave "
             raise InputError(own_kind, Argument("dtype"), " out")
 
     def packed_copy(self, dtype: torch.dtype | None = None) -> Self:

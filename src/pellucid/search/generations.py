@@ -115,7 +115,7 @@ def checked_path(folder: Path, segment: Segment, name: str) -> Path:
         if any(one.is_symlink() for one in (path.parents[1], path.parent, path)):
             raise UnsafeFileError(f"{path} is reached by a link, which may lead outside: put the file itself there")
         if not path.is_file() and path.exists():
-            raise CorruptFileError(f"{path} is no regular file: put the file itself there")
+            raise CorruptFileError(f"{path} is not a regular file: put the file itself there")
         fits = path.stat().st_size == size and digest_of(path) == digest
     except FileNotFoundError as error:
         raise CorruptFileError(f"{path} is missing: restore it, or build the index again") from error

@@ -151,7 +151,7 @@ def _sum_sides(by_side: dict[str, Tensor]) -> list[float]:
 def _window_description(targets: Sequence[Target]) -> str:
     """In which stretches, in words; nothing of a text that was read whole."""
     parts = [
-        f"stretch {target.window.index + 1} of {target.window.count}{target.text_name and f' of {target.text_name}'}"
+        f"window {target.window.index + 1} of {target.window.count}{target.text_name and f' of {target.text_name}'}"
         for target in targets
         if target.window.count > 1
     ]

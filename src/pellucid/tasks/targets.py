@@ -60,7 +60,7 @@ def _first_token_id(tokenizer: Tokenizer, target: str) -> int | None:
         warnings.warn(f"the target {target!r} has no token and is left out", stacklevel=2)
         return None
     (first,) = tokenizer.convert_ids_to_tokens(pieces[:1])
-    warnings.warn(f"the target {target!r} is no token of the vocabulary: {first!r} is asked about", stacklevel=2)
+    warnings.warn(f"the target {target!r} is not a token of the vocabulary: {first!r} is asked about", stacklevel=2)
     return pieces[0]
 
 

@@ -144,6 +144,6 @@ def labels_of(candidate_labels: str | Sequence[str]) -> list[str]:
         if not label.strip():
             raise InputError(_LABELS, f"[{i}] is empty: leave it out or write what it stands for")
         if label in seen:
-            raise InputError(_LABELS, f"[{i}] is {label!r} once more: give each label once")
+            raise InputError(_LABELS, f"[{i}] is {label!r} again: give each label once")
         seen.add(label)
     return labels

@@ -43,7 +43,7 @@ class DistillationObjective(Objective):
         check_range("teacher_share", self.teacher_share, least=0.0, most=1.0)
         if not self.uses_temperature and self.temperature != DistillationObjective.temperature:
             raise InputError(
-                f"temperature softens the shares of several answers, and {self.name} has one number: leave ",
+                f"temperature softens the probabilities of several answers, and {self.name} has one number: leave ",
                 Argument("temperature"),
                 " out",
             )
