@@ -148,7 +148,7 @@ def test_what_a_model_is_opened_with_is_heeded_or_refused(
     plain, quick = (pipeline(model=said["model"], torch_dtype=kind)(GOOD) for kind in (None, torch.bfloat16))
     assert half(GOOD) == quick != plain
     assert "trust_remote_code=True: pellucid runs no code" in caplog.text
-    with pytest.raises(InputError, match="model_kwargs hold num_labels, which this pipeline does not heed"):
+    with pytest.raises(InputError, match="model_kwargs hold num_labels, which this pipeline does not use"):
         pipeline("text-classification", model_kwargs={"num_labels": 3}, **said)
     with pytest.raises(InputError, match="no option 'cache_dir'"):
         pipeline("text-classification", cache_dir="here", **said)
@@ -275,7 +275,10 @@ def test_what_beams_alone_read_is_left_out_without_them(
     plain = write(GOOD)
     assert not caplog.text
     assert write(GOOD, length_penalty=1.0, early_stopping=False) == plain
-    assert caplog.text.count("early_stopping, length_penalty: neither drawn nor searched by, and left out") == 1
+    assert (
+        caplog.text.count("early_stopping, length_penalty: left out, since it has no effect without sampling or beams")
+        == 1
+    )
 
 
 def test_a_pipeline_that_would_draw_within_beams_tells_what_it_does(
@@ -525,9 +528,13 @@ def test_max_length_counts_the_prompt_where_it_is_heeded(checkpoint: Callable[[s
         (
             {"min_new_tokens": 2, "min_length": 9},
             {"min_new_tokens": 2},
-            "min_length is not heeded beside min_new_tokens",
+            "min_length is ignored beside min_new_tokens",
         ),
-        ({"do_sample": False, "seed": 3}, {"do_sample": False}, "seed: neither drawn nor searched by, and left out"),
+        (
+            {"do_sample": False, "seed": 3},
+            {"do_sample": False},
+            "seed: left out, since it has no effect without sampling or beams",
+        ),
     ],
 )
 def test_what_nothing_follows_from_is_told(
@@ -569,7 +576,7 @@ def test_a_max_length_that_is_not_heeded_is_told(
         plain = go_on("The dog")
         assert not caplog.text
         assert go_on("The dog", max_length=4) == plain
-    assert "max_length is not heeded beside max_new_tokens, which is 7" in caplog.text
+    assert "max_length is ignored beside max_new_tokens, which is 7" in caplog.text
 
 
 REFUSED = [
@@ -631,7 +638,7 @@ REFUSED = [
         "gpt2",
         (GOOD,),
         {"handle_long_generation": "hole", "tokenizer_encode_kwargs": {"truncation": True, "max_length": 9}},
-        "'hole' and truncation is asked for too",
+        "'hole' and truncation is set too",
     ),
     ("text-generation", "gpt2", (GOOD,), {"max_token": 3}, "no option 'max_token'"),
     ("text-generation", "gpt2", (GOOD,), {"generation_config": {}}, "generation_config is {}, expected settings such"),

@@ -486,7 +486,7 @@ def test_what_is_set_is_its_own(tmp_path: Path) -> None:
         (lambda t: t([["a"], ["b"]], [["c"]], is_split_into_words=True), "2 texts but 1 second text:"),
         (
             lambda t: t.apply_chat_template([{"role": "user", "content": "x"}], sanitize_control_tokens=True),
-            "sanitize_control_tokens is True and is not followed: leave it out, .* and parse_special_tokens=False",
+            "sanitize_control_tokens is True and is not supported: leave it out, .* and parse_special_tokens=False",
         ),
         (
             lambda t: t.apply_chat_template(
@@ -549,7 +549,7 @@ def test_rows_that_are_padded_as_the_reference_pads_them() -> None:
     for labels in ([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]], [[2, 2], [3, 3, 3]]):  # which only a collator may lengthen
         rows = [{**theirs(text, **whole), "labels": label, "mine": ["x"]} for text, label in zip(texts, labels)]
         assert plain(ours.pad(rows)) == plain(theirs.pad(rows))
-    with pytest.raises(pellucid.InputError, match=r"^labels of unequal length make no tensor"):
+    with pytest.raises(pellucid.InputError, match=r"^labels of unequal length cannot form a tensor"):
         ours.pad([{"input_ids": [5], "labels": [2, 2]}, {"input_ids": [5], "labels": [3]}], return_tensors="pt")
 
 

@@ -76,7 +76,7 @@ def test_a_process_that_may_not_run_it_is_told_so(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         code_image.mmap, "PROT_EXEC", 1 << 20
     )  # which the system refuses, as it refuses the true one there
-    with pytest.raises(ResourceError, match="lets no process run what it has compiled"):
+    with pytest.raises(ResourceError, match="does not let a process run code that it has compiled"):
         Image(code)
 
 

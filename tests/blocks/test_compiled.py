@@ -569,7 +569,7 @@ def test_a_process_that_may_not_run_what_it_has_written_lives(alone: Path) -> No
     if run.returncode == 77:
         pytest.skip("this Linux is older than 6.3")
     assert (run.returncode, run.stdout) == (0, "None\n")
-    assert "no process run what it has compiled" in run.stderr
+    assert "does not let a process run code that it has compiled" in run.stderr
 
 
 def test_settings_of_numba_leave_no_code_that_ends_a_later_process(

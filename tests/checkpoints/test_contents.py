@@ -53,7 +53,7 @@ def test_facts_and_words_are_there_without_weights(folder: Path) -> None:
 def test_a_training_that_was_broken_off_is_named(folder: Path) -> None:
     (folder / "config.json").unlink()
     (folder / "training").mkdir()
-    with pytest.raises(NotFoundError, match="holds a training that was broken off, and no model: resume it first"):
+    with pytest.raises(NotFoundError, match="holds a training that was interrupted, and no model: resume it first"):
         pellucid.load(folder)
 
 

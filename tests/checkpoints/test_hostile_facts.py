@@ -78,7 +78,8 @@ VALUES = [
     Case("long kind", with_config(position_embedding_type=LONG), MISMATCH, f"position_embedding_type is {CUT}; only"),
     Case("relative", with_config(position_embedding_type="relative_key"), MISMATCH, "only 'absolute' is"),
     Case("decoder", with_config(is_decoder=True), MISMATCH, "is_decoder is True; only False is understood"),
-    Case("quantized", with_config(quantization_config={"bits": 4}), MISMATCH, "quantization_config the numbers"),
+    Case("quantized", with_config(quantization_config={"bits": 4}), MISMATCH, "its quantization_config says that "
+        "the numbers"),
     Case("A45 roberta", with_config(model_type="roberta"), MISMATCH, "BertModel belongs to 'bert'; correct the one"),
     Case("A45 unknown", with_config(model_type="rober"), MISMATCH, "model_type 'rober' is not known"),
     Case("A45 nothing", with_config(model_type=None, architectures=None), MISMATCH, "config.json has no model_type"),

@@ -133,7 +133,7 @@ def test_a_way_out_as_a_name_is_refused(folder: Path) -> None:
 
     first = kinds(folder)[0]
     with_header(lambda header: header.update({"../../x": header.pop(first)}))(folder)
-    refused(folder, Case("A21", len, UNSAFE, "'../../x' is no name for a tensor"))
+    refused(folder, Case("A21", len, UNSAFE, "'../../x' is not a valid tensor name"))
 
 
 # -- parts of one table, and one table under several names -----------------------------------------------------------

@@ -98,7 +98,7 @@ SHARDS = [
     Case("A38 wrong shard", exchanged, MISMATCH, "which model.safetensors.index.json does not place"),
     Case("A38 not listed", table(not_listed), MISMATCH, f"holds {NORM}, which model.safetensors.index"),
     Case("A38 not held", table(promised), MISMATCH, "lists no.such, which no file holds"),
-    Case("strange name", table(strange_name), UNSAFE, "is no name for a tensor"),
+    Case("strange name", table(strange_name), UNSAFE, "is not a valid tensor name"),
     Case("no weight_map", table(lambda p: p.write_text("{}")), CORRUPT, "has no weight_map of names and files"),
     Case("empty weight_map", table(lambda p: p.write_text('{"weight_map": {}}')), CORRUPT, "weight_map"),
     Case("weight_map of numbers", table(lambda p: p.write_text('{"weight_map": {"a": 1}}')), CORRUPT, "weight_map"),

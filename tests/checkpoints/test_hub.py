@@ -475,7 +475,10 @@ def test_tokens_are_told_apart(hub: Hub, home: Path, tmp_path: Path) -> None:
     assert (snapshot / "modules.json").exists()
     (snapshot / "modules.json").unlink()
     done = ask(hub.url, home, "-c", LOCATE.format(NAME, ""), HF_TOKEN="hf_bäd")
-    assert "as it is there: the token, given, stored or in HF_TOKEN, is none" in done.stderr and done.returncode == 0
+    assert (
+        "as it is there: the token, given, stored or in HF_TOKEN, is not a token of the hub" in done.stderr
+        and done.returncode == 0
+    )
     assert found(hub, home, "token='hf_right'", HF_TOKEN="hf_bäd") == snapshot
     assert (snapshot / "modules.json").exists()
     (snapshot / "modules.json").unlink()

@@ -83,7 +83,7 @@ def test_a_listed_digest_is_no_path(hub: Hub, home: Path) -> None:
 @pytest.mark.parametrize("name", [5, None, ["config.json"]])
 def test_a_name_that_is_no_text_is_none_of_the_hub(name: object, hub: Hub, home: Path) -> None:
     hub.tells = lambda told: told | {"siblings": [*told["siblings"], {"rfilename": name}]}
-    told = "'o/tiny' was not fetched: what answers is not the hub; try again with network"
+    told = "'o/tiny' was not fetched: the server that answers is not the hub; try again with network"
     assert told in fails(hub.url, home, "pull", NAME)
 
 
@@ -92,7 +92,8 @@ def test_a_name_that_no_disk_holds_is_cut_short(name: str, hub: Hub, home: Path)
     hub.tells = lambda told: told | {"siblings": [*told["siblings"], {"rfilename": name}]}
     said = fails(hub.url, home, "pull", NAME)
     assert (
-        f"the hub lists a file of {len(name):,} letters ('{name[:39]}…'), which no disk holds; tell its owner" in said
+        f"the hub lists a file of {len(name):,} letters ('{name[:39]}…'), too long a name for a disk; tell its owner"
+        in said
     )
     assert len(said) < 200
 
@@ -118,7 +119,7 @@ def limited(hub: Hub, home: Path) -> str:
 def test_a_body_without_end_is_left_where_it_exceeds_what_is_listed(hub: Hub, home: Path, tmp_path: Path) -> None:
     hub.endless = WEIGHTS
     size = (tmp_path / "repository" / WEIGHTS).stat().st_size
-    assert f"{WEIGHTS} came with more bytes, where the hub lists {size:,}, and was taken away" in limited(hub, home)
+    assert f"{WEIGHTS} came with more bytes, where the hub lists {size:,}, and was removed" in limited(hub, home)
     assert hub.sent < 1 << 25
     nothing_lies(home)
 
@@ -141,9 +142,7 @@ def test_what_lies_elsewhere_is_held_to_the_same_size(hub: Hub, home: Path, tmp_
         assert "GET /kept/1" in other.asked
         shutil.rmtree(home)
         other.endless = "/kept/1"
-        assert f"{file} came with more bytes, where the hub lists {len(body):,}, and was taken away" in limited(
-            hub, home
-        )
+        assert f"{file} came with more bytes, where the hub lists {len(body):,}, and was removed" in limited(hub, home)
     nothing_lies(home)
 
 

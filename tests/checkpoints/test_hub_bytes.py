@@ -115,7 +115,7 @@ def test_what_the_hub_does_not_list_is_refused_and_not_kept(
     hub.lies[file] = lie
     said = fails(hub.url, home, "pull", NAME)
     assert f"'o/tiny' was not fetched: {file} came with " in said and told in said
-    assert "and was taken away; try again with network" in said
+    assert "and was removed; try again with network" in said
     hub.lies.clear()
     hub.asked.clear()
     same(Path(ask(hub.url, home, "pull", NAME).stdout.strip()), tmp_path / "repository")

@@ -365,13 +365,13 @@ def _untie(module: torch.nn.Module) -> None:
         (lambda module: module.layers.__delitem__(1), "no longer fit its config"),
         (lambda module: module.layers.append(module.layers[0]), "no longer fit its config"),
         (_untie, "head.decoder.weight and embeddings.token.weight are one table by its config"),
-        (_double("layers.1.attention.query"), "layers.1.attention.query is a Twice, which computes otherwise than its"),
-        (_double("head.dense"), "head.dense is a Twice, which computes otherwise than its config says, which would"),
+        (_double("layers.1.attention.query"), "layers.1.attention.query is a Twice, which does not compute what its"),
+        (_double("head.dense"), "head.dense is a Twice, which does not compute what its config says, which would"),
         (lambda module: module.embeddings.set_submodule("dropout", nn.Tanh()), "embeddings.dropout is a Tanh, which"),
         (_forward("layers.1.feed_forward"), "a forward of its own was set on layers.1.feed_forward, which would be"),
         (
             _forward(""),
-            "a forward of its own was set on the network, which would be lost; take it away by `del part.forward`$",
+            "a forward of its own was set on the network, which would be lost; remove it with `del part.forward`$",
         ),
     ],
 )

@@ -126,8 +126,8 @@ def test_what_cannot_be_is_said_in_one_line(index: Path, tmp_path: Path) -> None
     for typed, code, said in [
         (("search", tmp_path / "none", "x"), 3, "there is no index"),
         (("search", index, "x", "--where", "sectr = 1"), 3, "--where: no row has 'sectr' (did you mean sector"),
-        (("search", index, "x", "--where", "sector == Energy"), 3, "== is no operator"),
-        (("search", index, "x", "--where", "founded => 1900"), 3, "=> is no operator"),
+        (("search", index, "x", "--where", "sector == Energy"), 3, "== is not an operator"),
+        (("search", index, "x", "--where", "founded => 1900"), 3, "=> is not an operator"),
         (("search", index, "x", "--where", "sector"), 3, "cannot read the condition 'sector'"),
         (("search", index, "x", "-o", tmp_path / "why.html"), 2, "--output writes the page of --why"),
         (("search", index, "x", "--why", "-o", tmp_path / "no" / "why.html"), 3, "there is no folder"),

@@ -418,7 +418,10 @@ def test_rows_without_columns_say_so(minilm: pellucid.Model) -> None:
 
 @pytest.mark.parametrize(
     ("wanted", "said"),
-    [([], "n may be none of no values: give one at least"), ({}, "n has no operator: give one of = .* and its value")],
+    [
+        ([], "n is compared with no values: give one at least"),
+        ({}, "n has no operator: give one of = .* and its value"),
+    ],
 )
 def test_a_condition_of_nothing_is_refused_and_nothing_is_deleted(
     cities: pellucid.Index, wanted: object, said: str
@@ -431,7 +434,7 @@ def test_a_condition_of_nothing_is_refused_and_nothing_is_deleted(
 
 def test_an_order_needs_a_value(cities: pellucid.Index) -> None:
     for sign in ("<", "<=", ">", ">="):
-        with pytest.raises(pellucid.InputError, match=f"no value stands behind {sign}$"):
+        with pytest.raises(pellucid.InputError, match=f"no value follows {sign}$"):
             parse_condition(f"n {sign} ")
 
 

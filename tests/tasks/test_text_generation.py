@@ -81,7 +81,7 @@ def test_a_message_is_gone_on_with_where_it_ends(template: str, said: str) -> No
 def test_a_message_without_words_is_not_gone_on_with() -> None:
     tokenizer = model("qwen2-chat").tokenizer
     for content in ("", "  "):
-        with pytest.raises(InputError, match="message 1 has no text to go on with"):
+        with pytest.raises(InputError, match="message 1 has no text to continue"):
             tokenizer.apply_chat_template(
                 [BEGUN[0], {"role": "assistant", "content": content}], continue_final_message=True
             )
@@ -292,7 +292,7 @@ def test_too_long_is_refused() -> None:
     [
         ([STORY, None], "item 1 is NoneType, expected a text"),
         ([STORY, [{"role": "user"}]], "item 1: message 0 has the content None, expected text"),
-        ([STORY, [*BEGUN[:1], {"role": "assistant", "content": ""}]], "item 1: message 1 has no text to go on with"),
+        ([STORY, [*BEGUN[:1], {"role": "assistant", "content": ""}]], "item 1: message 1 has no text to continue"),
         ([STORY, ["x"]], "item 1 is list, expected a text"),
         ([{"role": "user", "content": "x"}, "y"], r"item 0: message 1 is 'y', expected"),
         ({"messages": []}, "item 0 has the keys messages, expected a text"),

@@ -333,7 +333,7 @@ def test_options_are_those_of_writing() -> None:
     assert "settings" not in write.options()
     with pytest.raises(InputError, match=r"no option 'num_beam' \(did you mean num_beams"):
         write(PLAIN, num_beam=2)
-    with pytest.raises(InputError, match=r"temperature is 0\.5 and nothing is drawn: pass do_sample=True"):
+    with pytest.raises(InputError, match=r"temperature is 0\.5 and nothing is sampled: pass do_sample=True"):
         write(PLAIN, temperature=0.5)
     with pytest.raises(InputError, match="eos_token_id is -1"):
         write(PLAIN, eos_token_id=-1)

@@ -198,7 +198,7 @@ def test_added_tokens_get_the_ids_that_the_files_say(made: dict[str, dict[str, P
 
 
 BAD = {
-    "family": ({"config": "qwen2"}, InputError, "do not tell how qwen2 splits"),
+    "family": ({"config": "qwen2"}, InputError, "do not say how qwen2 splits"),
     "no merges": ({"merges.txt": None}, CorruptFileError, "merges.txt is missing"),
     "three parts": ({"merges.txt": "a b\na b c\n"}, CorruptFileError, "line 2"),
     "strange merge": ({"merges.txt": "qqq zzz\n"}, CorruptFileError, "does not fit"),

@@ -95,7 +95,7 @@ BAD = {
         "text",
         "line 1: a number of more than 4,300 digits: write it",
     ),
-    "joined.csv": (b"id,text\n1,a\nid,text\n2,b\n", "text", "line 3: the names of the columns stand here again"),
+    "joined.csv": (b"id,text\n1,a\nid,text\n2,b\n", "text", "line 3: the names of the columns are repeated here"),
     "ragged.csv": (b"id,text\n1,a\n2\n", "text", "line 3: 1 field, expected 2"),
     "unclosed.csv": (b'id,text\n1,"a\n', "text", "line"),
     "lacking.csv": (b"id,texts\n1,a\n", "text", "did you mean texts"),

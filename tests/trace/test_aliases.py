@@ -53,7 +53,7 @@ def test_what_an_architecture_lacks_is_not_there() -> None:
 
 
 NORMED = "before the gain and bias of its norm in TransformerLens, and no point here does: "
-UNSETTLED = "is another number from version to version of TransformerLens, where norms stand behind the sum: ask for "
+UNSETTLED = "is another number from version to version of TransformerLens, where norms follow the sum: use "
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,10 @@ UNSETTLED = "is another number from version to version of TransformerLens, where
             "bert",
             "blocks.[01].attn_out",
             "are each another number from version to version of TransformerLens, where "
-            "norms stand behind the sum: ask for layers.0.attention.output, layers.1.attention.output",
+            "norms follow the sum: use layers.0.attention.output, layers.1.attention.output",
         ),
-        ("gpt2", "ln_final.*", "ln_final.hook_normalized stands " + NORMED + "norm.output has both"),
-        ("gpt2", "*.hook_normalized", "ln_final.hook_normalized stands " + NORMED + "norm.output has both"),
+        ("gpt2", "ln_final.*", "ln_final.hook_normalized is taken " + NORMED + "norm.output has both"),
+        ("gpt2", "*.hook_normalized", "ln_final.hook_normalized is taken " + NORMED + "norm.output has both"),
         (
             "t5",
             "*_final_ln.*",

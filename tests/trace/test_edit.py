@@ -380,7 +380,7 @@ def test_an_error_stays_short_whatever_was_asked_for(
 
 @pytest.mark.parametrize("where", [{LONG: 1}, {"head": LONG}, {"head": [LONG] * 10}])
 def test_a_place_that_is_none_is_named_in_short(where: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"an edit is placed by|head is") as caught:
+    with pytest.raises(InputError, match=r"an edit selects by|head is") as caught:
         zero(**where)
     assert len(str(caught.value)) < 200
 
@@ -524,7 +524,7 @@ def test_no_edit_is_no_silent_edit(minilm: pellucid.Model) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: zero(heads=5), "an edit is placed by row, head, .*, and not by 'heads' .did you mean head"),
+        (lambda: zero(heads=5), "an edit selects by row, head, .*, not by 'heads' .did you mean head"),
         (lambda: fixed([1, 2]), "fixed takes a tensor or a number, and was given a list"),
         (lambda: add("x"), "add takes a tensor or a number"),
         (lambda: change(3), "change takes a function, and was given a int"),

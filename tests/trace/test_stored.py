@@ -108,7 +108,7 @@ def test_cut_short_edited_or_absent(stored: Path) -> None:
 
 
 def test_other_files_are_no_traces(stored: Path, minilm_folder: Path) -> None:
-    with pytest.raises(InputError, match="is no trace of pellucid"):
+    with pytest.raises(InputError, match="is not a trace of pellucid"):
         pellucid.open_trace(minilm_folder / "model.safetensors")
     stored.write_text("time flies")
     with pytest.raises(CorruptFileError):
@@ -168,11 +168,11 @@ def put(*path: Any) -> Callable[[dict[str, Any]], None]:
         (put("rows", 0, "facts", "tokens", 3), CorruptFileError, "rows of the manifest: tokens: found '3'"),
         (put("rows", 0, "facts", "ids", 0, "x"), CorruptFileError, "ids: found 'x', expected int"),
         (put("rows", 0, "facts", "offsets", 0, [1]), CorruptFileError, "offsets: found '.1.', expected tuple"),
-        (put("rows", 0, "facts", "ids", []), CorruptFileError, "row 0 of the manifest has tokens, ids and places of"),
+        (put("rows", 0, "facts", "ids", []), CorruptFileError, "row 0 of the manifest has unequal numbers of tokens"),
         (put("rows", 0, "facts", "colour", 3), CorruptFileError, "a Reading has no 'colour'"),
         (put("parameters", 1.5), CorruptFileError, "parameters of the manifest: found '1.5', expected int"),
         (put("parameters", -5), CorruptFileError, "parameters of the manifest is -5, expected none or more"),
-        (put("rows", 1, "facts", "ids", 0, 10**30), CorruptFileError, "row 1 of the manifest has ids or places th"),
+        (put("rows", 1, "facts", "ids", 0, 10**30), CorruptFileError, "row 1 of the manifest has ids or positions th"),
         (put("rows", 0, "facts", "offsets", 0, [10**12, -5]), CorruptFileError, "row 0 of the manifest has ids or pl"),
         (put("config", "facts", "num_hidden_layers", 10**8), CorruptFileError, "config .* 100000000, expected at most"),
         (put("padding", "up"), CorruptFileError, "padding on neither side"),

@@ -355,7 +355,7 @@ def test_ctrl_c_ends_the_step_and_keeps_its_state(body: "pellucid.Model", feelin
     with pytest.raises(KeyboardInterrupt) as stop:
         study(body, feelings(30), tmp_path / "a", on_event=on_event, validation=feelings(10, seed=9))
     assert str(stop.value).startswith("interrupted after step 7 of 15; it is kept in ")
-    assert str(stop.value).endswith("do the same again with resume=True, and it goes on from there")
+    assert str(stop.value).endswith("run the same again with resume=True to continue from there")
     assert json.loads((tmp_path / "a" / "training" / "manifest.json").read_text())["progress"]["step"] == 7
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     result = study(body, feelings(30), tmp_path / "a", resume=True, validation=feelings(10, seed=9))

@@ -250,7 +250,7 @@ def test_packed_numbers_do_not_learn(checkpoint: Callable[[str], Any]) -> None:
 def test_what_training_would_lose_is_refused(body: "pellucid.Model") -> None:
     with body.edit({"layers.0.attention.output": 0.0}):
         body.embed("good")  # or the edit complains that it never fired
-        with pytest.raises(InputError, match="an edited model does not learn"):
+        with pytest.raises(InputError, match="an edited model cannot be trained"):
             pellucid.train(body, [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}], "classify", validation=0)
     layer, query = body.loaded.module.layers[0], body.loaded.module.layers[0].attention.query
     for hang in (layer.register_forward_hook, layer.register_full_backward_hook, layer.register_full_backward_pre_hook):

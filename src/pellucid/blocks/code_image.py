@@ -18,7 +18,9 @@ from pellucid.errors import ResourceError
 LINKS_AHEAD = platform.machine() == "x86_64"
 """Whether distances are known to be told in one way alone, as this processor's code tells them."""
 
-NOT_RUN = "this system lets no process run what it has compiled (SELinux, or systemd's MemoryDenyWriteExecute)"
+NOT_RUN = (
+    "this system does not let a process run code that it has compiled (SELinux, or systemd's MemoryDenyWriteExecute)"
+)
 
 WRITTEN, IN_MEMORY = 1, 2
 """Of a part that the code writes, or needs when it runs: SHF_WRITE, SHF_ALLOC."""

@@ -188,7 +188,7 @@ class _AdaptedContents(Contents):
             hint = did_you_mean(module, (name.rpartition(".")[0] for name in base_tensors.tensors), max_hits=1)
             raise self.mismatch_error(f"{module} is not a module of a {base_tensors.page.architecture}{hint}")
         if theirs is None and not base_tensors.is_tied_head(location):
-            raise self.mismatch_error(f"it adds to {module}, of which {self.adapter.base_name} holds no numbers")
+            raise self.mismatch_error(f"it adds to {module}, for which {self.adapter.base_name} holds no weights")
         if theirs is None or base_tensors.is_shared(location):
             raise self._tied_error(module, self._tied_advice(location))
         embedding = "embedding_A" in pair or "embedding_B" in pair
@@ -230,8 +230,8 @@ class _AdaptedContents(Contents):
         location, base_location = next(iter(locations.values())), base_tensors.own_location(name)
         if base_location is not None and (base_location.parts > 1 or base_location.layout is not UNCHANGED):
             raise self.mismatch_error(
-                f"{name} is no tensor of {self.adapter.base_name} as it stands: take merge_and_unload() of the model "
-                "that was learned, and save_pretrained(folder) of that"
+                f"{name} is not a tensor of {self.adapter.base_name} itself: take merge_and_unload() of the model "
+                "that was trained, and save_pretrained(folder) of that"
             )
         if (base_tensors.is_shared(location) or base_tensors.is_tied_head(location)) and self._is_saved_module(name):
             advice = _RETRAIN_ADVICE if base_tensors.shares_embeddings else "merge it with the library that made it"

@@ -195,7 +195,7 @@ class _FileTensors:
         for path, change in changes.items():
             location = self.location(f"{path}.weight")
             if not location.tensor_name.endswith(".weight"):
-                raise _unsupported_error(f"{path} stands in {location.tensor_name}")
+                raise _unsupported_error(f"{path} is in {location.tensor_name}")
             parts.setdefault(location.tensor_name, {})[f"{path}.weight"] = change
         return {theirs: self._join_update(theirs, part) for theirs, part in parts.items()}
 

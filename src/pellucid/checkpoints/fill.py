@@ -67,7 +67,7 @@ def fill_packed(plan: Plan, tensors: dict[str, StoredTensor], bits: int, attenti
     Each table is read, laid out and let go of before the next one: at no time do the real numbers stand in memory.
     """
     if plan.newly_initialized:
-        raise InputError("a head that is not in the file has random numbers to be learned: load it as float32")
+        raise InputError("a head that is not in the file has random numbers that need training: load it as float32")
 
     shapes: dict[str, torch.Size] = {}
 

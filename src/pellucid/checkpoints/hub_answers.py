@@ -67,7 +67,7 @@ def check_model_info(model_info: Any) -> None:
             len(part.encode(errors="replace")) > _MAX_NAME_BYTES for part in name.split("/")
         ):
             raise StrangeAnswerError(
-                f"the hub lists a file of {len(name):,} letters ({shorten(name, 40)!r}), which no disk holds",
+                f"the hub lists a file of {len(name):,} letters ({shorten(name, 40)!r}), too long a name for a disk",
                 "tell its owner",
             )
         _check_digests("lists", file.blob_id, *([] if file.lfs is None else [file.lfs.sha256]))
@@ -189,7 +189,7 @@ class AnswerGuard:
         )
         max_bytes = size - int(resumed_range[1]) if resumed_range else size
         name = shorten(file) if file in self._sizes else "a file"
-        error = StrangeAnswerError(f"{name} came with more bytes, where the hub lists {size:,}, and was taken away")
+        error = StrangeAnswerError(f"{name} came with more bytes, where the hub lists {size:,}, and was removed")
         if length.isdecimal() and len(length) < 20 and int(length) > max_bytes:
             raise error
         _limit_body(response, max_bytes, error)

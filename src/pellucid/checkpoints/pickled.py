@@ -43,7 +43,7 @@ def read_pickled(path: Path) -> dict[str, Tensor]:
             return _read_legacy(path, file)
     if not first.startswith(b"PK\x03\x04"):
         raise UnsafeFileError(
-            f"{path} is no zip file: damaged, or a bare pickle, which is never opened; save it again with a newer "
+            f"{path} is not a zip file: damaged, or a bare pickle, which is never opened; save it again with a newer "
             "PyTorch, best as safetensors"
         )
     try:

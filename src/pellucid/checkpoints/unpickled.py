@@ -164,7 +164,7 @@ def _execute_opcode(path: Path, opcode: str, argument: Any, stack: list[Any]) ->
             stack[-1] = _reduce(path, stack[-1], arguments)
         case "GLOBAL" if argument in _UNSUPPORTED:
             raise CheckpointMismatchError(
-                f"{path} holds {_UNSUPPORTED[argument]}, expected real numbers of 16, 32 or 64 bits: save it anew "
+                f"{path} holds {_UNSUPPORTED[argument]}, expected real numbers of 16, 32 or 64 bits: save it again "
                 "as such"
             )
         case _:

@@ -72,7 +72,7 @@ def check_save_arguments(arguments: Mapping[str, Any]) -> None:
     """Checks what is said beside the folder that is written to; InputError for what is not followed here."""
     for name in arguments:
         if name not in _SAVE_ARGUMENTS:
-            raise InputError(f"there is no argument {name!r} to save by{did_you_mean(name, _SAVE_ARGUMENTS)}")
+            raise InputError(f"there is no argument {name!r} for saving{did_you_mean(name, _SAVE_ARGUMENTS)}")
     without_unsupported(arguments, _SAVE_ARGUMENTS)
 
 
@@ -94,7 +94,7 @@ def without_unsupported(arguments: Mapping[str, Any], unsupported: UnsupportedAr
         nothing = value is None or value is False or (isinstance(value, str | list) and not value)
         if unsupported.get(name) is not None and not nothing:
             short = " ".join(reprlib.repr(value).split())
-            raise InputError(f"{name} is {short}, which is not understood here: {unsupported[name]}")
+            raise InputError(f"{name} is {short}, which is not supported here: {unsupported[name]}")
     return {name: value for name, value in arguments.items() if name not in unsupported}
 
 
@@ -114,7 +114,7 @@ def resolve_device(name: str, value: Any, default: str) -> str | torch.device:
     if isinstance(value, Mapping):
         devices = set(value.values())
         if len(devices) != 1:
-            raise InputError(f"{name} names {len(devices)} devices, and a model stands on one: pass {name}='auto'")
+            raise InputError(f"{name} names {len(devices)} devices, and a model is on one: pass {name}='auto'")
         (value,) = devices
     if type(value) is int:
         return "cpu" if value < 0 else f"cuda:{value}"

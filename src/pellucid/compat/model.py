@@ -201,7 +201,7 @@ class PreTrainedModel(Parts):
         self._check_head_linears()
         if not self._uses_our_forward:
             raise InputError(
-                f"this {type(self).__name__} has a forward of its own, which {what} would not ask: call the model "
+                f"this {type(self).__name__} has a forward of its own, which {what} would not call: call the model "
                 "itself, or ask .pellucid, which answers without it"
             )
 

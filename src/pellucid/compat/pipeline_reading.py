@@ -197,9 +197,7 @@ def _our_template(template: str) -> str:
     try:
         parts = list(string.Formatter().parse(template))
     except ValueError as error:
-        raise InputError(
-            f"hypothesis_template is {template!r}: {error}; a brace that is one is written twice"
-        ) from error
+        raise InputError(f"hypothesis_template is {template!r}: {error}; write a literal brace twice") from error
     fields = [(name, kind or "s", way or "s") for _, name, kind, way in parts if name is not None]
     found = "".join(before if name is None else f"{before}{{}}" for before, name, *_ in parts)
     readable = fields == [("", "s", "s")] or {*fields} == {("0", "s", "s")}

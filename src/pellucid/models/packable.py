@@ -138,7 +138,7 @@ class PackableNetwork(Observable):
         over its numbers alone would lose the rest without a word."""
         self.require_float("training")
         if self.observer is not None:
-            raise InputError("an edited model does not learn: take the model that it was made from")
+            raise InputError("an edited model cannot be trained: train the model that it was made from")
         if name := foreign_module(self):
             raise InputError(f"{name} has a hook or is of another library, which training would ignore: remove it")
         for name, one in self.named_parameters():

@@ -119,7 +119,7 @@ def _with_end_mark(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     parts = content if isinstance(content, list) else [{"text": content}]
     places = [i for i, part in enumerate(parts) if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
     if not places or not parts[places[-1]]["text"].strip():
-        raise InputError(f"message {len(others)} has no text to go on with: give it some, or leave it out")
+        raise InputError(f"message {len(others)} has no text to continue: give it some, or leave it out")
     i = places[-1]
     marked = f"{parts[i]['text']}{_MARK} "
     whole = [*parts[:i], dict(parts[i]) | {"text": marked}, *parts[i + 1 :]] if isinstance(content, list) else marked
@@ -130,7 +130,7 @@ def _text_before_mark(text: str, messages: list[dict[str, Any]]) -> str:
     """The text of a conversation up to where its last message ends, trimmed where the template trims it."""
     before, mark, after = text.rpartition(_MARK)
     if not mark:
-        raise InputError(f"the chat template leaves message {len(messages) - 1} out, so it cannot be gone on with")
+        raise InputError(f"the chat template leaves message {len(messages) - 1} out, so it cannot be continued")
     before = before.replace(f"{_MARK} ", "").replace(_MARK, "")  # where the template says the message twice
     return before if after.startswith(" ") else before.rstrip()
 

@@ -184,7 +184,8 @@ def panics_as_errors(what: str = "the tokenizer failed on this text") -> Iterato
     except BaseException as error:
         if "ThreadPoolBuildError" in str(error):  # the text and the tokenizer are as they should be
             raise ResourceError(
-                "the system starts no more threads, which several texts are read by: set TOKENIZERS_PARALLELISM=false, "
+                "the system starts no more threads, and reading several texts needs them: set "
+                "TOKENIZERS_PARALLELISM=false, "
                 "or raise its limit of memory or processes"
             ) from error
         raise CorruptFileError(f"{what}: {ascii(str(error))[1:-1][:120]}") from error

@@ -172,7 +172,7 @@ def _table_rows(rows: Rows) -> Iterator[Row]:
             rows.skip_or_refuse(line, f"{format_count(len(record), 'field')}, expected {len(names)}")
         elif len(names) > 1 and tuple(record) == names:  # a table of one column may hold its name as a word
             rows.skip_or_refuse(
-                line, "the names of the columns stand here again, as between tables put together: take them out"
+                line, "the names of the columns are repeated here, as between tables put together: remove them"
             )
         else:
             yield Row(line, dict(zip(names, record)))

@@ -154,11 +154,11 @@ def change(function: Callable[..., Tensor], **where: OptionalIndices) -> Edit:
             ) from error
         if not isinstance(answer, Tensor):
             raise InputError(
-                f"{name} at {context.display_name} answered {type(answer).__name__}, expected {context.describe(now)}"
+                f"{name} at {context.display_name} returned {type(answer).__name__}, expected {context.describe(now)}"
             )
         if (answer := answer.to_dense()).shape != now.shape or context.match_dtype(answer, now).dtype != now.dtype:
             raise InputError(
-                f"{name} at {context.display_name} answered {kind(answer)}, expected {context.describe(now)}"
+                f"{name} at {context.display_name} returned {kind(answer)}, expected {context.describe(now)}"
             )
         return context.match_dtype(answer, now).to(
             now.device, copy=True
