@@ -269,7 +269,7 @@ def test_a_forward_that_writing_and_pipelines_would_not_ask_is_refused(
     model, plain = Biased.from_pretrained(tmp_path), ours("CausalLM", tmp_path)
     assert int(model(IDS).logits[0, -1].argmax()) == 7
     said = (
-        "^this Biased has a forward of its own, which generate would not call: call the model itself, or ask .pellucid"
+        "^this Biased has a forward of its own, which generate would not call: call the model itself, or use .pellucid"
     )
     with pytest.raises(pellucid.InputError, match=said):
         model.generate(IDS, max_new_tokens=2)

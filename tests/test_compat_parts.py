@@ -155,7 +155,7 @@ def test_what_the_reference_s_libraries_ask_of_a_model_is_answered(tmp_path: Pat
     assert vars(reader)["name_or_path"] == reader.name_or_path == str(tmp_path / "two")
 
 
-GONE = "taken away from this BertForSequenceClassification: set it to another part first"
+GONE = "removed from this BertForSequenceClassification: set it to another part first"
 
 
 class Apart(nn.Module):
@@ -281,7 +281,7 @@ def test_a_model_that_was_pickled_before_there_were_names_of_its_parts_has_them(
 def test_a_head_or_a_map_of_it_that_is_gone_is_told_of(tmp_path: Path) -> None:
     model = classifier(tmp_path)
     del model.classifier
-    gone = "^classifier was taken away from this BertForSequenceClassification: set it to another part first$"
+    gone = "^classifier was removed from this BertForSequenceClassification: set it to another part first$"
     with pytest.raises(AttributeError, match=gone):
         model(IDS)
     del model.network.head

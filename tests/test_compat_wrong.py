@@ -66,7 +66,7 @@ def test_a_decoder_takes_no_mask_that_leaves_out_a_token_between_others(tmp_path
         found, wanted = model(IDS, mask).logits[mask.bool()], theirs(IDS, attention_mask=mask).logits[mask.bool()]
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
     with pytest.raises(
-        pellucid.InputError, match="attention_mask leaves out tokens within row 1: take them out of inp"
+        pellucid.InputError, match="attention_mask leaves out tokens within row 1: remove them from inp"
     ):
         model(IDS.repeat(2, 1), torch.tensor([[1, 1, 1, 1, 0], [1, 0, 1, 1, 0]]))
 

@@ -150,7 +150,7 @@ def test_it_can_be_kept_and_edited(scratch: pellucid.Model, feelings: Feelings, 
     assert better.save(tmp_path / "saved").is_dir()
     with better.edit({"layers.0.attention.heads": zero(head=0)}) as edited:
         edited(["good people"])
-        with pytest.raises(PellucidError, match="no report of its own"):
+        with pytest.raises(PellucidError, match="an edited model has no report: use"):
             _ = edited.report
 
 

@@ -53,7 +53,7 @@ def path_text(name: str | os.PathLike[str]) -> str:
         if isinstance(name, str | os.PathLike):
             return str.__str__(os.fsdecode(os.fspath(name)))
     except (TypeError, ValueError) as error:  # it gives neither text nor bytes, or bytes that are no name here
-        raise InputError(f"{shorten(repr(name))} is a path that gives no text: {error}") from error
+        raise InputError(f"{shorten(repr(name))} is a path that cannot be made a text: {error}") from error
     raise InputError(f"{shorten(repr(name))} is {type(name).__name__}, expected the path of a file or folder")
 
 

@@ -81,7 +81,7 @@ def test_a_model_within_another_is_told(prefix: str, wrapper: str, folder: Path)
         tensors.update(kept)
 
     with_tensors(wrap)(folder)
-    with pytest.raises(MISMATCH, match=f"every name begins with '{prefix}', as of a model within {wrapper}: save"):
+    with pytest.raises(MISMATCH, match=f"every name begins with '{prefix}', as of a model inside {wrapper}: save"):
         pellucid.load(folder)
 
 

@@ -92,8 +92,8 @@ def test_a_name_that_no_disk_holds_is_cut_short(name: str, hub: Hub, home: Path)
     hub.tells = lambda told: told | {"siblings": [*told["siblings"], {"rfilename": name}]}
     said = fails(hub.url, home, "pull", NAME)
     assert (
-        f"the hub lists a file of {len(name):,} letters ('{name[:39]}…'), too long a name for a disk; tell its owner"
-        in said
+        f"the hub lists a file of {len(name):,} letters ('{name[:39]}…'), too long a name for a disk; report it to "
+        "its owner" in said
     )
     assert len(said) < 200
 

@@ -182,7 +182,7 @@ def test_a_token_from_a_file_may_end_with_its_line(hub: Hub, home: Path, reposit
 def test_what_was_stored_and_is_not_there_says_how_to_store_it(hub: Hub, home: Path, repository: Path) -> None:
     hub.add(NAME, repository)
     told = ask(hub.url, home, "-c", LOCATE.format(NAME, "token=True")).stderr
-    assert "token=True is the one that `hf auth login` stores, and there is none" in told
+    assert "token=True is the token that `hf auth login` stores, and none is stored" in told
 
 
 def test_a_cache_has_a_place(tmp_path: Path) -> None:

@@ -612,7 +612,9 @@ def test_what_a_kill_leaves_is_named_and_swept(step: int, tmp_path: Path, tiny: 
         pellucid.load(folder)
     old = Path(str(caught.value).partition("files in ")[2].removesuffix(" back"))
     if step == 2:
-        with pytest.raises(InputError, match=r"what it held lies in .*: choose a new folder or pass overwrite=True"):
+        with pytest.raises(
+            InputError, match=r"its previous content is in .*: choose a new folder or pass overwrite=True"
+        ):
             tiny.save(folder)
     lock = {".model.lock": hashlib.sha256(b"").hexdigest()}
     assert {**digests(folder), **digests(old)} == before | lock or step == 3

@@ -200,7 +200,7 @@ def test_paths_of_modules_as_others_write_them(folder: Path, root: str, pooling:
 @pytest.mark.parametrize("root", ["/", "..", "../"])
 def test_a_transformer_that_lies_elsewhere_is_refused(folder: Path, root: str) -> None:
     edit_json(folder / "modules.json", lambda found: found[0].update(path=root))
-    with pytest.raises(CheckpointMismatchError, match=r"modules.json says that the Transformer lies in"):
+    with pytest.raises(CheckpointMismatchError, match=r"modules.json says that the Transformer is in"):
         pellucid.load(folder)
 
 
@@ -210,9 +210,7 @@ def test_a_transformer_in_a_folder_of_its_own_is_refused(folder: Path, alone: bo
     edit_json(folder / "modules.json", lambda found: found[0].update(path="0_Transformer"))
     if alone:
         (folder / "config.json").unlink()
-    with pytest.raises(
-        CheckpointMismatchError, match=r"modules.json says that the Transformer lies in '0_Transformer'"
-    ):
+    with pytest.raises(CheckpointMismatchError, match=r"modules.json says that the Transformer is in '0_Transformer'"):
         pellucid.load(folder)
 
 

@@ -491,7 +491,7 @@ def test_a_folder_gives_its_texts_and_says_what_it_left_out(
         built(minilm, str(folder / "*.txt"))
     with pytest.raises(InputError, match=r"there is no file .*pictur.md' \(did you mean picture.md\?\)"):
         built(minilm, folder / "pictur.md")
-    with pytest.raises(InputError, match="is no table, so it has no column"):
+    with pytest.raises(InputError, match="is not a table, so it has no column"):
         built(minilm, folder / "a.md", column="text")
 
 
@@ -532,7 +532,7 @@ def test_several_tables_are_numbered_on_and_their_column_is_read(minilm: pelluci
         built(minilm, tmp_path)
     (tmp_path / "c.md").write_text("no table")
     for source in (tmp_path, tmp_path / "c.md"):
-        with pytest.raises(InputError, match=r"c.md is no table, so it has no column 'text'"):
+        with pytest.raises(InputError, match=r"c.md is not a table, so it has no column 'text'"):
             built(minilm, source, id_column="text")
     with pytest.raises(InputError, match=r"c.md is no table"):
         built(minilm, [tmp_path / "a.csv", tmp_path / "c.md"], column="text")

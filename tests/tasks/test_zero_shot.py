@@ -200,7 +200,7 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"candidate_labels": ["a", 5]}, r"^candidate_labels\[1\] is int, expected a text"),
     ({"candidate_labels": 5}, r"^candidate_labels is int, expected a list of texts"),
     ({"candidate_labels": b"a,b"}, r"^candidate_labels is bytes, expected a list of texts"),
-    ({"hypothesis_template": "This is it."}, r"^hypothesis_template is 'This is it.', expected a text with {} in"),
+    ({"hypothesis_template": "This is it."}, r"^hypothesis_template is 'This is it.', expected a text with {} where"),
     ({"hypothesis_template": None}, r"^hypothesis_template is None, expected a text with {}"),
     ({"multi_label": "yes"}, r"^multi_label is 'yes', expected true or false"),
     ({"roles": "fixd"}, r"^roles is 'fixd' \(did you mean fixed\?\)"),

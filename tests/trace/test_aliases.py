@@ -80,7 +80,7 @@ UNSETTLED = "is another number from version to version of TransformerLens, where
         (
             "t5",
             "*_final_ln.*",
-            "stand before the gain and bias of their norms in TransformerLens, and no point here "
+            "are taken before the gain and bias of their norms in TransformerLens, and no point here "
             "does: encoder.norm.output, decoder.norm.output have both",
         ),
     ],

@@ -335,7 +335,7 @@ def test_the_simplest_answer_is_the_commonest_label_of_the_rows_learned_from(bod
     assert objective.baseline_scores(learned, learned) == {}
 
 
-# -- what cannot be learned -------------------------------------------------------------------------------------------
+# -- what cannot be learned -----------------------------------------------------------------------------------------
 
 BAD: dict[str, tuple[list[Any], dict[str, Any], str]] = {
     "no label": (["a", None, "b"], {}, "row 1: 'label' is empty: fill it in, or leave the row out"),
@@ -361,7 +361,7 @@ BAD: dict[str, tuple[list[Any], dict[str, Any], str]] = {
         {"classes": ("ham", "spam")},
         "no row has the label 'spam': leave it out of classes",
     ),
-    "what others do not ask": (["1", -100], {}, "row 1: the label is -100, by which others say that there is none"),
+    "what others do not ask": (["1", -100], {}, "row 1: the label is -100, which other libraries use for no label"),
     "twice": ([["a", "a"], ["b"]], {}, r"row 0: the label \['a', 'a'\] names one twice"),
     "twice in two spellings": ([["2"], ["1", "1.0"]], {}, r"row 1: the label \['1', '1.0'\] names one twice"),
     "too much": (

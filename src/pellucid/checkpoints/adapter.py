@@ -154,7 +154,7 @@ class _AdaptedContents(Contents):
             if (unwrapped := _WRAPPER_PART.sub(".", name)) != name and unwrapped in stored:
                 continue  # where the words were resized, the library writes the wrapping of a table beside the table
             if bare == name:
-                raise self.mismatch_error(f"{name!r} does not begin with {PREFIX!r}, as the names of the format do")
+                raise self.mismatch_error(f"{name!r} does not begin with {PREFIX!r}, as names in this format do")
             if not numbers.dtype.is_floating_point:
                 kind = str(numbers.dtype).removeprefix("torch.")
                 raise self.mismatch_error(f"{name} holds {kind}, expected real numbers")

@@ -250,7 +250,7 @@ def _translate_error(error: BaseException, name: str, name_known: bool) -> Pellu
     if status in (401, 403):
         return _refused_error(name)
     if isinstance(error, hub_client().errors.LocalTokenNotFoundError):
-        return NotFoundError("token=True is the one that `hf auth login` stores, and there is none")
+        return NotFoundError("token=True is the token that `hf auth login` stores, and none is stored")
     if isinstance(error, (*_UNREADABLE, hub_client().errors.FileMetadataError)):
         return _unreachable_error(name, "the server that answers is not the hub")
     if status is not None:  # of what was asked for the path alone, since a link that was signed is a secret

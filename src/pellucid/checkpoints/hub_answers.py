@@ -68,7 +68,7 @@ def check_model_info(model_info: Any) -> None:
         ):
             raise StrangeAnswerError(
                 f"the hub lists a file of {len(name):,} letters ({shorten(name, 40)!r}), too long a name for a disk",
-                "tell its owner",
+                "report it to its owner",
             )
         _check_digests("lists", file.blob_id, *([] if file.lfs is None else [file.lfs.sha256]))
 

@@ -61,7 +61,7 @@ def _read_zip(path: Path, archive: zipfile.ZipFile) -> dict[str, Tensor]:
     if not _is_uncompressed(entries, path.stat().st_size):
         raise UnsafeFileError(f"{path} holds compressed or overlapping entries, which PyTorch never writes; not opened")
     if any(".." in e.filename or e.filename.startswith(("/", "\\")) for e in entries):
-        raise UnsafeFileError(f"{path} holds an entry that leads outside of it; not opened")
+        raise UnsafeFileError(f"{path} holds an entry with a path outside of it; not opened")
     entries_by_name = {entry.filename: entry for entry in entries}
     pickles = [name for name in entries_by_name if name.endswith("/data.pkl") and name.count("/") == 1]
     if len(pickles) != 1 or entries_by_name[pickles[0]].file_size > _MAX_PICKLE_BYTES:

@@ -151,7 +151,7 @@ _WRAPPER_PREFIXES = {"module.": "DataParallel", "_orig_mod.": "torch.compile"}
 def _check_wrapper(tensors: Collection[str], error_start: str) -> None:
     for prefix, wrapper in _WRAPPER_PREFIXES.items():
         if tensors and all(theirs.startswith(prefix) for theirs in tensors):
-            why = f"every name begins with {prefix!r}, as of a model within {wrapper}: save its .{prefix.rstrip('.')}"
+            why = f"every name begins with {prefix!r}, as of a model inside {wrapper}: save its .{prefix.rstrip('.')}"
             raise CheckpointMismatchError(f"{error_start}: {why}")
 
 

@@ -69,7 +69,7 @@ def read_pooling(folder: Path) -> Pooling | None:
         )
     if place := _module_path(modules[0]):
         raise CheckpointMismatchError(
-            f"{path} says that the Transformer lies in {shorten(repr(place))}, and it is read beside modules.json "
+            f"{path} says that the Transformer is in {shorten(repr(place))}, and it is read beside modules.json "
             "alone: move the files of that folder there, and set that path to the empty text"
         )
     if is_cross_encoder:

@@ -126,7 +126,8 @@ def read_pickle(path: Path, file: BinaryIO) -> Any:
 def _unsafe_error(path: Path, what: str) -> UnsafeFileError:
     """The error for a file that is not opened."""
     return UnsafeFileError(
-        f"{path} asks for more than tensors when it is opened ({what}), so it was not opened; ask its author for "
+        f"{path} would run more than the loading of tensors when it is opened ({what}), so it was not opened; ask "
+        "its author for "
         "safetensors"
     )
 

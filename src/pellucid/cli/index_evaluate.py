@@ -31,7 +31,7 @@ _FILE = NonEmptyPath(dir_okay=False)
 @click.option("--query-column", "-q", metavar="NAME", help="The column of QUERIES with the queries.")
 @click.option("--id-column", "-i", metavar="NAME", help="The column of QUERIES with the right id of each.")
 @click.option("--grade-column", metavar="NAME", help="The column that says how right it is, a number from 0.")
-@click.option("--by", metavar="NAME", help="A column of INDEX that the right answers name in place of its ids.")
+@click.option("--by", metavar="NAME", help="A column of INDEX that right answers are given by, instead of ids.")
 @click.option(
     "-k",
     "ks",

@@ -102,7 +102,7 @@ class TypedItems:
     def _ranking_items(self, task: str, names: tuple[str, ...]) -> list[Any]:
         """One query, and all texts as its documents."""
         if self.first is None:
-            raise click.UsageError(f"{task} needs to know what is asked: add --query TEXT")
+            raise click.UsageError(f"{task} needs a query: add --query TEXT")
         documents = list(self._texts(file_argument(self.texts, self.column)))
         self.location_of, self.item_noun = None, "query"  # they are one item
         return [{names[0]: self.first, names[1]: documents}]

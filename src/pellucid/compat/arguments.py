@@ -101,7 +101,9 @@ def without_unsupported(arguments: Mapping[str, Any], unsupported: UnsupportedAr
 def warn_of_remote_code(arguments: Mapping[str, Any]) -> None:
     """Says that `trust_remote_code` is not followed."""
     if arguments.get("trust_remote_code"):
-        log.warning("trust_remote_code=True: pellucid runs no code of a checkpoint, and opens what it knows itself")
+        log.warning(
+            "trust_remote_code=True: pellucid runs no code of a checkpoint, and opens only the families that it knows"
+        )
 
 
 def resolve_device(name: str, value: Any, default: str) -> str | torch.device:

@@ -97,7 +97,7 @@ def check_mask(config: Config, mask: Any) -> None:
         return
     tensor = torch.as_tensor(mask, device="cpu")
     if tensor.dim() == 2 and (row := _row_with_gap(tensor)) is not None:
-        raise InputError(f"attention_mask leaves out tokens within row {row}: take them out of input_ids")
+        raise InputError(f"attention_mask leaves out tokens within row {row}: remove them from input_ids")
 
 
 def _row_with_gap(mask: Tensor) -> int | None:

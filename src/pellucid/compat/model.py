@@ -202,7 +202,7 @@ class PreTrainedModel(Parts):
         if not self._uses_our_forward:
             raise InputError(
                 f"this {type(self).__name__} has a forward of its own, which {what} would not call: call the model "
-                "itself, or ask .pellucid, which answers without it"
+                "itself, or use .pellucid, which ignores it"
             )
 
     def _check_head_linears(self) -> None:

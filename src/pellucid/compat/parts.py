@@ -186,7 +186,7 @@ class Parts(nn.Module):
         for step in self.maps[name].split("."):
             part = getattr(part, step, None)
         if part is None:
-            raise AttributeError(f"{name} was taken away from this {type(self).__name__}: set it to another part first")
+            raise AttributeError(f"{name} was removed from this {type(self).__name__}: set it to another part first")
         return part
 
     def _set_head_linear(self, name: str, value: Any) -> None:

@@ -130,7 +130,7 @@ def _pop_load_options(options: dict[str, Any]) -> dict[str, Any]:
     if strange := [name for name in more if name not in (*known, "dtype", "torch_dtype")]:
         raise InputError(
             f"model_kwargs hold {join_names(strange)}, which this pipeline does not use: open the model with "
-            "AutoModel.from_pretrained and its kin, and pass that"
+            "AutoModel.from_pretrained and the like, and pass that"
         )
     return more | {name: options.pop(name) for name in known if name in options}
 

@@ -202,7 +202,7 @@ def _our_template(template: str) -> str:
     found = "".join(before if name is None else f"{before}{{}}" for before, name, *_ in parts)
     readable = fields == [("", "s", "s")] or {*fields} == {("0", "s", "s")}
     if not readable or found.count("{}") != len(fields):
-        raise InputError(f"hypothesis_template is {template!r}, expected {{}} or {{0}} in the place of the label")
+        raise InputError(f"hypothesis_template is {template!r}, expected {{}} or {{0}} where the label goes")
     return found
 
 

@@ -72,7 +72,7 @@ def build_subclass(
         log.warning(sentence, loaded.name, join_names(fresh, 3), kind.__name__)
     if left:
         log.warning(
-            "%s of %s have no place in this %s, and are left out", join_names(left, 3), loaded.name, kind.__name__
+            "%s of %s are unknown to this %s, and are left out", join_names(left, 3), loaded.name, kind.__name__
         )
     random = {name.split(".")[1] for name in fresh if name.startswith("network.")}
     found.pellucid = Model(

@@ -116,7 +116,7 @@ def load_encoder(encoder: Encoder) -> Loaded:
         loaded = open_checkpoint(encoder.name, **options, hub_options=HubOptions(encoder.revision))
     except NotFoundError as error:
         if encoder.revision is None:
-            at = " (", Argument("model", Placeholder("FOLDER")), " says where it lies now): "
+            at = " (", Argument("model", Placeholder("FOLDER")), " gives its present path): "
             raise NotFoundError("the model of this index is not here", *at, error) from error
         loaded = open_checkpoint(encoder.name, **options)  # another revision may be here, of the same files
     check_encoder(encoder, loaded)

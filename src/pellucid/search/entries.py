@@ -211,7 +211,7 @@ class Entries:
         clauses = [condition.sql(self.column_spellings(condition.column), parameters) for condition in conditions]
         if len(parameters) > (max_variables := self._connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)):
             many = f" has too many values, {len(parameters):,} with their columns, and SQLite takes {max_variables:,}"
-            raise InputError(WHERE, f"{many}: ask for fewer")
+            raise InputError(WHERE, f"{many}: use fewer")
         fitting = self._run(f"SELECT number FROM rows WHERE {' AND '.join(clauses)}", parameters)
         mask = np.zeros(self.rows, bool)
         mask[[number for (number,) in fitting]] = True

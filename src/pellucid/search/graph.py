@@ -78,7 +78,7 @@ def check_graph(path: Path, data: np.ndarray, rows: int, dimension: int, metric:
     if len(levels) != rows or not (levels.min() >= 1 and levels.max() == top + 1 < len(cumulative_neighbours)):
         read.fault("its rows are on levels that do not exist")
     if not 0 <= entry < rows or levels[entry] != top + 1:
-        read.fault("its search does not begin on the top level")
+        read.fault("its search does not start on the top level")
     ends = np.concatenate([[0], np.cumsum(cumulative_neighbours[levels], dtype=np.int64)])
     if len(starts) != rows + 1 or not np.array_equal(starts.astype(np.int64), ends) or ends[-1] != len(neighbours):
         read.fault("the neighbours of its rows do not follow one another")

@@ -112,7 +112,8 @@ def _warn_of_padding(ids: Tensor, pad: int | None, begin: int | None) -> None:
         full = full & (real[:, 0] if pad != begin else real[:, :2].any(dim=1))  # one of them may begin a text
     if not bool(full.all()):
         warnings.warn(
-            f"input_ids begin or end in {pad}, the id of padding, and no attention_mask says so: every position counts "
+            f"input_ids begin or end in {pad}, the id of padding, and no attention_mask was given: every position "
+            "counts "
             "as real; pass the tokenizer's attention_mask",
             stacklevel=4,
         )

@@ -31,7 +31,7 @@ def version() -> str:
     try:
         return importlib.metadata.version("transformers")
     except importlib.metadata.PackageNotFoundError as error:
-        raise NoReference("not installed; pip install 'transformers>=5', and ask again") from error
+        raise NoReference("not installed; pip install 'transformers>=5', and run this again") from error
 
 
 def open_reference(loaded: Loaded) -> tuple[Any, str]:

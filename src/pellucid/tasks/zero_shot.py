@@ -52,9 +52,7 @@ class ZeroShotClassification(Reader):
         check_choice("roles", self.roles, ("named", "fixed"))
         template = self.hypothesis_template
         if not isinstance(template, str) or "{}" not in template:
-            raise InputError(
-                f"hypothesis_template is {template!r}, expected a text with {{}} in the place of the label"
-            )
+            raise InputError(f"hypothesis_template is {template!r}, expected a text with {{}} where the label goes")
         if self.candidate_labels is not None:
             labels_of(self.candidate_labels)
 

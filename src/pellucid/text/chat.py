@@ -33,7 +33,7 @@ def select_template(settings: Mapping[str, Any], chat_template: str | None, tool
     if found is None:
         raise InputError(
             "this tokenizer has no chat template, which makes one text of a conversation: write that text yourself, or "
-            "let tokenizer.apply_chat_template(messages, chat_template=TEMPLATE) write it, and ask generate"
+            "let tokenizer.apply_chat_template(messages, chat_template=TEMPLATE) write it, and pass it to generate"
         )
     if isinstance(found, list):
         found = {str(one["name"]): one.get("template") for one in found if isinstance(one, dict) and "name" in one}

@@ -166,7 +166,7 @@ def overlap_tokens(stride: int | None, room: int) -> int:
     if type(shared) is not int or not 0 <= shared < room:
         raise InputError(
             Argument("stride"),
-            f" is {stride!r}, expected a whole number below the {format_count(room, 'token')} of a window: ask for "
+            f" is {stride!r}, expected a whole number below the {format_count(room, 'token')} of a window: pass "
             "fewer, or raise ",
             Argument("max_length"),
         )

@@ -157,7 +157,7 @@ def check_column(path: Path, column: str | None) -> None:
             f"{path} is a table: name the column with the texts (", Argument("column", Placeholder("NAME")), ")"
         )
     if column is not None and not table:
-        raise InputError(f"{path} is no table, so it has no column {column!r}: expected .csv, .tsv or .jsonl")
+        raise InputError(f"{path} is not a table, so it has no column {column!r}: expected .csv, .tsv or .jsonl")
 
 
 def _plain_rows(rows: Rows) -> Iterator[Row]:

@@ -73,7 +73,7 @@ def label_of(value: Any, location: str, separator: str | None = None) -> Label:
         value = [part.strip() for part in value.split(separator) if part.strip()]
     if isinstance(value, int | float) and value == IGNORED:
         raise InputError(
-            f"{location}: the label is {IGNORED}, by which others say that there is none: leave the row out"
+            f"{location}: the label is {IGNORED}, which other libraries use for no label: leave the row out"
         )
     if isinstance(value, float) and not value.is_integer():
         raise InputError(

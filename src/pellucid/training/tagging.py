@@ -93,7 +93,9 @@ class TokenClassification(Objective):
             what = f"all words are {next(iter(found))!r}" if found else "there are no words"
             raise InputError(f"there is nothing to tell apart in {len(rows)} sentences: {what}")
         if strange := tags.labels_without_prefix(found):
-            message = "the labels %s begin no entity, so that B- and I- of the others mean nothing: are they misspelt?"
+            message = (
+                "the labels %s lack B- and I-, so those of the others are read as part of a name: are they misspelt?"
+            )
             log.warning(message, join_names(strange))
         return replace(self, classes=tags.head_labels(found))
 

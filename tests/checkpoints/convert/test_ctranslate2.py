@@ -201,7 +201,12 @@ CASES: dict[str, tuple[Callable[[Tensors], None], int | None, type[PellucidError
         InputError,
         "5 heads do not divide a width of 32; one of 1, 2, 4, 8, 16, 32",
     ),
-    "missing": (gone, 8, CheckpointMismatchError, "/foreign is no whole Transformer: 1 missing (decoder.layers.2.feed"),
+    "missing": (
+        gone,
+        8,
+        CheckpointMismatchError,
+        "/foreign is not a whole Transformer: 1 missing (decoder.layers.2.feed",
+    ),
     "too many": (beyond, 8, CheckpointMismatchError, "linear_9/weight"),
     "narrow": (narrow, 8, CheckpointMismatchError, "[128, 9], expected [128, 32]"),
     "bytes without a scale": (whole_numbers, 8, CheckpointMismatchError, "without a scale"),

@@ -266,7 +266,7 @@ class GraphRun:
     def _check_norm(self, norm: Norm, summed: Tensor, consumer: str) -> None:
         """Refuses a norm that is written out as several operations and does something else, or is not of each token."""
         if norm.node.attributes.get("axis", -1) not in (-1, summed.dim() - 1):
-            raise self.steps.not_bert_error(f"{norm.node} in {consumer} is no norm of each token")
+            raise self.steps.not_bert_error(f"{norm.node} in {consumer} is not a norm of each token")
         if norm.node.op_type != "Div":
             return
         self._execute(self.steps.graph.producers[norm.output], consumer, 0)
@@ -276,4 +276,4 @@ class GraphRun:
         if actual.shape != expected.shape or not bool(
             ((actual - expected).abs() <= ROUNDING_TOLERANCE * (weight.abs() + expected.abs())).all()
         ):
-            raise self.steps.not_bert_error(f"{norm.node} in {consumer} is no layer norm")
+            raise self.steps.not_bert_error(f"{norm.node} in {consumer} is not a layer norm")
