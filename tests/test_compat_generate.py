@@ -185,7 +185,9 @@ def test_the_last_token_needs_no_place(family: str, options: dict[str, Any], tmp
         full = torch.arange(longest)[None] % 80 + 5
         with pytest.raises(ValueError, match="max_length"):
             theirs.generate(full, **options)
-        with pytest.raises(pellucid.InputError, match=f"{longest} tokens stand already, and this model has {longest}"):
+        with pytest.raises(
+            pellucid.InputError, match=f"the input has {longest} tokens already, and this model has {longest}"
+        ):
             model.generate(full, **options)
 
 
@@ -340,8 +342,12 @@ def test_set_seed() -> None:
 @pytest.mark.parametrize(
     ("inputs", "options", "fragment"),
     [
-        (IDS, {"max_length": 5}, "max_length is 5, and 5 tokens stand already: raise it, or pass max_new_tokens"),
-        (IDS, {"num_beam": 3}, r"no option 'num_beam' of writing \(did you mean num_beams"),
+        (
+            IDS,
+            {"max_length": 5},
+            "max_length is 5, and the input has 5 tokens already: raise it, or pass max_new_tokens",
+        ),
+        (IDS, {"num_beam": 3}, r"no generation option 'num_beam' \(did you mean num_beams"),
         (IDS, {"output_scores": True}, "output_scores is True, which is not supported here: model.pellucid.trace"),
         (None, {}, "generate needs input_ids"),
         (IDS[0], {}, r"input_ids are int64\[5\], expected int64 or int32 numbers of shape \[batch, seq\]"),

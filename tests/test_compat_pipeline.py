@@ -376,7 +376,7 @@ def test_an_emptied_number_of_new_tokens_counts(
     for library in (compat, transformers):
         write = library.pipeline("text-generation", model=str(checkpoint("gpt2")), device="cpu", **made)
         found.append(list(write("A B", do_sample=False, return_tensors=True, **call)[0]["generated_token_ids"]))
-    assert found[0] == found[1] and "max_length is not heeded" not in caplog.text
+    assert found[0] == found[1] and "max_length is ignored" not in caplog.text
 
 
 ENDS = list(range(2, 90, 3))
@@ -647,7 +647,7 @@ REFUSED = [
         "gpt2",
         (GOOD,),
         {"generation_config": compat.GenerationConfig(guidance_scale=2)},
-        "guidance_scale is 2, which is not followed",
+        "guidance_scale is 2, which is not supported",
     ),
     ("summarization", "bart", (3,), {}, "item 0 is int"),
 ]

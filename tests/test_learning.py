@@ -64,7 +64,7 @@ def test_held_out_rows_that_are_learned_from_are_counted(
     pellucid.train(scratch, rows, "classify", validation=others, **QUICK)
     assert "held-out rows" not in caplog.text
     pellucid.train(scratch, rows, "classify", validation=[*rows[:3], *others], **QUICK)
-    assert "3 of 43 held-out rows stand among those that are learned from" in caplog.text
+    assert "3 of 43 held-out rows are among those that are learned from" in caplog.text
 
 
 def test_the_folder_is_a_checkpoint(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:

@@ -113,9 +113,7 @@ def cache_folder() -> Path:
     try:
         return folder.expanduser()
     except RuntimeError as error:
-        raise InputError(
-            f"{shorten(str(folder))} is in the home of an unknown user: set PELLUCID_CACHE to a folder"
-        ) from error
+        raise InputError(f"{shorten(str(folder))} names an unknown user: set PELLUCID_CACHE to a folder") from error
 
 
 def write_atomically(

@@ -180,5 +180,5 @@ def test_what_the_base_lacks_is_said(tmp_path: Path) -> None:
     base = base_of(tmp_path, "bert", None)
     with_tensors(lambda tensors: [tensors.pop(name) for name in list(tensors) if "pooler" in name])(base)
     peft_files.written(base, tmp_path / "adapter", None, target_modules=["pooler.dense"])
-    with pytest.raises(CheckpointMismatchError, match=r"it adds to pooler\.dense, of which .* holds no numbers"):
+    with pytest.raises(CheckpointMismatchError, match=r"it adds to pooler\.dense, for which .* holds no weights"):
         pellucid.load(tmp_path / "adapter")

@@ -73,7 +73,7 @@ CASES = [
     ),
     case("bart", CORRUPT, "decoder_attention_heads 5: it must be", decoder_attention_heads=5),
     case("bart", CORRUPT, "decoder_layers is 1000000, expected at most 1,000", decoder_layers=10**6),
-    case("bart", MISMATCH, "speaks of 1000 layers, and the weights hold", decoder_layers=1000),
+    case("bart", MISMATCH, "says 1000 layers, and the weights hold", decoder_layers=1000),
     case("bart", CORRUPT, "scale_embedding is 'yes', expected true or false", scale_embedding="yes"),
     case("bart", MISMATCH, "normalize_before is True; only False", normalize_before=True),
     case("t5", CORRUPT, "feed_forward_proj is 'gated-mish', expected one of gelu, ", feed_forward_proj="gated-mish"),

@@ -133,7 +133,7 @@ CASES = [
     Case("A46 growing pieces", grown("pre_tokenizer", [WHOLE] * 9), CORRUPT, "may make 786,432 characters of one"),
     Case("A46 growing together", together, CORRUPT, "normalizer and pre_tokenizer may make 6,400 characters of one"),
     Case("A46 growing words", grown("decoder", replaced(100, 100)), CORRUPT, "decoder may make 10,000 characters of"),
-    Case("A46 growing template", changed(post_processor=around(50)), CORRUPT, "2,500 special tokens stand around"),
+    Case("A46 growing template", changed(post_processor=around(50)), CORRUPT, "2,500 special tokens surround"),
     Case("A46 no such token", changed(post_processor=around(1, "[NO]")), CORRUPT, "its post_processor fails"),
     Case("A46 none in pairs", changed(post_processor=around(1, pair="[NO]")), CORRUPT, "post_processor fails"),
     Case("A46 id beyond any", changed(post_processor=around(1, number=2**31)), CORRUPT, "gives the id 2147483648"),

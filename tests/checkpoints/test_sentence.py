@@ -170,7 +170,7 @@ def test_a_key_that_nobody_knows_is_named(folder: Path, caplog: pytest.LogCaptur
 )
 def test_a_setting_that_overrules_other_files_is_refused(folder: Path, key: str, setting: dict[str, Any]) -> None:
     say(folder, TRANSFORMER_CONFIGS[0], **{key: setting | {"trust_remote_code": False}})
-    with pytest.raises(CheckpointMismatchError, match=f"{key} sets '{next(iter(setting))}', which is not followed"):
+    with pytest.raises(CheckpointMismatchError, match=f"{key} sets '{next(iter(setting))}', which is not supported"):
         pellucid.load(folder)
 
 

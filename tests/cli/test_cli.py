@@ -217,7 +217,7 @@ IN_VAIN = {
     "a pair read whole": (["run", QA, "--question", "a", "--pair", "b", "--whole"], "both texts are given"),
     "rows of a pair": (["run", QA, "--question", "a", "--pair", "b", "--skip-bad-rows"], "both texts are given"),
     "a lens in a drawing": (["look", "a", "--lens", "--svg", "a.svg"], "--lens is for a page"),
-    "a graph of none": (["index", "build", "a.csv", "-o", "i", "--kind", "flat", "--M", "9"], "--M is of a graph"),
+    "a graph of none": (["index", "build", "a.csv", "-o", "i", "--kind", "flat", "--M", "9"], "--M is for a graph"),
     "grades of no queries": (["index", "evaluate", "i", "--grade-column", "g"], "--grade-column is for QUERIES"),
     "the mode of no queries": (["index", "evaluate", "i", "--mode", "words"], "--mode is for QUERIES"),
     "queries left out": (["index", "evaluate", "i", "--skip-unlisted"], "--skip-unlisted is for QUERIES"),

@@ -233,7 +233,7 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
     ),
     "nothing to answer": (["chat", " "], 3, "MESSAGE is empty: there is nothing to answer"),
     "nothing piped": (["chat", "-"], 3, "standard input is empty: there is nothing to answer"),
-    "nothing piped to go on from": (["generate", "-"], 3, "standard input is empty: there is nothing to go on from"),
+    "nothing piped to go on from": (["generate", "-"], 3, "standard input is empty: there is nothing to continue"),
     "a chat too long": (["chat", "x" * 300], 3, "tokens"),
 }
 

@@ -73,7 +73,7 @@ def test_texts_come_from_everywhere(command: Pellucid, models: Path, table: Path
     assert rows(command(*asked, "I love glass", "two\nlines")) == wanted
     done = command(*asked, str(table), "--column", "text")
     assert rows(done) == wanted
-    assert done.err == "rows.csv: a semicolon stands between its fields\n"
+    assert done.err == "rows.csv: its fields are separated by a semicolon\n"
     lines = tmp_path / "lines.txt"
     lines.write_text("I love glass\r\nhate\n")
     wanted[1:] = [pipe("hate").whole()]

@@ -155,12 +155,12 @@ def test_a_table_of_another_encoding_is_read(command: Pellucid, model: Path, tab
         (("classify", "-m", "M", "-o", "out"), 2, "Missing DATA"),
         (("-m", "M", "-o", "out"), 2, "Missing TASK"),
         (("classify", "train.csv", "-m", "M"), 2, "Missing option '--output'"),
-        (("classify", "train.csv", "-m", "M", "-o", "out", "--set", "epochs"), 2, "--set epochs says no value"),
-        (("classify", "train.csv", "-m", "M", "-o", "out", "--column", "text"), 2, "--column text says no column"),
+        (("classify", "train.csv", "-m", "M", "-o", "out", "--set", "epochs"), 2, "--set epochs gives no value"),
+        (("classify", "train.csv", "-m", "M", "-o", "out", "--column", "text"), 2, "--column text gives no column"),
         (
             ("classify", "train.csv", "-m", "M", "-o", "out", "--column", "text=a", "--column", "label"),
             2,
-            "--column label says no column: write --column NAME=COLUMN",
+            "--column label gives no column: write --column NAME=COLUMN",
         ),
         (("classify", "train.csv", "-m", "M", "-o", "o", "--seed", "1", "-s", "seed=2"), 2, "seed is given twice"),
         (
@@ -256,7 +256,7 @@ def test_a_training_that_has_ended_does_not_go_on(command: Pellucid, model: Path
     done = command(*what, "--resume")
     assert done.code == 3 and "out holds a training that has ended: there is nothing to resume" in done.err
     (tmp_path / "out" / "log.jsonl").unlink()
-    assert "out holds files, and no training that was broken off" in command(*what, "--resume").err
+    assert "out holds files, and no training that was interrupted" in command(*what, "--resume").err
 
 
 def test_evaluating_what_cannot_be(command: Pellucid, model: Path, table: Path) -> None:

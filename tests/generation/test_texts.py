@@ -417,7 +417,7 @@ def test_errors_come_before_the_first_piece(model: pellucid.Model) -> None:
     with pytest.raises(InputError, match="did you mean temperature"):
         model.stream("the house", temprature=2)
     for other, own in (("max_length", "max_new_tokens"), ("stop_strings", "stop"), ("eos_token_id", "stop_token_ids")):
-        with pytest.raises(InputError, match=rf"no option '{other}' of writing \(did you mean {own}\?\)$"):
+        with pytest.raises(InputError, match=rf"no generation option '{other}' \(did you mean {own}\?\)$"):
             model.stream("the house", **{other: 5})
 
 

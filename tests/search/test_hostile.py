@@ -308,11 +308,11 @@ def test_a_manifest_that_is_no_file_is_not_read_for_ever(whole: Path, tmp_path: 
     for path, read in ((whole / FILES[0], pellucid.Index.open), (tmp_path / "manifest.json", kept)):
         path.unlink(missing_ok=True)
         os.mkfifo(path)
-        with pytest.raises(CorruptFileError, match=r"\.json is no regular file"):
+        with pytest.raises(CorruptFileError, match=r"\.json is not a regular file"):
             read(path.parent)
         path.unlink()
         path.symlink_to("/dev/zero")
-        with pytest.raises(CorruptFileError, match=r"\.json is no regular file"):
+        with pytest.raises(CorruptFileError, match=r"\.json is not a regular file"):
             read(path.parent)
         path.unlink()
         (tmp_path / "elsewhere").write_text("{}")

@@ -81,7 +81,7 @@ def test_targets_as_the_reference(load: Load) -> None:
 
 def test_a_target_that_is_several_tokens_says_so(load: Load) -> None:
     pipe = load("distilbert-filler")
-    with pytest.warns(UserWarning, match="'tokenization' is no token of the vocabulary: 'to' is asked about"):
+    with pytest.warns(UserWarning, match="'tokenization' is not a token of the vocabulary: 'to' is used"):
         (found,) = pipe("a [MASK]", targets="tokenization", partial_targets=True)
     assert found["token_str"] == "to"
 

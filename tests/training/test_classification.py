@@ -494,7 +494,7 @@ def test_held_out_labels_that_say_the_same_otherwise(body: "pellucid.Model") -> 
 
 def test_truths_beside_numbers_are_named(body: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
     assert labels_of(body, rows_with(*[True, False, 1, 0] * 2)) == ("0", "1", "False", "True")
-    assert "the labels False, True stand beside 0, 1: are they the same?" in caplog.messages
+    assert "the labels False, True occur beside 0, 1: are they the same?" in caplog.messages
 
 
 def test_members_of_an_enum_are_labels_by_what_they_hold(body: "pellucid.Model") -> None:
@@ -507,13 +507,13 @@ def test_members_of_an_enum_are_labels_by_what_they_hold(body: "pellucid.Model")
 def test_labels_that_look_misspelt_are_named(body: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
     labels_of(body, rows_with(*["positive"] * 3, "positve", *["negative"] * 2, "Negative", "Negative", "other"))
     assert caplog.messages == [
-        "the label 'Negative' stands in 2 rows, and 'negative' in 2: is it misspelt?",
-        "the label 'positve' stands in one row alone (row 3), and 'positive' in 3: is it misspelt?",
+        "the label 'Negative' occurs in 2 rows, and 'negative' in 2: is it misspelt?",
+        "the label 'positve' occurs in one row alone (row 3), and 'positive' in 3: is it misspelt?",
     ]
     caplog.clear()
     labels_of(body, rows_with("caf\u00e9", "cafe\u0301", "tea", "tea"))
     assert caplog.messages == [
-        "the label 'cafe\\u0301' stands in one row alone (row 1), and 'caf\\xe9' in 1: is it misspelt?"
+        "the label 'cafe\\u0301' occurs in one row alone (row 1), and 'caf\\xe9' in 1: is it misspelt?"
     ]
     caplog.clear()
     labels_of(body, rows_with("good", "good", "good ", "good ", "good ", "bad"))

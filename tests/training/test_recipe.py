@@ -96,11 +96,11 @@ def test_a_recipe_is_what_was_written(tmp_path: Path, written: Callable[[str], P
         ("settings = 3\n", r"recipe\.toml: settings is 3, expected a table"),
         (
             "[settings]\nlora = 1\n[options]\nlora = 1\n",
-            r"recipe\.toml: lora stands in \[options\] and in \[settings\]",
+            r"recipe\.toml: lora is in both \[options\] and \[settings\]",
         ),
         (f"format = 1{'0' * 5000}\n", r"recipe\.toml is not a recipe: Exceeds the limit"),
         (f"[settings]\nseed = 0x1{'0' * 5000}\n", r"recipe\.toml is not a recipe: Exceeds the limit"),
-        ("format = 9\n", r"recipe\.toml is a recipe of form 9"),
+        ("format = 9\n", r"recipe\.toml is a recipe of format 9"),
     ],
 )
 def test_what_is_wrong_is_named_by_file_and_key(written: Callable[[str], Path], text: str, complaint: str) -> None:

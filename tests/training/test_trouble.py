@@ -112,7 +112,7 @@ def test_three_in_a_row_end_it_and_the_last_good_numbers_are_kept(
     assert "\n" not in said and error.value.exit_code == 1
     manifest = read_manifest(tmp_path / "a" / "training")
     assert manifest is not None and (manifest.step, manifest.diverged) == (6, True)
-    with pytest.raises(InputError, match="cannot go on: seed was 0 and is 1"):
+    with pytest.raises(InputError, match="cannot continue: seed was 0 and is 1"):
         troubled(body, feelings(30), tmp_path / "a", resume=True, seed=1, learning_rate=1e-3)
     result = troubled(body, feelings(30), tmp_path / "a", resume=True, learning_rate=1e-3)
     assert result.steps == 15 and [line["step"] for line in result.log if "loss" in line] == list(range(1, 16))
@@ -199,7 +199,7 @@ def test_without_room_the_old_state_stays_and_nothing_half_written_is_left(
     assert code == ResourceError.exit_code and said.count("\n") == 1, said
     wanted = r"log.jsonl; the last state is" if most == 400 else "state-00000004.safetensors: it takes 48"
     limit = "limit on the size of a file"
-    assert limit in said and wanted in said and "go on with resume=True" in said and "bytes" in said
+    assert limit in said and wanted in said and "continue with resume=True" in said and "bytes" in said
     after = listing(out)
     assert after.keys() == before.keys()
     assert {name: held for name, held in after.items() if "log" not in name} == {

@@ -224,8 +224,7 @@ class _AdaptedContents(Contents):
         locations = base_tensors.locations_in(name)
         if not locations:
             raise self.mismatch_error(
-                f"{name} is not a tensor of a {base_tensors.page.architecture}; task_type in {FILE} says which head "
-                "there is"
+                f"{name} is not a tensor of a {base_tensors.page.architecture}; task_type in {FILE} names the head"
             )
         location, base_location = next(iter(locations.values())), base_tensors.own_location(name)
         if base_location is not None and (base_location.parts > 1 or base_location.layout is not UNCHANGED):
