@@ -157,7 +157,7 @@ def test_a_build_that_was_killed_goes_on_and_embeds_nothing_twice(
         while len(list(folder.glob("building/*.npz"))) < kills and time.monotonic() < until:
             time.sleep(0.005)
         assert kill_after(child, 0.02) == KILLED
-        with pytest.raises(NotFoundError, match="run the same build again to continue it"):
+        with pytest.raises(NotFoundError, match="run the same build again to continue"):
             pellucid.Index.open(folder)
     index = build(minilm, folder)
     assert sorted(held(index, vectors).values()) == sorted(POOL)

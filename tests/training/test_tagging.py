@@ -214,7 +214,7 @@ def test_what_begins_nothing_begins(body: "pellucid.Model", caplog: pytest.LogCa
 def test_a_label_that_takes_the_letters_from_all_others_is_told(caplog: pytest.LogCaptureFixture) -> None:
     row = {"tokens": list("abcd"), "tags": ["B-PER", "I-PER", "0", "O"]}
     TokenClassification().fitted([row])
-    assert "the labels 0 lack B- and I-, so those of the others are read as part of a name" in caplog.text
+    assert "the labels 0 lack B- and I-, so those of the others are part of the name" in caplog.text
     caplog.clear()
     for plain in (["NOUN", "B-X", "O", "O"], ["B-PER", "I-PER", "U-PER", "O"]):
         TokenClassification().fitted([row | {"tags": plain}])

@@ -89,9 +89,7 @@ def _newest_path(folder: Path) -> Path:
     found = manifest_paths(folder)
     if not found:
         unfinished = (folder / BUILDING).is_dir()
-        advice = (
-            "its build was not finished: run the same build again to continue it" if unfinished else "no generation"
-        )
+        advice = "its build was not finished: run the same build again to continue" if unfinished else "no generation"
         raise NotFoundError(f"{folder} holds no index ({advice})")
     return found[max(found)]
 

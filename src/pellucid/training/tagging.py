@@ -93,9 +93,7 @@ class TokenClassification(Objective):
             what = f"all words are {next(iter(found))!r}" if found else "there are no words"
             raise InputError(f"there is nothing to tell apart in {len(rows)} sentences: {what}")
         if strange := tags.labels_without_prefix(found):
-            message = (
-                "the labels %s lack B- and I-, so those of the others are read as part of a name: are they misspelt?"
-            )
+            message = "the labels %s lack B- and I-, so those of the others are part of the name: are they misspelt?"
             log.warning(message, join_names(strange))
         return replace(self, classes=tags.head_labels(found))
 
