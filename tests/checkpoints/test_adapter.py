@@ -290,7 +290,7 @@ def test_a_pickle_is_read_as_carefully_as_any(tmp_path: Path) -> None:
     found = answer(pellucid.load(tmp_path / "adapter"), "causal-lm")
     torch.testing.assert_close(found, peft_files.answer(theirs, IDS, "causal-lm"), rtol=0, atol=1e-5)
     save_bin({"base_model.model.x": print}, tmp_path / "adapter" / WEIGHTS_FILES[1])
-    with pytest.raises(UnsafeFileError, match="would run more than the loading of tensors"):
+    with pytest.raises(UnsafeFileError, match="would do more than load tensors"):
         pellucid.load(tmp_path / "adapter")
 
 

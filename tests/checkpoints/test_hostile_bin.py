@@ -30,7 +30,7 @@ from tests.checkpoints.builders import (
 
 pytestmark = pytest.mark.timeout(120)
 
-NOT_OPENED = "would run more than the loading of tensors when it is opened ("
+NOT_OPENED = "would do more than load tensors when it is opened ("
 OTHERS, WANTED = f"{PICKLED} holds ", "expected real numbers of 16, 32 or 64 bits: save it again as such"
 
 

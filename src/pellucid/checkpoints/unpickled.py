@@ -126,7 +126,7 @@ def read_pickle(path: Path, file: BinaryIO) -> Any:
 def _unsafe_error(path: Path, what: str) -> UnsafeFileError:
     """The error for a file that is not opened."""
     return UnsafeFileError(
-        f"{path} would run more than the loading of tensors when it is opened ({what}), so it was not opened; ask "
+        f"{path} would do more than load tensors when it is opened ({what}), so it was not opened; ask "
         "its author for "
         "safetensors"
     )

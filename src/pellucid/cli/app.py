@@ -13,7 +13,7 @@ from pellucid.cli.output import CleanFormatter
 
 COMMANDS = {
     "look": "Draw the attention of a text as a page.",
-    "run": "Ask a model a question.",
+    "run": "Run a task on texts.",
     "generate": "Continue a text.",
     "chat": "Talk with a chat model.",
     "embed": "Turn texts into vectors.",

@@ -99,8 +99,8 @@ def build(sources: tuple[str, ...], output: Path, model: str, dtype: str, **opti
     """Read texts, embed them, write an index.
 
     FILE is a table with its --column, or files of text, also as a pattern or a folder. What is empty is left out, and
-    so are an index among the files and what is hidden in a folder. A build that was interrupted goes on where it was,
-    when it is asked for again.
+    so are an index among the files and what is hidden in a folder. A build that was interrupted continues where it
+    was when it is run again.
 
     \b
     Examples:

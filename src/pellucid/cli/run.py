@@ -32,7 +32,7 @@ TASK_ALIASES = ", ".join(f"{alias} for {one.name}" for one in TASKS for alias in
 
 _TASKS = "\n".join(f"  {name:<24} {says}" for name, says in TASK_ROWS)
 
-HELP = f"""Ask a model a question.
+HELP = f"""Run a task on texts.
 
 TASK is one of the list below. Texts are the arguments, the lines of standard input (`-`), the lines of a FILE, or a
 column of a table.

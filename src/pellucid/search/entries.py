@@ -187,7 +187,7 @@ class Entries:
         """The hash of every row's text, in the order of their numbers."""
         found = [row[0] for row in self._run("SELECT hash FROM rows ORDER BY number")]
         if not all(isinstance(one, bytes) for one in found):
-            raise self._corrupt_error("the hash of a text is not a hash")
+            raise self._corrupt_error("a text has an invalid hash")
         return found
 
     def ids(self) -> list[str]:
