@@ -328,7 +328,7 @@ def test_no_model_is_moved_to_where_no_numbers_are(tiny: pellucid.Model) -> None
         with pytest.raises(InputError, match=r"^device is 'meta', which holds no numbers: pass device='cpu'$"):
             tiny.to(device, "float64")
     assert tiny.dtype == before and torch.equal(tiny.module.embeddings.token.weight, vector)
-    with pytest.raises(InputError, match="this model is on the device 'meta', which holds no numbers to move"):
+    with pytest.raises(InputError, match="this model is on the device 'meta', which holds no weights to move"):
         pellucid.build(tiny.config, device="meta").to("cpu")
 
 

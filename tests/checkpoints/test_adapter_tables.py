@@ -156,9 +156,9 @@ def test_what_learns_whole_is_written_whole(
 
 
 UNSAYABLE: list[tuple[str, str, str, str]] = [
-    ("gpt2", "causal-lm", "embeddings.*", r"with all of transformer\.wte, where a table is shared"),
-    ("distilbert", "masked-lm", "head.decoder.bias", "with all of vocab_projector, where a table is shared"),
-    ("bert", "masked-lm", "head.*", r"with all of cls\.predictions, where a table is shared"),
+    ("gpt2", "causal-lm", "embeddings.*", r"with all of transformer\.wte, which holds a shared table"),
+    ("distilbert", "masked-lm", "head.decoder.bias", "with all of vocab_projector, which holds a shared table"),
+    ("bert", "masked-lm", "head.*", r"with all of cls\.predictions, which holds a shared table"),
     ("bart", "sequence-to-sequence-lm", "head.bias", "head.bias belongs to no module of the file"),
     ("bert", "sequence-classification", "*bias", "nothing else of .* is left: name less in lora_beside"),
 ]

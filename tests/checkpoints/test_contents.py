@@ -72,7 +72,7 @@ def test_a_head_that_no_architecture_names_is_told(
     edit_json(folder / "config.json", lambda found: found.update(architectures=said))
     model = pellucid.load(folder, head=head)
     assert (model.config.head is None) == (head != "masked-lm")
-    told = "names no architecture: its body is read without head, and cls.predictions.bias, "
+    told = "names no architecture: its body is read without a head, and cls.predictions.bias, "
     assert (told in caplog.text) == (head == "own")
 
 

@@ -238,7 +238,7 @@ def test_a_flag_is_true_or_false(folder: Path, value: object) -> None:
 
 def test_the_pooling_is_of_the_model_s_vectors(folder: Path) -> None:
     say(folder, POOLED, word_embedding_dimension=7)
-    with pytest.raises(CheckpointMismatchError, match=r"the pooling is of vectors of 7 numbers, the model's have \d+"):
+    with pytest.raises(CheckpointMismatchError, match=r"the pooling is for states of 7 numbers, the model's have \d+"):
         pellucid.load(folder)
 
 

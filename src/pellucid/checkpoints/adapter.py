@@ -28,7 +28,7 @@ from pellucid.lazy import cached_property
 from pellucid.machine import no_grad
 from pellucid.text import Tokenizer
 
-_RETRAIN_ADVICE = "one shared table cannot hold that; train an adapter that leaves it out"
+_RETRAIN_ADVICE = "one shared table cannot hold two updates; train an adapter that leaves it out"
 
 PREFIX = "base_model.model."
 """Stands before every name of the format."""

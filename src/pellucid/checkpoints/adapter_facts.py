@@ -113,7 +113,8 @@ def _refuse_unsupported(raw: dict[str, Any]) -> None:
         raise InputError(f"{join_names(changing)} would change the numbers in a way that pellucid does not read")
     if (bias := raw.get("bias", "none")) != "none":
         raise InputError(
-            f"bias is {shorten(ascii(bias))}, and only 'none' is read: its biases would be half an adapter"
+            f"bias is {shorten(ascii(bias))}, and only 'none' is read: without its biases the adapter would be "
+            "incomplete"
         )
     init = raw.get("init_lora_weights", True)
     if init not in _SUPPORTED_INITS:

@@ -164,7 +164,7 @@ class _FileTensors:
             if module is not None:
                 if ours in tied_names:
                     raise _unsupported_error(
-                        f"{modules[module]} is written with all of {module}, where a table is shared"
+                        f"{modules[module]} is written with all of {module}, which holds a shared table"
                     )
                 located.append((location, value))
         found = gather_tensors(located)

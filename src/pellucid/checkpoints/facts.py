@@ -155,7 +155,7 @@ class Keys:
         if packed := unread.get("quantization_config"):
             how = packed.get("quant_method", "some method") if isinstance(packed, dict) else "some method"
             raise CheckpointMismatchError(
-                f"{path}: its quantization_config says that the numbers are packed by {str(how)[:40]!r}, which is "
+                f"{path}: its quantization_config says that the weights are quantised by {str(how)[:40]!r}, which is "
                 "not read: "
                 "take the checkpoint that is not quantized, or a .gguf file of it"
             )

@@ -50,7 +50,7 @@ def _config_mismatch(loaded: Loaded) -> str | None:
         return f"{change[0]}, which would be lost; {change[1]}"
     for name, source in tied_parameters(loaded.config).items():
         if name in state and not torch.equal(state[name], state[source]):
-            return f"{name} and {source} are one table by its config, and their numbers differ"
+            return f"{name} and {source} are one table by its config, and their weights differ"
     return None
 
 

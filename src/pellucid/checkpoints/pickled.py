@@ -193,7 +193,7 @@ def _fill_tensors(
 def _check_bounds(path: Path, name: str, tensor: StridedTensor) -> None:
     """Refuses a tensor that reaches beyond its storage, or is larger than it."""
     if (count := math.prod(tensor.shape)) > tensor.storage.count:
-        raise UnsafeFileError(f"{path}: {name!r} claims {min(count, 10**15):,} numbers and stores fewer")
+        raise UnsafeFileError(f"{path}: {name!r} has {min(count, 10**15):,} numbers by its shape, and stores fewer")
     last = tensor.offset + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.strides))
     if count and last >= tensor.storage.count:
         raise CorruptFileError(f"{path}: {name!r} reaches beyond the numbers that are stored for it")

@@ -207,7 +207,7 @@ def _problems(
         hint = did_you_mean(extra[0].rpartition(".")[0] or extra[0], expected, max_hits=1) if missing else ""
         if unexpected and all(name.startswith("network.") for name in unexpected):
             hint = ": a state dict of pellucid.compat, whose save_pretrained(folder) writes a checkpoint"
-        problems.append(f"{len(extra)} that belong nowhere ({join_names(extra, 3)}){hint}")
+        problems.append(f"{len(extra)} unexpected ({join_names(extra, 3)}){hint}")
     for ours, place in located:
         if (shape := expected_shapes.get(ours)) is None:
             continue

@@ -94,7 +94,7 @@ class Config:
         check_choice("residual", self.residual, ("post", "pre"))
         self._check_heads()
         if (self.decoder is None) == (self.kind == "encoder-decoder"):
-            wrong = f" is {self.decoder!r} in a config of kind {self.kind!r}; only one of the two fits"
+            wrong = f" is {self.decoder!r} in a config of kind {self.kind!r}; encoder-decoders alone have one"
             raise InputError(Argument("decoder"), wrong)
         if self.embedding_size is not None:
             check_count("embedding_size", self.embedding_size)

@@ -87,7 +87,7 @@ def fused(folder: Path) -> onnx.ModelProto:
 @pytest.mark.parametrize(
     ("setting", "value", "says"),
     [
-        ("num_heads", 8, "cuts into 8 heads, config.json says 4"),
+        ("num_heads", 8, "it has 8 heads, config.json says 4"),
         ("unidirectional", 1, "is causal, or"),
         ("mask_filter_value", -1.0, "masks its scores in another way"),
         ("do_rotary", 1, "is causal, or"),

@@ -84,7 +84,7 @@ def read_variables(path: Path) -> tuple[str, dict[str, TensorSpan]]:
             alias, name = reader.name(), reader.name()
             if alias in found or name not in found:
                 raise CorruptFileError(
-                    f"{path}: {alias} is an alias of {name}, which is missing, or is a variable itself"
+                    f"{path}: the alias {alias} names {name}, which is missing, or is a variable itself"
                 )
             found[alias] = found[name]
         if reader.bytes_left:
