@@ -515,7 +515,7 @@ def test_what_is_not_read_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFi
     reference("bert", "", tmp_path)
     model = compat.AutoModel.from_pretrained(tmp_path, trust_remote_code=True, low_cpu_mem_usage=True)
     assert "runs no code of a checkpoint" in caplog.text
-    with pytest.raises(pellucid.InputError, match="position_ids was given, and a pass does not read it"):
+    with pytest.raises(pellucid.InputError, match="position_ids was given, which is not supported"):
         model(torch.arange(4)[None], position_ids=torch.arange(4)[None])
     with pytest.raises(pellucid.InputError, match="is a bert, not a distilbert: open it with an Auto class"):
         compat.DistilBertModel.from_pretrained(tmp_path)

@@ -81,7 +81,7 @@ def test_an_init_is_asked_and_then_the_numbers_of_the_files_are_taken(
     with caplog.at_level(logging.WARNING, "pellucid"):
         model = Mine.from_pretrained(folder, 5, bias=False, output_attentions=True, attn_implementation="eager")
     assert [record.getMessage() for record in caplog.records] == [
-        f"{folder} holds no weights for top.weight of this Mine: they stay as its __init__ made them, so train it first"
+        f"{folder} holds no weights for top.weight of this Mine: they keep the values of its __init__, so train it first"
     ]
     wanted = ours("SequenceClassification", folder)(IDS).logits
     assert type(model) is Mine and model.config.output_attentions and not model.training and not model.top.training
@@ -210,7 +210,7 @@ def test_a_class_of_no_architecture_says_from_what_to_derive(folder: Path) -> No
     class Bare(compat.PreTrainedModel):
         pass
 
-    said = "^Bare is of no architecture: derive from the class of one, such as BertModel, or hold what AutoModel"
+    said = "^Bare has no architecture: derive from a class that has one, such as BertModel, or hold what AutoModel"
     for make in (Bare.from_pretrained, lambda where: Bare(compat.AutoConfig.from_pretrained(where))):
         with pytest.raises(pellucid.InputError, match=said):
             make(folder)

@@ -186,7 +186,7 @@ def test_the_last_token_needs_no_place(family: str, options: dict[str, Any], tmp
         with pytest.raises(ValueError, match="max_length"):
             theirs.generate(full, **options)
         with pytest.raises(
-            pellucid.InputError, match=f"the input has {longest} tokens already, and this model has {longest}"
+            pellucid.InputError, match=f"the prompt has {longest} tokens already, and this model has {longest}"
         ):
             model.generate(full, **options)
 
@@ -345,7 +345,7 @@ def test_set_seed() -> None:
         (
             IDS,
             {"max_length": 5},
-            "max_length is 5, and the input has 5 tokens already: raise it, or pass max_new_tokens",
+            "max_length is 5, and the prompt has 5 tokens already: raise it, or pass max_new_tokens",
         ),
         (IDS, {"num_beam": 3}, r"no generation option 'num_beam' \(did you mean num_beams"),
         (IDS, {"output_scores": True}, "output_scores is True, which is not supported here: model.pellucid.trace"),

@@ -266,7 +266,7 @@ def test_what_is_not_there_is_told_in_one_sentence(tmp_path: Path) -> None:
     assert not hasattr(model, "encoder") and hasattr(model, "generate")
     assert not hasattr(model, "prepare_decoder_input_ids_from_labels")  # by which a collator tells who has a decoder
     with pytest.raises(
-        pellucid.InputError, match="base_model holds parts to be frozen, and is not called: call the whole"
+        pellucid.InputError, match="base_model is for freezing its parts, and cannot be called: call the whole"
     ):
         model.base_model(torch.tensor([[5, 6]]))
     with pytest.raises(AttributeError, match=r"a GenerationConfig has no 'update': set attributes; to_dict\(\) gives"):

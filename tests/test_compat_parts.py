@@ -78,8 +78,8 @@ def test_there_are_as_many_labels_as_a_new_head_has(task: str, tmp_path: Path) -
             nn.Identity(),
             r"of its head set 'classifier', which is .netw",
         ),
-        ("bert", "SequenceClassification", "clasifier", nn.Linear(24, 7), "'clasifier' cannot be set to another part"),
-        ("bert", "SequenceClassification", "bert", None, "'bert' cannot be set to another part"),
+        ("bert", "SequenceClassification", "clasifier", nn.Linear(24, 7), "'clasifier' cannot be replaced"),
+        ("bert", "SequenceClassification", "bert", None, "'bert' cannot be replaced"),
         ("bert", "SequenceClassification", "classifier", None, "^classifier is None, expected a module"),
         (
             "bert",
@@ -88,10 +88,10 @@ def test_there_are_as_many_labels_as_a_new_head_has(task: str, tmp_path: Path) -
             nn.Parameter(torch.ones(2)),
             "^classifier is Parameter, expec",
         ),
-        ("bert", "SequenceClassification", "scale", nn.Parameter(torch.ones(2)), "'scale' cannot be set"),
+        ("bert", "SequenceClassification", "scale", nn.Parameter(torch.ones(2)), "'scale' cannot be replaced"),
         ("roberta", "SequenceClassification", "classifier", nn.Linear(24, 7), r"set .network.head.classifier, or open"),
         ("bert", "SequenceClassification", "classifier", nn.Linear(9, 3), "^classifier reads 9 numbers, .* gives 24: "),
-        ("bert", "", "pooler", None, r"'pooler' cannot be set .* of this BertModel are in .network$"),
+        ("bert", "", "pooler", None, r"'pooler' cannot be replaced.* of this BertModel are in .network$"),
         ("gpt2", "CausalLM", "transformer", nn.Identity(), "'lm_head', which is .network.head.decoder$"),
     ],
 )
@@ -155,7 +155,7 @@ def test_what_the_reference_s_libraries_ask_of_a_model_is_answered(tmp_path: Pat
     assert vars(reader)["name_or_path"] == reader.name_or_path == str(tmp_path / "two")
 
 
-GONE = "removed from this BertForSequenceClassification: set it to another part first"
+GONE = "removed from this BertForSequenceClassification: set it to a module first"
 
 
 class Apart(nn.Module):
@@ -182,7 +182,9 @@ def classifier(folder: Path, family: str = "bert") -> Any:
 @pytest.mark.parametrize("number", [2, 7])
 def test_a_chain_has_labels_as_a_map_has_and_another_those_that_are_said(number: int, tmp_path: Path) -> None:
     model = classifier(tmp_path)
-    with pytest.warns(UserWarning, match=r"^classifier is used and trained as set, but keep state_dict\(\): this mod"):
+    with pytest.warns(
+        UserWarning, match=r"^classifier is used and trained as set, but only state_dict\(\) keeps it: this mod"
+    ):
         model.classifier = nn.Sequential(nn.Dropout(0.1), nn.Sequential(nn.Linear(24, number), nn.Identity()))
     assert model.num_labels == len(model.pellucid.config.labels) == number
     other = ours("SequenceClassification", tmp_path)
@@ -281,7 +283,7 @@ def test_a_model_that_was_pickled_before_there_were_names_of_its_parts_has_them(
 def test_a_head_or_a_map_of_it_that_is_gone_is_told_of(tmp_path: Path) -> None:
     model = classifier(tmp_path)
     del model.classifier
-    gone = "^classifier was removed from this BertForSequenceClassification: set it to another part first$"
+    gone = "^classifier was removed from this BertForSequenceClassification: set it to a module first$"
     with pytest.raises(AttributeError, match=gone):
         model(IDS)
     del model.network.head

@@ -261,7 +261,7 @@ def test_an_adapter_of_peft_that_no_pass_can_ask_is_told(how: dict[str, Any], pa
     peft = pytest.importorskip("peft")
     model, _ = both("bert", "SequenceClassification", tmp_path / "one")
     adapted: Any = peft.get_peft_model(model, peft.LoraConfig(r=2, **how))
-    with pytest.raises(pellucid.InputError, match=f"^{path} of PEFT, .* put adapters on linear maps alone"):
+    with pytest.raises(pellucid.InputError, match=f"^{path} of PEFT, .* put adapters on linear layers alone"):
         adapted(input_ids=torch.tensor([[5, 6]]))
 
 

@@ -185,7 +185,7 @@ def test_what_does_not_fit_is_told_of_what_does(
         machine.require_memory(16 * GIB, bits, torch.device("cpu"))
     needed = 16 * bits / 8
     assert str(caught.value) == (
-        f"this model needs {needed:.1f} GiB for its numbers and {free:.1f} GiB are free; {advice}"
+        f"this model needs {needed:.1f} GiB for its weights and {free:.1f} GiB are free; {advice}"
     )
     machine.require_memory(16 * GIB, bits, torch.device("meta"))  # whose memory nobody here knows
     monkeypatch.setattr(machine, "free_memory", lambda: int(needed * GIB))

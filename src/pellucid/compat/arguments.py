@@ -133,6 +133,6 @@ def missing_attribute_error(what: str, name: str, known: Iterable[str], elsewher
 def no_architecture_error(kind: type) -> InputError:
     """Says that a class of models, such as the one of all of them, is that of no architecture."""
     return InputError(
-        f"{kind.__name__} is of no architecture: derive from the class of one, such as BertModel, or hold what "
+        f"{kind.__name__} has no architecture: derive from a class that has one, such as BertModel, or hold what "
         "AutoModel.from_pretrained opens in an nn.Module"
     )

@@ -257,7 +257,7 @@ def _default_new_tokens(max_positions: int | None, prompt_length: int) -> int:
 
 
 def _num_tokens_message(tokens: int) -> str:
-    return f"the input has {format_count(tokens, 'token')}"
+    return f"the prompt has {format_count(tokens, 'token')}"
 
 
 def _as_list(ids: Any) -> Any:

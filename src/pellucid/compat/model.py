@@ -119,7 +119,7 @@ class PreTrainedModel(Parts):
         """
         for name, value in unread.items():
             if value is not None:
-                raise InputError(f"{name} was given, and a pass does not read it here: give input_ids and masks alone")
+                raise InputError(f"{name} was given, which is not supported here: give input_ids and masks alone")
         check_mask(self.pellucid.config, attention_mask)
         self._check_head_linears()
         if labels is not None:

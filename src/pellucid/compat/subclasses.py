@@ -68,7 +68,7 @@ def build_subclass(
     }
     fresh = [name for name in found.state_dict() if name not in known]
     if fresh:
-        sentence = "%s holds no weights for %s of this %s: they stay as its __init__ made them, so train it first"
+        sentence = "%s holds no weights for %s of this %s: they keep the values of its __init__, so train it first"
         log.warning(sentence, loaded.name, join_names(fresh, 3), kind.__name__)
     if left:
         log.warning(

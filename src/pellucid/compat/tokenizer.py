@@ -231,14 +231,11 @@ class AutoTokenizer(Vocabulary):
                 Argument("parse_special_tokens", False),
             )
         if return_assistant_tokens_mask:
-            raise InputError(
-                "return_assistant_tokens_mask is True, and no template is asked which tokens are the assistant's: "
-                "leave it out"
-            )
+            raise InputError("return_assistant_tokens_mask is True, which is not supported: leave it out")
         template_arguments: dict[str, Any] = {"add_generation_prompt": add_generation_prompt, **variables}
         if add_generation_prompt and variables.get("continue_final_message"):
             raise InputError(
-                "add_generation_prompt and continue_final_message are True, and a text cannot continue an old "
+                "add_generation_prompt and continue_final_message are True, and a text cannot both continue an old "
                 "message and begin a new one: leave one out"
             )
         many, conversations = list_conversations(conversation)

@@ -106,7 +106,7 @@ def attribute_generation(loaded: Loaded, prompt: Sequence[int], answer: Sequence
         points, gradients = record_with_gradients(_plain_module(loaded), batch, [name], of)
     scores = (points[name] * gradients[name])[0, : len(prompt)].sum(dim=-1).cpu().double().tolist()
     read = _as_text(tokenizer, tokens_of(tokenizer, prompt))
-    return AnswerAttribution("log-probability of what was written", read, tuple(scores), "gradient x input")
+    return AnswerAttribution("log-probability of the generated text", read, tuple(scores), "gradient x input")
 
 
 def _as_text(tokenizer: Tokenizer | None, tokens: Iterable[str]) -> tuple[str, ...]:

@@ -68,8 +68,8 @@ def _run_module(loaded: Loaded, watch: Observer | None, **inputs: Tensor | None)
         if (part := _peft_part(loaded.module)) is None:
             raise
         raise InputError(
-            f"{part}, which lacks what a pass needs there: put adapters on linear maps alone, as "
-            "target_modules=['query', 'value'], and train a map of the head whole by its own name"
+            f"{part}, which lacks what a pass needs there: put adapters on linear layers alone, as "
+            "target_modules=['query', 'value'], and train a layer of the head whole by its own name"
         ) from error
 
 
