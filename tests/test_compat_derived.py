@@ -81,7 +81,8 @@ def test_an_init_is_asked_and_then_the_numbers_of_the_files_are_taken(
     with caplog.at_level(logging.WARNING, "pellucid"):
         model = Mine.from_pretrained(folder, 5, bias=False, output_attentions=True, attn_implementation="eager")
     assert [record.getMessage() for record in caplog.records] == [
-        f"{folder} holds no weights for top.weight of this Mine: they keep the values of its __init__, so train it first"
+        f"{folder} holds no weights for top.weight of this Mine: they keep the values of its __init__, so train it "
+        "first"
     ]
     wanted = ours("SequenceClassification", folder)(IDS).logits
     assert type(model) is Mine and model.config.output_attentions and not model.training and not model.top.training

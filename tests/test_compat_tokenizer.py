@@ -133,7 +133,7 @@ def test_a_second_text_that_is_not_there_is_not_cut(overflowing: bool) -> None:
     assert plain(ours(TEXTS[0], max_length=99, **said)) == plain(theirs(TEXTS[0], max_length=99, **said))
     with pytest.raises(Exception, match="Second sequence not provided"):
         theirs(TEXTS[0], max_length=4, **said)
-    with pytest.raises(pellucid.InputError, match="there is one text alone"):
+    with pytest.raises(pellucid.InputError, match="cuts the second text, and there is only one"):
         ours(TEXTS[0], max_length=4, **said)
 
 

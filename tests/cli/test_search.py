@@ -202,7 +202,7 @@ def test_an_index_finds_its_model_from_another_folder_and_is_told_where_it_went(
     for typed in (("search", "../an.index", "a tree"), ("index", "add", "../an.index", "../texts.csv", "--update")):
         gone = pellucid(*typed)
         assert gone.returncode == 3
-        told = "the model of this index is not here (--model FOLDER gives its present path): there is no folder "
+        told = "the model of this index was not found (--model FOLDER gives its present path): there is no folder "
         assert f"{told}'{tmp_path / 'mine'}'" in gone.stderr
         assert pellucid(*typed, "--model", "../moved").returncode == 0
 

@@ -255,7 +255,7 @@ def test_only_a_value_that_no_row_has_is_told(minilm: pellucid.Model, caplog: py
     for where in ({"n": {">": "old"}}, {"name": {"<": 7}}, {"n": {">": 98}}, {"name": {"<": "a"}}):
         assert fitting(index, where) == set()
     told = [record.message for record in caplog.records if record.levelno == logging.WARNING]
-    assert told == ["n holds numbers alone, and is compared with 'old'", "name holds no number, and is compared with 7"]
+    assert told == ["n holds only numbers, and is compared with 'old'", "name holds no number, and is compared with 7"]
 
 
 def test_of_several_values_those_that_are_numbers_are_compared_as_such(minilm: pellucid.Model) -> None:
@@ -307,7 +307,9 @@ def test_a_condition_is_read_as_it_was_typed() -> None:
     ],
 )
 def test_two_conditions_in_one_are_not_taken_for_a_value(text: str) -> None:
-    with pytest.raises(pellucid.InputError, match=r"holds a second one, '.*': give each by itself, all must hold"):
+    with pytest.raises(
+        pellucid.InputError, match=r"holds a second condition, '.*': give each by itself, all must hold"
+    ):
         parse_condition(text)
 
 
@@ -326,12 +328,12 @@ def test_a_long_value_is_read_at_once(value: str) -> None:
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        *((f"d {value}", "d holds dates alone, and is compared with .*: nothing was deleted") for value in (
+        *((f"d {value}", "d holds only dates, and is compared with .*: nothing was deleted") for value in (
             "> '2010-01-01'", "> 2010-01-01 and 2013-01-01", ">= 2010-01-01 to 2013-01-01", "< January 2010",
         )),
-        ("sector != Finances", r"no row has sector = Finances \(did you mean Finance\?\), so it leaves none out: c"),
-        ("sector != Finance, Energy", "no row has sector = Finance, Energy.*, so it leaves none out: correct it"),
-        ({"d": {">": "soon"}}, "d holds dates alone, and is compared with 'soon'"),
+        ("sector != Finances", r"no row has sector = Finances \(did you mean Finance\?\), so it excludes no row: c"),
+        ("sector != Finance, Energy", "no row has sector = Finance, Energy.*, so it excludes no row: correct it"),
+        ({"d": {">": "soon"}}, "d holds only dates, and is compared with 'soon'"),
         ("sectr != Finance", r"no row has 'sectr' \(did you mean sector\?\)"),
     ],
 )  # fmt: skip
@@ -406,13 +408,13 @@ def test_a_search_says_that_it_compares_dates_with_what_is_none(
     minilm: pellucid.Model, caplog: pytest.LogCaptureFixture
 ) -> None:
     index = pellucid.Index.build(minilm, [{"text": "row 0", "d": date(2012, 6, 1)}], column="text", progress=False)
-    assert fitting(index, "d > '2020-01-01'") == {0} and "d holds dates alone, and is compared with" in caplog.text
+    assert fitting(index, "d > '2020-01-01'") == {0} and "d holds only dates, and is compared with" in caplog.text
     assert fitting(index, "d > 2020-01-01") == set()
 
 
 def test_rows_without_columns_say_so(minilm: pellucid.Model) -> None:
     index = pellucid.Index.build(minilm, ["a cat", "a dog"])
-    with pytest.raises(pellucid.InputError, match=r"no row has 'n'; rows have nothing beside their texts$"):
+    with pytest.raises(pellucid.InputError, match=r"no row has 'n'; rows have no columns beside the text$"):
         index.search("a cat", where={"n": 1})
 
 

@@ -534,7 +534,7 @@ def test_an_index_that_does_not_say_how_texts_were_read_opens_where_their_ends_a
     assert ids(pellucid.Index.open(own.folder, model=own.loaded).search("Apple", k=1)) == ["AAPL"]
     usual = reading(checkpoint, tmp_path / "a")
     left = reading(checkpoint, tmp_path / "b", truncation_side="left")
-    with pytest.raises(InputError, match=r"reads texts differently .*\(it cuts the left end"):
+    with pytest.raises(InputError, match=r"splits texts differently .*\(it cuts the left end"):
         check_encoder(replace(encoder_of(usual), reading=""), left)
 
 

@@ -174,7 +174,7 @@ def test_an_encoding_that_reads_well_is_not_left_out_for_one_that_does_as_well(n
 @pytest.mark.parametrize("before", ["Zürich, größer\n".encode(), b"a\0bc\n"])
 def test_no_encoding_is_guessed_of_utf_8_with_a_fault_and_of_no_text(tmp_path: Path, before: bytes) -> None:
     path = written(tmp_path, "a.csv", before + b"caf\xe9\n")
-    with pytest.raises(InputError, match=r"line 2, byte 0xe9\): put it right there, or try another encoding$"):
+    with pytest.raises(InputError, match=r"line 2, byte 0xe9\): correct it there, or try another encoding$"):
         list(lines(path))
 
 

@@ -363,7 +363,7 @@ def test_ctrl_c_ends_the_step_and_keeps_its_state(body: "pellucid.Model", feelin
 
 
 def test_ctrl_c_without_a_folder_says_that_nothing_is_kept(body: "pellucid.Model", feelings: Feelings) -> None:
-    with pytest.raises(KeyboardInterrupt, match=r"after step 3 of 15; nothing of it is kept, since it has no folder"):
+    with pytest.raises(KeyboardInterrupt, match=r"after step 3 of 15; nothing is kept, since it has no folder"):
         study(
             body, feelings(30), None, on_event=lambda one: signal.raise_signal(signal.SIGINT) if one.step == 2 else None
         )

@@ -249,7 +249,7 @@ def parse_condition(text: str) -> Condition:
         raise InputError(f"cannot read the condition {shorten(text)!r}: no value follows {sign[0]}")
     if more := _MORE.search(value) or (_BETWEEN.search(value) if sign[0][0] in "<>" else None):
         raise InputError(
-            f"the condition {shorten(text)!r} holds a second one, {shorten(more[1])!r}: "
+            f"the condition {shorten(text)!r} holds a second condition, {shorten(more[1])!r}: "
             "give each by itself, all must hold"
         )
     return Condition(_checked_column(column), sign[0], (value,))

@@ -40,7 +40,7 @@ def copy_generation(folder: Path, manifest: Manifest, target: Path) -> Path:
         sync_to_disk(target.parent)
     except (CorruptFileError, OSError) as error:
         if isinstance(error, CorruptFileError | FileNotFoundError) and newest_manifest(folder) != manifest:
-            raise InputError(f"{folder} was changed meanwhile: open it again, and save it then") from error
+            raise InputError(f"{folder} was changed meanwhile: open it again, and save again") from error
         if isinstance(error, OSError):
             raise cannot_write(target, error) from error
         raise

@@ -96,7 +96,8 @@ def check_encoder(encoder: Encoder, loaded: Loaded) -> None:
     if not same:
         how = "its case, its special tokens, or the end that it cuts" if encoder.reading else f"it cuts the {side} end"
         raise InputError(
-            f"this index was built with {encoder.name}, and the tokenizer of {found.name} reads texts differently from "
+            f"this index was built with {encoder.name}, and the tokenizer of {found.name} splits texts differently "
+            "from "
             f"the one that built it ({how}): search with that one, or build it again"
         )
 
@@ -117,7 +118,7 @@ def load_encoder(encoder: Encoder) -> Loaded:
     except NotFoundError as error:
         if encoder.revision is None:
             at = " (", Argument("model", Placeholder("FOLDER")), " gives its present path): "
-            raise NotFoundError("the model of this index is not here", *at, error) from error
+            raise NotFoundError("the model of this index was not found", *at, error) from error
         loaded = open_checkpoint(encoder.name, **options)  # another revision may be here, of the same files
     check_encoder(encoder, loaded)
     return loaded

@@ -185,7 +185,7 @@ def change_lock(folder: Path, reload: Callable[[], object]) -> Iterator[None]:
         if not made:
             raise
         reload()
-        done = f"interrupted; {folder} is changed already, as it was asked to: do not run the same again"
+        done = f"interrupted after {folder} was changed as requested: do not run the same again"
         raise Interrupted(done) from stop
 
 

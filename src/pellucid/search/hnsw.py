@@ -25,7 +25,7 @@ MAX_BATCH_CANDIDATES = 2**22
 """Candidates of several queries that are held at a time (48 MiB)."""
 
 
-_FAISS_FAILS = "a search in a graph needs FAISS, which is installed and cannot be imported"
+_FAISS_FAILS = "a search in a graph needs FAISS, which is installed, and cannot be imported"
 
 
 def faiss() -> Any:

@@ -144,7 +144,7 @@ def truncate_pair(first: Any, second: Any, limit: int | None, added: int, strate
 def truncates_second(strategy: str, second: Any) -> bool:
     """Whether the second text alone is to be cut; InputError where there is none."""
     if strategy == "only_second" and second is None:
-        raise InputError("'only_second' says that the second text is to be cut, and there is one text alone")
+        raise InputError("'only_second' cuts the second text, and there is only one")
     return strategy == "only_second"
 
 

@@ -111,7 +111,7 @@ def _greatest_growth(path: Path, what: str, part: Any) -> float:
             growth *= known(step) if callable(known) else known
         else:
             raise CorruptFileError(
-                f"{path}: {what} has a step {kind[:80]!a}, and how much that makes of a text is not known; remove it"
+                f"{path}: {what} has a step {kind[:80]!a}, whose growth of a text is unknown; remove it"
             )
     return growth
 

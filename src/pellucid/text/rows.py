@@ -145,7 +145,7 @@ def check_unique_columns(table: str, names: Sequence[str]) -> None:
     twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if twice:
         raise InputError(
-            f"{table} has more than one column {join_names(map(repr, twice))}: rename them, so that each is its own"
+            f"{table} has more than one column {join_names(map(repr, twice))}: rename them, so that names are unique"
         )
 
 

@@ -196,7 +196,7 @@ class _TrainingRun:
         if is_due or loop.stopped:
             self._save_state()
         if loop.stopped:
-            advice: MessagePart = "nothing of it is kept, since it has no folder (out)"
+            advice: MessagePart = "nothing is kept, since it has no folder (out)"
             if self.folder:
                 stored_state = f"it is kept in {self.folder}: run the same again with "
                 advice = (stored_state, RESUME, " to continue from there")
