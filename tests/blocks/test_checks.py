@@ -65,7 +65,7 @@ def test_a_layer_needs_no_pass_but_what_it_looks_across_at(kind: type) -> None:
     with pytest.raises(InputError, match="cross_attention and cross_attention_norm belong together"):
         kind(**parts, **across)
     whole = kind(**parts, **across, cross_attention_norm=blocks.LayerNorm(24))
-    with pytest.raises(InputError, match="this layer has cross_attention, and the pass no memory"):
+    with pytest.raises(InputError, match="this layer has cross_attention, and the pass has no memory"):
         whole(X, blocks.Pass(causal=True))
     assert whole(X, blocks.Pass(causal=True, memory=X[:, :2])).shape == X.shape
 

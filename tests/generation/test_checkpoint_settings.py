@@ -194,7 +194,9 @@ def test_without_a_start_token_nothing_is_written_scored_or_explained() -> None:
         lambda: model.score("the", "house"),
         lambda: attribute_generation(model.loaded, [6, 7, 1], [8, 9]),
     ):
-        with pytest.raises(InputError, match="this model has no decoder_start_token_id, which comes before the first"):
+        with pytest.raises(
+            InputError, match="this model has no decoder_start_token_id, the first input of its decoder"
+        ):
             ask()
 
 

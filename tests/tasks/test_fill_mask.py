@@ -266,7 +266,7 @@ def test_each_mask_is_filled_where_most_is_read_around_it(trained: Pipeline) -> 
 @pytest.mark.parametrize(
     ("given", "options", "message"),
     [
-        ("no mask", {}, "^item 0 has no mask: write <mask> where a word is to be found$"),
+        ("no mask", {}, "^item 0 has no mask: write <mask> where a word is to be predicted$"),
         (["<mask>", "[MASK]"], {}, "^item 1 has no mask: write <mask>"),
         ("", {}, "^item 0 has no mask"),
         ("  ", {}, "^item 0 has no mask"),
