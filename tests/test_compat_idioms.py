@@ -206,7 +206,7 @@ def test_where_and_how_a_model_is_opened(tmp_path: Path) -> None:
             {"load_in_8bit": True},
             "load_in_8bit is True, which is not supported here: pass dtype='int8' or dtype='int4'",
         ),
-        ({"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}, which is not understood"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}, which is not supported"),
         ({"subfolder": "unet"}, "subfolder is 'unet', which is not supported here"),
         ({"ignore_mismatched_sizes": True}, "ignore_mismatched_sizes is True, which is not supported here"),
     ):

@@ -318,7 +318,7 @@ def test_what_is_asked_about_may_be_given_by_name(
 ) -> None:
     made = pipeline(task, checkpoint(model))
     assert made(**{name: GOOD}, **call) == made(GOOD, **call)
-    with pytest.raises(InputError, match="2 things were given"):
+    with pytest.raises(InputError, match="2 arguments were given"):
         made(GOOD, **{name: GOOD}, **call)
 
 
@@ -590,8 +590,8 @@ REFUSED = [
         {"function_to_apply": np.arange(2)},
         "function_to_apply is array.* expected one of softmax",
     ),
-    ("text-classification", "bert-feelings", (GOOD, BAD), {}, "2 things were given, expected one"),
-    ("text-classification", "bert-feelings", (), {}, "0 things were given"),
+    ("text-classification", "bert-feelings", (GOOD, BAD), {}, "2 arguments were given, expected one"),
+    ("text-classification", "bert-feelings", (), {}, "0 arguments were given"),
     ("text-classification", "bert-feelings", (GOOD,), {"function_to_apply": "tanh"}, "function_to_apply is 'tanh'"),
     ("token-classification", "bert-people", (GOOD,), {"stride": 4}, "stride is 4 and nothing is grouped"),
     (

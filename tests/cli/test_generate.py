@@ -95,7 +95,7 @@ def test_what_a_file_says_is_blamed_in_its_words_and_what_helps_is_an_option(
     own = Path(shutil.copytree(folder, tmp_path / "own"))
     (own / "generation_config.json").write_text('{"num_return_sequences": 3}', encoding="utf-8")
     said = command("run", "text-generation", PROMPT, "--model", str(own)).err
-    assert "generation_config.json: num_return_sequences is 3 and num_beams 1: a search" in said
+    assert "generation_config.json: num_return_sequences is 3 and num_beams 1: beam search" in said
     assert said.strip().endswith("or sample with -O do_sample=true")
 
 

@@ -338,7 +338,9 @@ def test_the_lines_of_json_are_no_texts(command: Pellucid, tmp_path: Path) -> No
     path.write_text('[\n {"text": "glass"}\n]\n')
     done = command("sentiment-analysis", "-m", "feel", path)
     assert done.code and not done.out
-    assert done.err.endswith("is JSON, whose lines are no texts: write it as .jsonl, one object with its text a line\n")
+    assert done.err.endswith(
+        "is JSON, whose lines are not texts: write it as .jsonl, one object with its text a line\n"
+    )
 
 
 def long_file(folder: Path) -> Path:
@@ -516,7 +518,7 @@ def test_top_k_of_a_task_that_writes_means_to_draw(
     wanted = pellucid.pipeline(task, folder)("a work", max_new_tokens=5, top_k=3, do_sample=True, seed=4).whole()
     assert rows(command(*asked, "--top-k", "3", "-O", "seed=4")) == [rounded(wanted)]
     done = command(*asked, "--top-k", "3", "-O", "do_sample=false")
-    assert done.code == 3 and "--top-k is 3 and nothing is drawn" in done.err
+    assert done.code == 3 and "--top-k is 3 and nothing is sampled" in done.err
     done = command(*asked, "--top-k", "3", "-O", "num_beams=2")
     assert done.code == 2 and "--top-k samples, and -O num_beams=2 does not" in done.err
     done = command(*asked, "--top-k", "3", "-O", "num_beams=2", "-O", "do_sample=true")

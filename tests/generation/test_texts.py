@@ -551,7 +551,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "rules that are none": ({"rules": [1]}, "rules hold something that cannot be called"),
     "nothing drawn": ({"temperature": 0.5}, "do_sample=True"),
     "a seed of nothing": ({"seed": 3}, "^seed is 3 and nothing is sampled: pass do_sample=True, or leave seed out$"),
-    "a seed of beams": ({"seed": 3, "num_beams": 2}, "^seed is 3 and nothing is drawn"),
+    "a seed of beams": ({"seed": 3, "num_beams": 2}, "^seed is 3 and nothing is sampled"),
     "no seed": ({"seed": "3", "do_sample": True}, "seed is '3', expected a whole number"),
     "more at least than at most": (
         {"min_new_tokens": 9, "max_new_tokens": 3},

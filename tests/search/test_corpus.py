@@ -534,7 +534,7 @@ def test_several_tables_are_numbered_on_and_their_column_is_read(minilm: pelluci
     for source in (tmp_path, tmp_path / "c.md"):
         with pytest.raises(InputError, match=r"c.md is not a table, so it has no column 'text'"):
             built(minilm, source, id_column="text")
-    with pytest.raises(InputError, match=r"c.md is no table"):
+    with pytest.raises(InputError, match=r"c.md is not a table"):
         built(minilm, [tmp_path / "a.csv", tmp_path / "c.md"], column="text")
 
 

@@ -440,7 +440,7 @@ def test_ctrl_c_is_of_the_kind_that_tells_what_is_kept(
         return real(*given, **named)
 
     monkeypatch.setattr(change, "embed_texts", embed_texts)
-    with pytest.raises(Interrupted, match=r"^interrupted; 3 embedded texts are kept: do the same again"):
+    with pytest.raises(Interrupted, match=r"^interrupted; 3 embedded texts are kept: run the same again"):
         build(minilm, tmp_path / "a.index")
     asked.clear()
     with pytest.raises(Interrupted, match=r"^interrupted; nothing is kept, since the index has no folder \(out\)$"):

@@ -145,7 +145,7 @@ def test_greedy_unless_somebody_says_otherwise() -> None:
     write = pipeline("text-generation", model("llama"), **SHORT)
     assert write(STORY) == write(STORY)
     assert write._make_task({}).settings.do_sample is False
-    with pytest.raises(InputError, match=r"temperature is 0\.7 and nothing is drawn"):
+    with pytest.raises(InputError, match=r"temperature is 0\.7 and nothing is sampled"):
         write(STORY, temperature=0.7)
 
 

@@ -149,12 +149,12 @@ def put(*path: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "kind", "said"),
     [
-        (lambda m: "{", CorruptFileError, "a manifest that is no JSON"),
-        (lambda m: "[" * 100_000, CorruptFileError, "a manifest that is no JSON"),
+        (lambda m: "{", CorruptFileError, "a manifest that is not JSON"),
+        (lambda m: "[" * 100_000, CorruptFileError, "a manifest that is not JSON"),
         (
             lambda m: '{"format": 1, "format": 1}',
             CorruptFileError,
-            "a manifest that is no JSON: 'format' appears twice",
+            "a manifest that is not JSON: 'format' appears twice",
         ),
         (lambda m: "[]", CorruptFileError, "a manifest without the format"),
         (put("format", "other"), CorruptFileError, "a manifest without the format"),

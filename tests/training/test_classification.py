@@ -443,7 +443,11 @@ FORMS: dict[str, tuple[list[Any], list[Any], str]] = {
         r"the label is \['b', 'a'\], and the labels of this training are one name each",
     ),
     "no name": (["a", "b"], [[]], r"the label is \[\], and the labels of this training are one name each"),
-    "shares for a name": (["a", "b"], [{"a": 0.5, "b": 0.5}], "the label is {'a': 0.5, 'b': 0.5}, and what is"),
+    "shares for a name": (
+        ["a", "b"],
+        [{"a": 0.5, "b": 0.5}],
+        "the label is {'a': 0.5, 'b': 0.5}, and the labels of this training are",
+    ),
     "a real number": ([0, 1, 2], [1.5], "the label is 1.5, expected a name or a whole number"),
     "without end": ([0, 1, 2], [math.inf], "the label is inf, expected a name or a whole number"),
     "a list in a list": (["a", "b"], [[["a"]]], r"the label is \[\['a'\]\], expected a name, several"),

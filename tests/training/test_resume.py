@@ -317,7 +317,7 @@ def test_damage_is_told_and_nothing_is_lost(body: "pellucid.Model", feelings: Fe
     refused("state-00000005.safetensors", flipped, "was changed since it was written: restore it, or start again")
     refused("state-00000005.safetensors", lambda content: content[:-1], "was changed since it was written")
     refused("state-00000005.safetensors", lambda content: None, "is missing: restore it, or start again")
-    refused("manifest.json", lambda content: content.replace(b'"step": 5', b'"step": 6'), "digest does not fit")
+    refused("manifest.json", lambda content: content.replace(b'"step": 5', b'"step": 6'), "digest does not match")
     refused("manifest.json", lambda content: content[:100], "is damaged")
     refused("manifest.json", lambda content: b"[]", "is damaged")
     later = rb'"format": 2'

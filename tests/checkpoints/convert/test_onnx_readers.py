@@ -41,8 +41,12 @@ CASES = [
         CorruptFileError,
         "an operation in it makes nothing",
     ),
-    Case("a whole constant of words", constant(["odd"], value_int="three"), CorruptFileError, "a value_int that is no"),
-    Case("a real constant of words", constant(["odd"], value_float="3"), CorruptFileError, "a value_float that is no"),
+    Case(
+        "a whole constant of words", constant(["odd"], value_int="three"), CorruptFileError, "a value_int that is not a"
+    ),
+    Case(
+        "a real constant of words", constant(["odd"], value_float="3"), CorruptFileError, "a value_float that is not a"
+    ),
 ]
 
 
