@@ -228,7 +228,7 @@ def test_held_out_rows_without_anything_to_score_are_told(
 
 
 def test_patience_needs_something_to_look_at(body: "pellucid.Model", feelings: Feelings) -> None:
-    with pytest.raises(InputError, match="patience is 2, and nothing is held out to evaluate: pass validation=FILE"):
+    with pytest.raises(InputError, match="patience is 2, and nothing is held out to evaluate on: pass validation=FILE"):
         study(body, feelings(18), None, validation=0.0, patience=2)
 
 

@@ -50,7 +50,7 @@ def test_files_stand_where_they_are_or_beside_the_recipe(
     (tmp_path / "a.txt").touch()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    with pytest.raises(pellucid.NotFoundError, match=r"names b.txt as its data, by its path from the folder where it"):
+    with pytest.raises(pellucid.NotFoundError, match=r"names b.txt as its data, a path from the folder where it"):
         found.files("data")
     Path("b.txt").touch()
     Path("dev.csv").touch()

@@ -49,7 +49,7 @@ def check_port(port: int) -> None:
 def port_errors(port: int) -> Iterator[None]:
     """Refuses a number that no port has, and says of a port that the system does not give that it is this one."""
     if not 0 <= port <= 65535:
-        raise InputError(f"port {port} is not there: ports go from 1 to 65535, and 0 stands for any that is free")
+        raise InputError(f"port {port} is out of range: ports go from 1 to 65535, and 0 takes any that is free")
     try:
         yield
     except OSError as error:

@@ -81,9 +81,7 @@ class DistillationObjective(Objective):
             and teacher_vocabulary is not None
             and student_vocabulary != teacher_vocabulary
         ):
-            raise InputError(
-                "the teacher has another vocabulary than what it teaches: the same id must be the same token"
-            )
+            raise InputError("the teacher has another vocabulary than its student: the same id must be the same token")
 
     def is_unlabelled(self, rows: Sequence[Fields]) -> bool:
         """Whether the teacher alone is listened to, since no row has a label."""

@@ -82,7 +82,7 @@ def attach_adapters(loaded: Loaded, settings: Settings) -> Loaded:
         if f"{path}.weight" in trainable and f"{path}.weight" not in fully_trained  # else it stays, or learns, as it is
     }
     if not adapters:
-        raise InputError(f"an adapter changes trained weights, and {join_names(chosen, 2)} are random or frozen")
+        raise InputError(f"an adapter needs trained weights, and {join_names(chosen, 2)} are random or frozen")
     if settings.adapter_only:  # told before the work, not after it
         check_expressible(loaded, {path: low.change for path, low in adapters.items()}, _parameters_to_save(loaded))
     for path, low in adapters.items():

@@ -54,7 +54,7 @@ def make_plan(base: Loaded, data_arguments: DataArguments, objective: Objective,
     rows, held_out = data_arguments.read(objective, settings.seed)
     if settings.patience is not None and held_out is None:
         raise InputError(
-            f"patience is {settings.patience}, and nothing is held out to evaluate: pass ",
+            f"patience is {settings.patience}, and nothing is held out to evaluate on: pass ",
             Argument("validation", Placeholder("FILE")),
         )
     objective = objective.fitted(rows.rows)

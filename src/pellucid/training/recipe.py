@@ -86,7 +86,7 @@ class Recipe:
         places = [self.resolve_path(one) for one in ([found] if isinstance(found, str) else found)]
         if gone := [one for one in places if not Path(one).expanduser().exists()]:
             raise NotFoundError(
-                f"{self.file} names {join_names(gone)} as its {table}, by its path from the folder where it was "
+                f"{self.file} names {join_names(gone)} as its {table}, a path from the folder where it was "
                 "trained, and it is neither here nor beside the recipe: go there and name the recipe from there, or "
                 "name what to read instead"
             )

@@ -139,4 +139,4 @@ def _freeze_parameters(module: Network, base: Network, patterns: tuple[str, ...]
         one.requires_grad_(one.requires_grad and name not in before)
     freeze(module, *patterns)
     if not any(one.requires_grad for one in module.parameters()):
-        raise InputError("everything is frozen, so nothing would be trained: freeze less, or unfreeze what to train")
+        raise InputError("everything is frozen, so nothing would be trained: freeze less")

@@ -119,7 +119,7 @@ class TokenClassification(Objective):
             found += [Example((one.ids,), (one.type_ids,), target) for one, target in zip(text_windows, targets)]
             cut += any(one.cut for one in text_windows)
         if cut:
-            log.warning("%d of %d sentences were cut: words cut off are neither learned nor scored", cut, len(rows))
+            log.warning("%d of %d sentences were cut: words cut off are neither trained on nor scored", cut, len(rows))
         self._warn_of_changed_tags(rows)
         return found
 
