@@ -131,7 +131,10 @@ def test_a_head_that_the_files_lack_keeps_its_numbers(tmp_path: Path, caplog: py
 def test_what_does_not_fit_what_an_init_makes_is_told(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(pellucid.InputError, match=r"^head.classifier.weight is \[7, 24\] as Headed.__init__ makes it"):
         Headed.from_pretrained(folder, nn.Linear(24, 7))
-    with caplog.at_level(logging.WARNING, "pellucid"), pytest.warns(UserWarning, match="^classifier answers"):
+    with (
+        caplog.at_level(logging.WARNING, "pellucid"),
+        pytest.warns(UserWarning, match="^classifier is used and trained"),
+    ):
         model = Headed.from_pretrained(folder, nn.Sequential(nn.Linear(24, 7)))
     assert "no weights for network.head.classifier.0.weight, network.head.classifier.0.bias of this" in caplog.text
     assert "head.classifier.weight, head.classifier.bias of " in caplog.text

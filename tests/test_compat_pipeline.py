@@ -523,7 +523,7 @@ def test_max_length_counts_the_prompt_where_it_is_heeded(checkpoint: Callable[[s
         (
             {"max_new_tokens": 3, "min_new_tokens": 9},
             {"max_new_tokens": 3, "min_new_tokens": 3},
-            "3 new tokens are writ",
+            "3 new tokens are generated",
         ),
         (
             {"min_new_tokens": 2, "min_length": 9},

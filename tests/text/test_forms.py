@@ -204,7 +204,7 @@ BAD = {
     "strange merge": ({"merges.txt": "qqq zzz\n"}, CorruptFileError, "does not fit"),
     "not JSON": ({"vocab.json": "{"}, CorruptFileError, "not JSON"),
     "deep": ({"vocab.json": "[" * 100_000}, CorruptFileError, "not JSON"),
-    "list": ({"vocab.json": "[]"}, CorruptFileError, "no vocabulary"),
+    "list": ({"vocab.json": "[]"}, CorruptFileError, "not a vocabulary"),
     "giant id": ({"vocab.json": '{"a": 4000000000}'}, CorruptFileError, "4000000000"),
     "twice": ({"vocab.json": '{"a": 0, "b": 0}'}, CorruptFileError, "expected each once"),
     "a word twice": ({"vocab.json": '{"a": 0, "b": 1, "a": 2}'}, CorruptFileError, "'a' appears twice"),

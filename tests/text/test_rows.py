@@ -107,7 +107,7 @@ BAD = {
     "number.jsonl": (b'{"text": 5}\n', "text", "line 1: 'text' is int"),
     "lacks.jsonl": (b'{"txt": "a"}\n', "text", "did you mean txt"),
     "none.csv": (b"a,b\n", None, "column=NAME"),
-    "column.txt": (b"a\n", "text", "no table"),
+    "column.txt": (b"a\n", "text", "not a table"),
 }
 
 

@@ -123,7 +123,7 @@ def test_bad_input_is_one_clear_error(minilm: pellucid.Model) -> None:
     for asked, said in (
         (lambda: minilm.trace([]), r"text is empty: expected a string, or a list of strings"),
         (lambda: minilm.trace(3), "text is '3': expected a string"),
-        (lambda: minilm.trace("hi", keep=[]), "keep names nothing"),
+        (lambda: minilm.trace("hi", keep=[]), "keep is empty"),
         (lambda: minilm.trace(TEXTS, "hi"), "3 texts were given and 1 of 'second text'"),
         (lambda: pair.trace(TEXTS, target=TARGETS[:2]), "3 texts were given and 2 of 'target'"),
         (lambda: minilm.trace("hi", after="there"), "'after' is for decoders and single texts"),

@@ -173,7 +173,7 @@ def put(*path: Any) -> Callable[[dict[str, Any]], None]:
         (put("parameters", 1.5), CorruptFileError, "parameters of the manifest: found '1.5', expected int"),
         (put("parameters", -5), CorruptFileError, "parameters of the manifest is -5, expected none or more"),
         (put("rows", 1, "facts", "ids", 0, 10**30), CorruptFileError, "row 1 of the manifest has ids or positions th"),
-        (put("rows", 0, "facts", "offsets", 0, [10**12, -5]), CorruptFileError, "row 0 of the manifest has ids or pl"),
+        (put("rows", 0, "facts", "offsets", 0, [10**12, -5]), CorruptFileError, "row 0 of the manifest has ids or pos"),
         (put("config", "facts", "num_hidden_layers", 10**8), CorruptFileError, "config .* 100000000, expected at most"),
         (put("padding", "up"), CorruptFileError, "padding on neither side"),
         (put("config", "facts", "norm", "kind", "Learned"), CorruptFileError, "norm: .* expected one of LayerNorm, RM"),

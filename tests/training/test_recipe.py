@@ -81,7 +81,7 @@ def test_a_recipe_is_what_was_written(tmp_path: Path, written: Callable[[str], P
     ("text", "complaint"),
     [
         ("task = \n", r"recipe\.toml is not a recipe: .*line 1"),
-        ("[settings]\nepochs = 1\nepochs = 2\n", r"recipe\.toml is no recipe"),
+        ("[settings]\nepochs = 1\nepochs = 2\n", r"recipe\.toml is not a recipe"),
         ("epochs = 3\n", r"recipe\.toml has no key epochs.*options and settings belong below \[settings\]"),
         ('tsak = "classify"\n', r"recipe\.toml has no key tsak \(did you mean task\?\)"),
         ("task = 3\n", r"recipe\.toml: task is 3, expected a text"),

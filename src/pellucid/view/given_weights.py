@@ -105,7 +105,7 @@ def _sequences(weights: GivenWeights, paired_names: list[str]) -> list[dict[str,
 
 def _tokens(name: str, tokens: Sequence[str] | None, second: int | None) -> list[dict[str, Any]]:
     if tokens is None:
-        raise InputError(f"{name} are not there: the page writes them beside the weights")
+        raise InputError(f"{name} are missing: the page writes them beside the weights")
     checked = require_list(name, tokens, "a list of one token or more")
     for token in checked:
         if not isinstance(token, str):

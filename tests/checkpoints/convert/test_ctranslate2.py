@@ -115,7 +115,7 @@ def test_a_newer_file_with_two_names_for_one_table(tmp_path: Path) -> None:
         (b"PK" + whole[2:], "not a model of CTranslate2"),
         (whole.replace(b"b\0\x01\5", b"b\0\x01\6"), "not what its shape"),
         (whole.replace(b"b\0\x01\5", b"b\0\x63\5"), "99 dimensions"),
-        (newest(tensors, {"b": "a/weight"}), "b stands for"), (newest(tensors, {"x": "y"}), "y, which is missing"),
+        (newest(tensors, {"b": "a/weight"}), "the alias b names"), (newest(tensors, {"x": "y"}), "y, which is missing"),
         (newest({"../a": tensors["b"]}, {}), "not a valid tensor name"),
     ):  # fmt: skip
         (tmp_path / "model.bin").write_bytes(damaged)

@@ -27,7 +27,7 @@ CASES = [
         "too few numbers",
         graph(lambda g: table(g, "dense.bias").ClearField("raw_data")),
         CorruptFileError,
-        "has fewer or more numbers than its shape [32] asks for",
+        "has fewer or more numbers than its shape [32] needs",
     ),
     Case(
         "endless shape",
