@@ -90,7 +90,7 @@ def test_there_are_as_many_labels_as_a_new_head_has(task: str, tmp_path: Path) -
         ),
         ("bert", "SequenceClassification", "scale", nn.Parameter(torch.ones(2)), "'scale' cannot be replaced"),
         ("roberta", "SequenceClassification", "classifier", nn.Linear(24, 7), r"set .network.head.classifier, or open"),
-        ("bert", "SequenceClassification", "classifier", nn.Linear(9, 3), "^classifier reads 9 numbers, .* has 24:  "),
+        ("bert", "SequenceClassification", "classifier", nn.Linear(9, 3), "^classifier reads 9 numbers, .* has 24: "),
         ("bert", "", "pooler", None, r"'pooler' cannot be replaced.* of this BertModel are in .network$"),
         ("gpt2", "CausalLM", "transformer", nn.Identity(), "'lm_head', which is .network.head.decoder$"),
     ],

@@ -303,10 +303,10 @@ def test_choices_are_whole_numbers(where: dict[str, object]) -> None:
         (
             "pooled",
             lambda value: value[:, :5],
-            r"answered float32\[1, 5\], expected float32\[1, 384\] \(batch, hidden\)",
+            r"returned float32\[1, 5\], expected float32\[1, 384\] \(batch, hidden\)",
         ),
-        ("pooled", lambda value: value.double(), r"answered float64\[1, 384\]"),
-        ("pooled", lambda value: None, "answered NoneType"),
+        ("pooled", lambda value: value.double(), r"returned float64\[1, 384\]"),
+        ("pooled", lambda value: None, "returned NoneType"),
         ("pooled", fixed(torch.zeros(5)), r"the value is float32\[5\], and pooled is float32\[1, 384\]"),
         ("pooled", fixed(torch.zeros(384).double()), "the value is float64"),
         ("pooled", fixed(torch.zeros(384).bfloat16()), "the value is bfloat16"),
