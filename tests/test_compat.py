@@ -154,7 +154,7 @@ def test_a_model_that_was_changed_is_not_shown_with_its_old_numbers(minilm_folde
     with torch.no_grad():
         model.encoder.layer[5].output.dense.weight *= 1.1
     model.train()
-    with pytest.raises(pellucid.InputError, match="computes other numbers than what lies in"):
+    with pytest.raises(pellucid.InputError, match="computes other numbers than the files of"):
         neuron_view.show(model, "bert", None, *PAIR)
     assert model.training
 

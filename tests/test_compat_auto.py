@@ -339,7 +339,7 @@ def test_a_head_that_is_not_there_is_new_and_says_so(tmp_path: Path, caplog: pyt
     model = compat.AutoModelForSequenceClassification.from_pretrained(
         tmp_path, num_labels=4, id2label=names, label2id={name: i for i, name in names.items()}, hidden_dropout_prob=0.3
     )
-    assert "holds no trained numbers for its head" in caplog.text
+    assert "holds no trained weights for its head" in caplog.text
     assert model(**given("", False)).logits.shape == (2, 4)
     assert model.config.id2label == names == model.pellucid.config.id2label
     assert model.config.hidden_dropout_prob == model.pellucid.config.dropout.hidden_dropout_prob == 0.3
@@ -494,7 +494,7 @@ def test_a_model_is_a_module_among_others(tmp_path: Path) -> None:
             {"attn_implementation": "quick"},
             "attn_implementation is 'quick', expected None, 'sdpa' or 'eager'",
         ),
-        ({"from_tf": True}, "from_tf is True, which is not understood here"),
+        ({"from_tf": True}, "from_tf is True, which is not supported here"),
         ({"num_hidden_layers": 3}, "missing"),
     ],
 )
@@ -515,13 +515,13 @@ def test_what_is_not_read_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFi
     reference("bert", "", tmp_path)
     model = compat.AutoModel.from_pretrained(tmp_path, trust_remote_code=True, low_cpu_mem_usage=True)
     assert "runs no code of a checkpoint" in caplog.text
-    with pytest.raises(pellucid.InputError, match="position_ids was given, and a pass does not read it"):
+    with pytest.raises(pellucid.InputError, match="position_ids was given, which is not supported"):
         model(torch.arange(4)[None], position_ids=torch.arange(4)[None])
     with pytest.raises(pellucid.InputError, match="is a bert, not a distilbert: open it with an Auto class"):
         compat.DistilBertModel.from_pretrained(tmp_path)
     with pytest.raises(pellucid.InputError, match="bert has no head 'causal-lm'"):
         compat.AutoModelForCausalLM.from_pretrained(tmp_path)
-    with pytest.raises(pellucid.InputError, match="to write, a decoder needs a head for the next token"):
+    with pytest.raises(pellucid.InputError, match="to generate text, a decoder needs a head for the next token"):
         model.generate(torch.arange(4)[None])
     with pytest.raises(ImportError, match="BertForMagic"):
         exec("from pellucid.compat import BertForMagic")

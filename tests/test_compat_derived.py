@@ -81,8 +81,8 @@ def test_an_init_is_asked_and_then_the_numbers_of_the_files_are_taken(
     with caplog.at_level(logging.WARNING, "pellucid"):
         model = Mine.from_pretrained(folder, 5, bias=False, output_attentions=True, attn_implementation="eager")
     assert [record.getMessage() for record in caplog.records] == [
-        f"{folder} holds no numbers for top.weight of this Mine: they stay as its __init__ made them, and it is to be "
-        "trained first"
+        f"{folder} holds no weights for top.weight of this Mine: they keep the values of its __init__, so train it "
+        "first"
     ]
     wanted = ours("SequenceClassification", folder)(IDS).logits
     assert type(model) is Mine and model.config.output_attentions and not model.training and not model.top.training
@@ -122,7 +122,7 @@ def test_a_head_that_the_files_lack_keeps_its_numbers(tmp_path: Path, caplog: py
     nn.init.constant_((head := nn.Linear(24, 7)).weight, 0.5)
     with caplog.at_level(logging.WARNING, "pellucid"):
         model = Headed.from_pretrained(tmp_path, head)
-    assert len(caplog.records) == 1 and "no trained numbers for its head: they are random" in caplog.text
+    assert len(caplog.records) == 1 and "no trained weights for its head: they are random" in caplog.text
     assert model.classifier is head and torch.equal(head.weight, torch.full((7, 24), 0.5))
     assert model.num_labels == 7 and model.pellucid.loaded.untrained == ("head",)
     torch.testing.assert_close(model(IDS).logits, head(theirs(IDS).pooler_output), rtol=0, atol=1e-5)
@@ -131,9 +131,12 @@ def test_a_head_that_the_files_lack_keeps_its_numbers(tmp_path: Path, caplog: py
 def test_what_does_not_fit_what_an_init_makes_is_told(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(pellucid.InputError, match=r"^head.classifier.weight is \[7, 24\] as Headed.__init__ makes it"):
         Headed.from_pretrained(folder, nn.Linear(24, 7))
-    with caplog.at_level(logging.WARNING, "pellucid"), pytest.warns(UserWarning, match="^classifier answers"):
+    with (
+        caplog.at_level(logging.WARNING, "pellucid"),
+        pytest.warns(UserWarning, match="^classifier is used and trained"),
+    ):
         model = Headed.from_pretrained(folder, nn.Sequential(nn.Linear(24, 7)))
-    assert "no numbers for network.head.classifier.0.weight, network.head.classifier.0.bias of this" in caplog.text
+    assert "no weights for network.head.classifier.0.weight, network.head.classifier.0.bias of this" in caplog.text
     assert "head.classifier.weight, head.classifier.bias of " in caplog.text
     assert model.num_labels == 7 and model.pellucid.loaded.untrained == ("head",) and model(IDS).logits.shape == (1, 7)
 
@@ -211,7 +214,7 @@ def test_a_class_of_no_architecture_says_from_what_to_derive(folder: Path) -> No
     class Bare(compat.PreTrainedModel):
         pass
 
-    said = "^Bare is of no architecture: derive from the class of one, such as BertModel, or hold what AutoModel"
+    said = "^Bare has no architecture: derive from a class that has one, such as BertModel, or hold what AutoModel"
     for make in (Bare.from_pretrained, lambda where: Bare(compat.AutoConfig.from_pretrained(where))):
         with pytest.raises(pellucid.InputError, match=said):
             make(folder)
@@ -270,14 +273,14 @@ def test_a_forward_that_writing_and_pipelines_would_not_ask_is_refused(
     model, plain = Biased.from_pretrained(tmp_path), ours("CausalLM", tmp_path)
     assert int(model(IDS).logits[0, -1].argmax()) == 7
     said = (
-        "^this Biased has a forward of its own, which generate would not ask: call the model itself, or ask .pellucid"
+        "^this Biased has a forward of its own, which generate would not call: call the model itself, or use .pellucid"
     )
     with pytest.raises(pellucid.InputError, match=said):
         model.generate(IDS, max_new_tokens=2)
     plain.generate(IDS, max_new_tokens=2)
     of_class = plain.forward
     plain.forward = functools.wraps(of_class)(lambda *given, **said: of_class(*given, **said))
-    with pytest.raises(pellucid.InputError, match="forward of its own, which generate would not ask"):
+    with pytest.raises(pellucid.InputError, match="forward of its own, which generate would not call"):
         plain.generate(IDS, max_new_tokens=2)
     for task in ("text-classification", "feature-extraction"):
         with pytest.raises(pellucid.InputError, match="this Flip has a forward of its own, which a pipeline would not"):
@@ -293,6 +296,6 @@ def test_a_forward_that_is_set_on_the_model_of_a_pipeline_is_heard_of(checkpoint
     model.forward = types.MethodType(convert_outputs_to_fp32(model.forward.__wrapped__.__wrapped__.__func__), model)
     assert ask("a cat") == wanted
     model.forward = lambda *given, **said: None
-    with pytest.raises(pellucid.InputError, match="a forward of its own, which a pipeline would not ask"):
+    with pytest.raises(pellucid.InputError, match="a forward of its own, which a pipeline would not call"):
         ask("a cat")
     assert compat.pipeline("text-classification", model.pellucid)("a cat") == wanted

@@ -185,7 +185,9 @@ def test_the_last_token_needs_no_place(family: str, options: dict[str, Any], tmp
         full = torch.arange(longest)[None] % 80 + 5
         with pytest.raises(ValueError, match="max_length"):
             theirs.generate(full, **options)
-        with pytest.raises(pellucid.InputError, match=f"{longest} tokens stand already, and this model has {longest}"):
+        with pytest.raises(
+            pellucid.InputError, match=f"the prompt has {longest} tokens already, and this model has {longest}"
+        ):
             model.generate(full, **options)
 
 
@@ -194,11 +196,11 @@ def test_what_is_done_otherwise_is_told(tmp_path: Path, caplog: pytest.LogCaptur
     model.generate(IDS[:1], num_beams=2, max_new_tokens=3)
     assert "do_sample and num_beams do not go together" in caplog.text and "this searches" in caplog.text
     model.generate(IDS[:1], do_sample=False, max_new_tokens=200)
-    assert "200 new tokens are asked for, and this model has positions for 94 more" in caplog.text
+    assert "200 new tokens are requested, and this model has positions for 94 more" in caplog.text
     model.generation_config.stop_strings = "a"
     for options in ({}, {"stop": ["b"]}):
         with pytest.raises(
-            pellucid.InputError, match=r"writing is to end at \('[ab]',\), and ids are no text: model.pel"
+            pellucid.InputError, match=r"generation is to stop at \('[ab]',\), and ids are not text: model.pel"
         ):
             model.generate(IDS[:1], **options)
     assert model.generate(IDS[:1], stop_strings=None, max_new_tokens=1).shape == (1, 6)
@@ -249,7 +251,7 @@ ASKING: dict[str, Any] = {
 def test_what_is_not_followed_is_refused_however_it_is_asked_for(name: str, tmp_path: Path) -> None:
     _, model = beside("llama", tmp_path, SAID)
     plain = model.generate(IDS[:1], max_new_tokens=4)
-    refused = pytest.raises(pellucid.InputError, match=f"^{name} is .*, which is not followed here: leave it out")
+    refused = pytest.raises(pellucid.InputError, match=f"^{name} is .*, which is not supported here: leave it out")
     said = {name: ASKING[name], "num_beams": 2}
     for settings in (compat.GenerationConfig, transformers.GenerationConfig):
         with refused:
@@ -281,7 +283,7 @@ def test_settings_say_what_is_given_and_arrays_are_ids(tmp_path: Path) -> None:
     for wrong in ({"max_new_tokens": 3}, transformers.GenerationConfig, "greedy"):
         with pytest.raises(pellucid.InputError, match=r"generation_config is .*, expected settings such as"):
             model.generate(IDS[:1], generation_config=wrong)
-    with pytest.raises(pellucid.InputError, match="output_scores is True, which is not understood here"):
+    with pytest.raises(pellucid.InputError, match="output_scores is True, which is not supported here"):
         model.generate(IDS[:1], generation_config=transformers.GenerationConfig(output_scores=True))
 
 
@@ -340,9 +342,13 @@ def test_set_seed() -> None:
 @pytest.mark.parametrize(
     ("inputs", "options", "fragment"),
     [
-        (IDS, {"max_length": 5}, "max_length is 5, and 5 tokens stand already: raise it, or pass max_new_tokens"),
-        (IDS, {"num_beam": 3}, r"no option 'num_beam' of writing \(did you mean num_beams"),
-        (IDS, {"output_scores": True}, "output_scores is True, which is not understood here: model.pellucid.trace"),
+        (
+            IDS,
+            {"max_length": 5},
+            "max_length is 5, and the prompt has 5 tokens already: raise it, or pass max_new_tokens",
+        ),
+        (IDS, {"num_beam": 3}, r"no generation option 'num_beam' \(did you mean num_beams"),
+        (IDS, {"output_scores": True}, "output_scores is True, which is not supported here: model.pellucid.trace"),
         (None, {}, "generate needs input_ids"),
         (IDS[0], {}, r"input_ids are int64\[5\], expected int64 or int32 numbers of shape \[batch, seq\]"),
         (IDS, {"attention_mask": [[1]]}, "attention_mask is list, expected a tensor"),

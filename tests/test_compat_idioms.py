@@ -148,7 +148,7 @@ def test_a_streamer_hears_every_token(family: str, task: str, tmp_path: Path) ->
     assert mine.heard == wanted.heard and mine.ended and wanted.ended
     assert [token for some in mine.heard for token in some] == found[0].tolist()
     for inputs, asked, fragment in (
-        (IDS.repeat(2, 1), {}, "a streamer hears one text, and 2 are written"),
+        (IDS.repeat(2, 1), {}, "a streamer takes one text, and 2 are written"),
         (IDS, {"num_beams": 2}, "beams are certain only at the end"),
     ):
         with pytest.raises(pellucid.InputError, match=fragment):
@@ -160,20 +160,20 @@ def test_a_streamer_hears_every_token(family: str, task: str, tmp_path: Path) ->
     [
         (
             {"output_scores": True},
-            r"output_scores is True, which is not understood here: model.pellucid.trace_writing\(prompt\)",
+            r"output_scores is True, which is not supported here: model.pellucid.trace_writing\(prompt\)",
         ),
         (
             {"stop_strings": ["x"]},
-            r"stop_strings is \['x'\], which is not understood here: model.pellucid.generate\(prompt, stop=",
+            r"stop_strings is \['x'\], which is not supported here: model.pellucid.generate\(prompt, stop=",
         ),
         (
             {"logits_processor": [len]},
-            "logits_processor is .<built-in.*, which is not understood here: rules are asked for by name",
+            "logits_processor is .<built-in.*, which is not supported here: rules are given by name",
         ),
         ({"stop_strings": "x", "output_scores": True}, "^stop_strings is"),
         ({"output_scores": True, "stop_strings": "x"}, "^output_scores is"),
-        ({"cache": ()}, r"^cache is \(\), which is not understood here: a prompt is read whole"),
-        ({"past_key_values": ()}, r"past_key_values is \(\), which is not understood here: a prompt is read whole"),
+        ({"cache": ()}, r"^cache is \(\), which is not supported here: a prompt is read whole"),
+        ({"past_key_values": ()}, r"past_key_values is \(\), which is not supported here: a prompt is read whole"),
     ],
 )
 def test_what_is_written_otherwise_is_told(options: dict[str, Any], fragment: str, tmp_path: Path) -> None:
@@ -202,22 +202,22 @@ def test_where_and_how_a_model_is_opened(tmp_path: Path) -> None:
     )
     assert pipe.device == pipe.model.device
     for said, fragment in (
-        ({"device_map": {"embeddings": 0, "layers": "cpu"}}, "device_map names 2 devices, and a model stands on one"),
+        ({"device_map": {"embeddings": 0, "layers": "cpu"}}, "device_map names 2 devices, and a model is on one"),
         (
             {"load_in_8bit": True},
-            "load_in_8bit is True, which is not understood here: pass dtype='int8' or dtype='int4'",
+            "load_in_8bit is True, which is not supported here: pass dtype='int8' or dtype='int4'",
         ),
-        ({"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}, which is not understood"),
-        ({"subfolder": "unet"}, "subfolder is 'unet', which is not understood here"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}, which is not supported"),
+        ({"subfolder": "unet"}, "subfolder is 'unet', which is not supported here"),
         ({"ignore_mismatched_sizes": "yes"}, "^ignore_mismatched_sizes is 'yes', expected true or false"),
     ):
         with pytest.raises(pellucid.InputError, match=fragment):
             ours("", tmp_path, **said)
     for options, fragment in (
         ({"safe_serialization": False}, "safe_serialization is False, and no pickle is written here"),
-        ({"state_dict": model.state_dict()}, "state_dict is .* which is not understood here: what the model holds"),
-        ({"push_to_hub": True}, "push_to_hub is True, which is not understood here: the hub's own command"),
-        ({"max_shard_sizes": 1}, r"no argument 'max_shard_sizes' to save by \(did you mean max_shard_size"),
+        ({"state_dict": model.state_dict()}, "state_dict is .* which is not supported here: what the model holds"),
+        ({"push_to_hub": True}, "push_to_hub is True, which is not supported here: the hub's own command"),
+        ({"max_shard_sizes": 1}, r"no argument 'max_shard_sizes' for saving \(did you mean max_shard_size"),
     ):
         with pytest.raises(pellucid.InputError, match=fragment):
             model.save_pretrained(tmp_path / "three", **options)
@@ -253,21 +253,21 @@ def test_a_number_is_a_gpu_for_models_and_pipelines(tmp_path: Path, monkeypatch:
             ours("", tmp_path, device_map=number)
         with pytest.raises(pellucid.InputError, match="this PyTorch sees no CUDA GPU"):
             compat.pipeline("feature-extraction", model=str(tmp_path), device=number)
-    with pytest.raises(pellucid.InputError, match="device_map names 0 devices, and a model stands on one"):
+    with pytest.raises(pellucid.InputError, match="device_map names 0 devices, and a model is on one"):
         ours("", tmp_path, device_map={})
 
 
 def test_what_is_not_there_is_told_in_one_sentence(tmp_path: Path) -> None:
     reference("bert", "", tmp_path)
     model = ours("", tmp_path)
-    with pytest.raises(AttributeError, match=r"this BertModel has no 'pooler'.*stand in .network.*in .pellucid$"):
+    with pytest.raises(AttributeError, match=r"this BertModel has no 'pooler'.*are in .network.*in .pellucid$"):
         print(model.pooler)
     with pytest.raises(AttributeError, match=r"this BertModel has no 'push_to_hub': save_pretrained.*`hf upload NAME"):
         model.push_to_hub("somewhere")
     assert not hasattr(model, "encoder") and hasattr(model, "generate")
     assert not hasattr(model, "prepare_decoder_input_ids_from_labels")  # by which a collator tells who has a decoder
     with pytest.raises(
-        pellucid.InputError, match="base_model holds parts to be frozen, and is not called: ask the whole"
+        pellucid.InputError, match="base_model is for freezing its parts, and cannot be called: call the whole"
     ):
         model.base_model(torch.tensor([[5, 6]]))
     with pytest.raises(AttributeError, match=r"a GenerationConfig has no 'update': set attributes; to_dict\(\) gives"):

@@ -38,7 +38,9 @@ def test_a_map_of_the_head_is_the_one_that_was_set(family: str, task: str, name:
     torch.manual_seed(0)
     new = nn.Sequential(nn.Linear(24, rows)) if task == "QuestionAnswering" else nn.Linear(24, rows)
     held = family in ("bert", "distilbert") and task != "QuestionAnswering"
-    told = contextlib.nullcontext() if held else pytest.warns(UserWarning, match=f"^{name} answers and learns as set, ")
+    told = (
+        contextlib.nullcontext() if held else pytest.warns(UserWarning, match=f"^{name} is used and trained as set, ")
+    )
     with told:
         setattr(model, name, new)
     setattr(theirs, name, new)
@@ -76,8 +78,8 @@ def test_there_are_as_many_labels_as_a_new_head_has(task: str, tmp_path: Path) -
             nn.Identity(),
             r"of its head set 'classifier', which is .netw",
         ),
-        ("bert", "SequenceClassification", "clasifier", nn.Linear(24, 7), "'clasifier' cannot be set to another part"),
-        ("bert", "SequenceClassification", "bert", None, "'bert' cannot be set to another part"),
+        ("bert", "SequenceClassification", "clasifier", nn.Linear(24, 7), "'clasifier' cannot be replaced"),
+        ("bert", "SequenceClassification", "bert", None, "'bert' cannot be replaced"),
         ("bert", "SequenceClassification", "classifier", None, "^classifier is None, expected a module"),
         (
             "bert",
@@ -86,10 +88,10 @@ def test_there_are_as_many_labels_as_a_new_head_has(task: str, tmp_path: Path) -
             nn.Parameter(torch.ones(2)),
             "^classifier is Parameter, expec",
         ),
-        ("bert", "SequenceClassification", "scale", nn.Parameter(torch.ones(2)), "'scale' cannot be set"),
+        ("bert", "SequenceClassification", "scale", nn.Parameter(torch.ones(2)), "'scale' cannot be replaced"),
         ("roberta", "SequenceClassification", "classifier", nn.Linear(24, 7), r"set .network.head.classifier, or open"),
-        ("bert", "SequenceClassification", "classifier", nn.Linear(9, 3), "^classifier reads 9 numbers, .* gives 24: "),
-        ("bert", "", "pooler", None, r"'pooler' cannot be set .* of this BertModel stand in .network$"),
+        ("bert", "SequenceClassification", "classifier", nn.Linear(9, 3), "^classifier reads 9 numbers, .* has 24: "),
+        ("bert", "", "pooler", None, r"'pooler' cannot be replaced.* of this BertModel are in .network$"),
         ("gpt2", "CausalLM", "transformer", nn.Identity(), "'lm_head', which is .network.head.decoder$"),
     ],
 )
@@ -153,7 +155,7 @@ def test_what_the_reference_s_libraries_ask_of_a_model_is_answered(tmp_path: Pat
     assert vars(reader)["name_or_path"] == reader.name_or_path == str(tmp_path / "two")
 
 
-GONE = "taken away from this BertForSequenceClassification: set it to another part first"
+GONE = "removed from this BertForSequenceClassification: set it to a module first"
 
 
 class Apart(nn.Module):
@@ -180,11 +182,13 @@ def classifier(folder: Path, family: str = "bert") -> Any:
 @pytest.mark.parametrize("number", [2, 7])
 def test_a_chain_has_labels_as_a_map_has_and_another_those_that_are_said(number: int, tmp_path: Path) -> None:
     model = classifier(tmp_path)
-    with pytest.warns(UserWarning, match=r"^classifier answers and learns as set, but keep state_dict\(\): this mod"):
+    with pytest.warns(
+        UserWarning, match=r"^classifier is used and trained as set, but only state_dict\(\) keeps it: this mod"
+    ):
         model.classifier = nn.Sequential(nn.Dropout(0.1), nn.Sequential(nn.Linear(24, number), nn.Identity()))
     assert model.num_labels == len(model.pellucid.config.labels) == number
     other = ours("SequenceClassification", tmp_path)
-    with pytest.warns(UserWarning, match="how many labels it gives is not seen: set model.num_labels$"):
+    with pytest.warns(UserWarning, match="its number of labels is unknown: set model.num_labels$"):
         other.classifier = Apart(number)
     assert other.num_labels == 3
     other.num_labels = number
@@ -206,13 +210,13 @@ def test_a_map_within_a_part_is_set_in_the_network_and_has_its_labels(tmp_path: 
 
 def test_a_map_that_computes_otherwise_is_not_saved_as_one_that_does_not(tmp_path: Path) -> None:
     model = classifier(tmp_path / "one")
-    with pytest.warns(UserWarning, match="head.classifier is a Twice, which computes otherwise"):
+    with pytest.warns(UserWarning, match="head.classifier is a Twice, which does not compute"):
         model.classifier = Twice(24, 3)
     with pytest.raises(
-        pellucid.InputError, match=r"head.classifier is a Twice, .* would be lost; put back what was there$"
+        pellucid.InputError, match=r"head.classifier is a Twice, .* would be lost; put back what it replaced$"
     ):
         model.save_pretrained(tmp_path / "two")
-    with pytest.raises(pellucid.InputError, match=r"head.classifier is a Twice, .*; put back what was there$"):
+    with pytest.raises(pellucid.InputError, match=r"head.classifier is a Twice, .*; put back what it replaced$"):
         model.pellucid.save(tmp_path / "two")
     del model.classifier
     assert not hasattr(model, "classifier")
@@ -227,7 +231,7 @@ def test_a_map_that_computes_otherwise_is_not_saved_as_one_that_does_not(tmp_pat
 def test_a_table_that_is_no_more_one_with_that_of_tokens_is_saved_where_the_config_says_so(tmp_path: Path) -> None:
     reference("gpt2", "CausalLM", tmp_path / "one")
     model = ours("CausalLM", tmp_path / "one")
-    with pytest.warns(UserWarning, match="config.tie_word_embeddings = False says that it is no more$"):
+    with pytest.warns(UserWarning, match="if they are two, set config.tie_word_embeddings = False$"):
         model.lm_head = nn.Linear(24, model.config.vocab_size, bias=False)
     model.config.tie_word_embeddings = False
     model.save_pretrained(tmp_path / "two")
@@ -279,7 +283,7 @@ def test_a_model_that_was_pickled_before_there_were_names_of_its_parts_has_them(
 def test_a_head_or_a_map_of_it_that_is_gone_is_told_of(tmp_path: Path) -> None:
     model = classifier(tmp_path)
     del model.classifier
-    gone = "^classifier was taken away from this BertForSequenceClassification: set it to another part first$"
+    gone = "^classifier was removed from this BertForSequenceClassification: set it to a module first$"
     with pytest.raises(AttributeError, match=gone):
         model(IDS)
     del model.network.head

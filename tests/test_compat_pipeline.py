@@ -148,7 +148,7 @@ def test_what_a_model_is_opened_with_is_heeded_or_refused(
     plain, quick = (pipeline(model=said["model"], torch_dtype=kind)(GOOD) for kind in (None, torch.bfloat16))
     assert half(GOOD) == quick != plain
     assert "trust_remote_code=True: pellucid runs no code" in caplog.text
-    with pytest.raises(InputError, match="model_kwargs hold num_labels, which this pipeline does not heed"):
+    with pytest.raises(InputError, match="model_kwargs hold num_labels, which this pipeline does not use"):
         pipeline("text-classification", model_kwargs={"num_labels": 3}, **said)
     with pytest.raises(InputError, match="no option 'cache_dir'"):
         pipeline("text-classification", cache_dir="here", **said)
@@ -275,7 +275,10 @@ def test_what_beams_alone_read_is_left_out_without_them(
     plain = write(GOOD)
     assert not caplog.text
     assert write(GOOD, length_penalty=1.0, early_stopping=False) == plain
-    assert caplog.text.count("early_stopping, length_penalty: neither drawn nor searched by, and left out") == 1
+    assert (
+        caplog.text.count("early_stopping, length_penalty: left out, since it has no effect without sampling or beams")
+        == 1
+    )
 
 
 def test_a_pipeline_that_would_draw_within_beams_tells_what_it_does(
@@ -315,7 +318,7 @@ def test_what_is_asked_about_may_be_given_by_name(
 ) -> None:
     made = pipeline(task, checkpoint(model))
     assert made(**{name: GOOD}, **call) == made(GOOD, **call)
-    with pytest.raises(InputError, match="2 things were given"):
+    with pytest.raises(InputError, match="2 arguments were given"):
         made(GOOD, **{name: GOOD}, **call)
 
 
@@ -373,7 +376,7 @@ def test_an_emptied_number_of_new_tokens_counts(
     for library in (compat, transformers):
         write = library.pipeline("text-generation", model=str(checkpoint("gpt2")), device="cpu", **made)
         found.append(list(write("A B", do_sample=False, return_tensors=True, **call)[0]["generated_token_ids"]))
-    assert found[0] == found[1] and "max_length is not heeded" not in caplog.text
+    assert found[0] == found[1] and "max_length is ignored" not in caplog.text
 
 
 ENDS = list(range(2, 90, 3))
@@ -520,14 +523,18 @@ def test_max_length_counts_the_prompt_where_it_is_heeded(checkpoint: Callable[[s
         (
             {"max_new_tokens": 3, "min_new_tokens": 9},
             {"max_new_tokens": 3, "min_new_tokens": 3},
-            "3 new tokens are writ",
+            "3 new tokens are generated",
         ),
         (
             {"min_new_tokens": 2, "min_length": 9},
             {"min_new_tokens": 2},
-            "min_length is not heeded beside min_new_tokens",
+            "min_length is ignored beside min_new_tokens",
         ),
-        ({"do_sample": False, "seed": 3}, {"do_sample": False}, "seed: neither drawn nor searched by, and left out"),
+        (
+            {"do_sample": False, "seed": 3},
+            {"do_sample": False},
+            "seed: left out, since it has no effect without sampling or beams",
+        ),
     ],
 )
 def test_what_nothing_follows_from_is_told(
@@ -569,7 +576,7 @@ def test_a_max_length_that_is_not_heeded_is_told(
         plain = go_on("The dog")
         assert not caplog.text
         assert go_on("The dog", max_length=4) == plain
-    assert "max_length is not heeded beside max_new_tokens, which is 7" in caplog.text
+    assert "max_length is ignored beside max_new_tokens, which is 7" in caplog.text
 
 
 REFUSED = [
@@ -583,8 +590,8 @@ REFUSED = [
         {"function_to_apply": np.arange(2)},
         "function_to_apply is array.* expected one of softmax",
     ),
-    ("text-classification", "bert-feelings", (GOOD, BAD), {}, "2 things were given, expected one"),
-    ("text-classification", "bert-feelings", (), {}, "0 things were given"),
+    ("text-classification", "bert-feelings", (GOOD, BAD), {}, "2 arguments were given, expected one"),
+    ("text-classification", "bert-feelings", (), {}, "0 arguments were given"),
     ("text-classification", "bert-feelings", (GOOD,), {"function_to_apply": "tanh"}, "function_to_apply is 'tanh'"),
     ("token-classification", "bert-people", (GOOD,), {"stride": 4}, "stride is 4 and nothing is grouped"),
     (
@@ -631,7 +638,7 @@ REFUSED = [
         "gpt2",
         (GOOD,),
         {"handle_long_generation": "hole", "tokenizer_encode_kwargs": {"truncation": True, "max_length": 9}},
-        "'hole' and truncation is asked for too",
+        "'hole' and truncation is set too",
     ),
     ("text-generation", "gpt2", (GOOD,), {"max_token": 3}, "no option 'max_token'"),
     ("text-generation", "gpt2", (GOOD,), {"generation_config": {}}, "generation_config is {}, expected settings such"),
@@ -640,7 +647,7 @@ REFUSED = [
         "gpt2",
         (GOOD,),
         {"generation_config": compat.GenerationConfig(guidance_scale=2)},
-        "guidance_scale is 2, which is not followed",
+        "guidance_scale is 2, which is not supported",
     ),
     ("summarization", "bart", (3,), {}, "item 0 is int"),
 ]

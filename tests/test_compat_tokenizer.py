@@ -134,7 +134,7 @@ def test_a_second_text_that_is_not_there_is_not_cut(overflowing: bool) -> None:
     assert plain(ours(TEXTS[0], max_length=99, **said)) == plain(theirs(TEXTS[0], max_length=99, **said))
     with pytest.raises(Exception, match="Second sequence not provided"):
         theirs(TEXTS[0], max_length=4, **said)
-    with pytest.raises(pellucid.InputError, match="there is one text alone"):
+    with pytest.raises(pellucid.InputError, match="cuts the second text, and there is only one"):
         ours(TEXTS[0], max_length=4, **said)
 
 
@@ -178,7 +178,7 @@ def test_spaces_of_bpe_stay_unless_forced(tmp_path: Path, caplog: pytest.LogCapt
     own = compat.AutoTokenizer.from_pretrained(WORDS / "gpt2")
     for _ in range(2):
         assert own.decode(own("a , b").input_ids, clean_up_tokenization_spaces=True) == "a , b"
-    assert caplog.text.count("clean_up_tokenization_spaces=True is not followed") == 1
+    assert caplog.text.count("clean_up_tokenization_spaces=True is not supported") == 1
     shutil.copytree(WORDS / "gpt2", tmp_path / "gpt2")
     path = tmp_path / "gpt2" / "tokenizer_config.json"
     forced = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"
@@ -487,7 +487,7 @@ def test_what_is_set_is_its_own(tmp_path: Path) -> None:
         (lambda t: t([["a"], ["b"]], [["c"]], is_split_into_words=True), "2 texts but 1 second text:"),
         (
             lambda t: t.apply_chat_template([{"role": "user", "content": "x"}], sanitize_control_tokens=True),
-            "sanitize_control_tokens is True and is not followed: leave it out, .* and parse_special_tokens=False",
+            "sanitize_control_tokens is True and is not supported: leave it out, .* and parse_special_tokens=False",
         ),
         (
             lambda t: t.apply_chat_template(
@@ -550,7 +550,7 @@ def test_rows_that_are_padded_as_the_reference_pads_them() -> None:
     for labels in ([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]], [[2, 2], [3, 3, 3]]):  # which only a collator may lengthen
         rows = [{**theirs(text, **whole), "labels": label, "mine": ["x"]} for text, label in zip(texts, labels)]
         assert plain(ours.pad(rows)) == plain(theirs.pad(rows))
-    with pytest.raises(pellucid.InputError, match=r"^labels of unequal length make no tensor"):
+    with pytest.raises(pellucid.InputError, match=r"^labels of unequal length cannot form a tensor"):
         ours.pad([{"input_ids": [5], "labels": [2, 2]}, {"input_ids": [5], "labels": [3]}], return_tensors="pt")
 
 

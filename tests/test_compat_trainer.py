@@ -162,9 +162,7 @@ def test_what_the_trainer_saves_says_how_it_is_opened(family: str, task: str, tm
     ):
         pellucid.load(tmp_path / "two")
     shutil.copy(tmp_path / "one" / "config.json", tmp_path / "two")
-    with pytest.raises(
-        pellucid.CheckpointMismatchError, match=r"belong nowhere \(network\..*: a state dict of pellucid.c"
-    ):
+    with pytest.raises(pellucid.CheckpointMismatchError, match=r"unexpected \(network\..*: a state dict of pellucid.c"):
         pellucid.load(tmp_path / "two")
     trainer.model.save_pretrained(tmp_path / "three")
     inputs = {"input_ids": torch.tensor([[5, 6, 7, 8, 2]])}
@@ -266,7 +264,7 @@ def test_an_adapter_of_peft_that_no_pass_can_ask_is_told(how: dict[str, Any], pa
     peft = pytest.importorskip("peft")
     model, _ = both("bert", "SequenceClassification", tmp_path / "one")
     adapted: Any = peft.get_peft_model(model, peft.LoraConfig(r=2, **how))
-    with pytest.raises(pellucid.InputError, match=f"^{path} of PEFT, .* hang adapters on linear maps alone"):
+    with pytest.raises(pellucid.InputError, match=f"^{path} of PEFT, .* put adapters on linear layers alone"):
         adapted(input_ids=torch.tensor([[5, 6]]))
 
 

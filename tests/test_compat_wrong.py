@@ -66,7 +66,7 @@ def test_a_decoder_takes_no_mask_that_leaves_out_a_token_between_others(tmp_path
         found, wanted = model(IDS, mask).logits[mask.bool()], theirs(IDS, attention_mask=mask).logits[mask.bool()]
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
     with pytest.raises(
-        pellucid.InputError, match="attention_mask leaves out tokens within row 1: take them out of inp"
+        pellucid.InputError, match="attention_mask leaves out tokens within row 1: remove them from inp"
     ):
         model(IDS.repeat(2, 1), torch.tensor([[1, 1, 1, 1, 0], [1, 0, 1, 1, 0]]))
 
@@ -138,7 +138,7 @@ def test_a_size_that_is_refused_changes_no_table(tmp_path: Path) -> None:
     ("options", "fragment"),
     [
         ({"output_scores": True}, r"output_scores is True, .*: pipe.model.trace_writing\(prompt\) shows every step"),
-        ({"logits_processor": [len]}, "logits_processor is .*: rules are asked for by name"),
+        ({"logits_processor": [len]}, "logits_processor is .*: rules are given by name"),
         ({"past_key_values": ((),)}, "past_key_values is .*: a prompt is read whole, and by this model alone"),
         ({"streamer": print}, r"streamer is .*: pipe.model.stream\(prompt\) gives a text piece by piece"),
         ({"truncation_side": "left"}, r"truncation_side is 'left', .*: pass tokenizer=AutoTokenizer.from_pretrained\("),
@@ -163,7 +163,7 @@ def test_a_pipeline_takes_what_changes_no_word(checkpoint: Callable[[str], Path]
     idle |= {"synced_gpus": True, "streamer": None, "stopping_criteria": []}
     assert write("Once upon a time", **how, **idle) == write("Once upon a time", **how)
     fill = compat.pipeline("fill-mask", model=str(checkpoint("bert-filler")))
-    with pytest.raises(pellucid.InputError, match="truncation_side is 'left', which is not understood here"):
+    with pytest.raises(pellucid.InputError, match="truncation_side is 'left', which is not supported here"):
         fill("A [MASK].", truncation_side="left")
 
 

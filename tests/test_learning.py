@@ -64,7 +64,7 @@ def test_held_out_rows_that_are_learned_from_are_counted(
     pellucid.train(scratch, rows, "classify", validation=others, **QUICK)
     assert "held-out rows" not in caplog.text
     pellucid.train(scratch, rows, "classify", validation=[*rows[:3], *others], **QUICK)
-    assert "3 of 43 held-out rows stand among those that are learned from" in caplog.text
+    assert "3 of 43 held-out rows are among those that are learned from" in caplog.text
 
 
 def test_the_folder_is_a_checkpoint(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_it_can_be_kept_and_edited(scratch: pellucid.Model, feelings: Feelings, 
     assert better.save(tmp_path / "saved").is_dir()
     with better.edit({"layers.0.attention.heads": zero(head=0)}) as edited:
         edited(["good people"])
-        with pytest.raises(PellucidError, match="no report of its own"):
+        with pytest.raises(PellucidError, match="an edited model has no report: use"):
             _ = edited.report
 
 

@@ -185,7 +185,7 @@ def test_what_does_not_fit_is_told_of_what_does(
         machine.require_memory(16 * GIB, bits, torch.device("cpu"))
     needed = 16 * bits / 8
     assert str(caught.value) == (
-        f"this model needs {needed:.1f} GiB for its numbers and {free:.1f} GiB are free; {advice}"
+        f"this model needs {needed:.1f} GiB for its weights and {free:.1f} GiB are free; {advice}"
     )
     machine.require_memory(16 * GIB, bits, torch.device("meta"))  # whose memory nobody here knows
     monkeypatch.setattr(machine, "free_memory", lambda: int(needed * GIB))
@@ -328,7 +328,7 @@ def test_no_model_is_moved_to_where_no_numbers_are(tiny: pellucid.Model) -> None
         with pytest.raises(InputError, match=r"^device is 'meta', which holds no numbers: pass device='cpu'$"):
             tiny.to(device, "float64")
     assert tiny.dtype == before and torch.equal(tiny.module.embeddings.token.weight, vector)
-    with pytest.raises(InputError, match="this model stands on 'meta', which holds no numbers to move"):
+    with pytest.raises(InputError, match="this model is on the device 'meta', which holds no weights to move"):
         pellucid.build(tiny.config, device="meta").to("cpu")
 
 

@@ -242,7 +242,7 @@ def test_rows_that_hold_themselves_are_refused(checkpoint: Checkpoint) -> None:
     for inner in (lists, names):
         for row in ({"text": inner, "label": "a"}, {"text": "a", "label": inner}):
             refused(
-                "^row 1 holds a list that holds itself",
+                "^row 1 holds a list that contains itself",
                 lambda: pellucid.train(model, [{"text": "b", "label": "b"}, row], "classify"),  # noqa: B023
             )
 
@@ -396,7 +396,7 @@ def test_a_path_is_taken_by_its_characters(checkpoint: Checkpoint, index: pelluc
         "a.trace", "index", "index1", "index2", "learned", "model", "rows.jsonl",
     ]  # fmt: skip
     for call in (model.save, pellucid.load, index.save, pellucid.Index.open, pellucid.curves):
-        refused("is a path that gives no text", lambda: call(Named(5)))  # noqa: B023
+        refused("is a path that cannot be made a text", lambda: call(Named(5)))  # noqa: B023
 
 
 def test_the_home_is_a_place_for_an_index(

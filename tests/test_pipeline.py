@@ -136,12 +136,12 @@ def test_pairs_in_every_form(pipe: Pipe) -> None:
     for many in (1, 3):
         with pytest.raises(InputError, match=rf"text, text_pair have \[{many}, 2\] entries"):
             ask(["I love glass"] * many, ["a", "b"])
-    with pytest.raises(InputError, match=r"item 0 holds list, expected two texts; columns go by name, text=\[...\]"):
+    with pytest.raises(InputError, match=r"item 0 holds list, expected two texts; give columns by name, text=\[...\]"):
         ask([{"text": ["a", "b"]}])
     assert alike(ask({"text": ["I love glass"] * 2, "text_pair": ["a house"] * 2}), [wanted] * 2)
     with pytest.raises(InputError, match="item 0 has the keys none, expected text and text_pair"):
         ask({})
-    with pytest.raises(InputError, match=r"^text-classification was given text twice, by place and by name: leave"):
+    with pytest.raises(InputError, match=r"^text-classification was given text twice, by position and by name: leave"):
         ask("I love glass", text="a house")
 
 

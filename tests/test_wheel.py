@@ -19,7 +19,7 @@ PROBE = "-m pip --disable-pip-version-check --no-cache-dir --retries 0 --timeout
 
 
 def test_a_type_checker_finds_every_public_name() -> None:
-    """The names are resolved on first use, so it is given of them apart; a file of the same name would hide one."""
+    """The names are resolved on first use, so it is told of them apart; a file of the same name would hide one."""
     page = ast.parse(Path(pellucid.__file__).read_text(encoding="utf-8"))
     told = next(node for node in page.body if isinstance(node, ast.If))
     found = {one.name: line.module for line in told.body if isinstance(line, ast.ImportFrom) for one in line.names}

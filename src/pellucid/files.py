@@ -52,7 +52,7 @@ def path_text(name: str | os.PathLike[str]) -> str:
         if isinstance(name, str | os.PathLike):
             return str.__str__(os.fsdecode(os.fspath(name)))
     except (TypeError, ValueError) as error:  # neither text nor bytes, or bytes that cannot be decoded
-        raise InputError(f"{shorten(repr(name))} is a path that gives no text: {error}") from error
+        raise InputError(f"{shorten(repr(name))} is a path that cannot be made a text: {error}") from error
     raise InputError(f"{shorten(repr(name))} is {type(name).__name__}, expected the path of a file or folder")
 
 
@@ -112,7 +112,7 @@ def cache_folder() -> Path:
     try:
         return folder.expanduser()
     except RuntimeError as error:
-        raise InputError(f"{shorten(str(folder))} is in no known home: set PELLUCID_CACHE to a folder") from error
+        raise InputError(f"{shorten(str(folder))} names an unknown user: set PELLUCID_CACHE to a folder") from error
 
 
 def write_atomically(

@@ -73,7 +73,7 @@ class Trained(Model):
     def report(self) -> Report:
         """How the training went. Raises PellucidError for an edited model, within a block of `edit`."""
         if self._report is None:
-            raise PellucidError("an edited model has no report of its own: ask the model that was trained")
+            raise PellucidError("an edited model has no report: use that of the model that was trained")
         return self._report
 
 

@@ -222,7 +222,7 @@ def require_memory(numbers: int, bits: int, device: torch.device, alternatives: 
     if fits:
         advice = ("try ", Argument("dtype", fits), f", which takes {_PARTS[bits // narrower[fits]]} of it")
     raise ResourceError(
-        f"this model needs {needed / 2**30:.1f} GiB for its numbers and {free / 2**30:.1f} GiB are free; ", advice
+        f"this model needs {needed / 2**30:.1f} GiB for its weights and {free / 2**30:.1f} GiB are free; ", advice
     )
 
 

@@ -149,10 +149,10 @@ class Pipeline:
         if len(inputs) > len(names):
             first = next((name for name in self.options() if name in self._task_class.__annotations__), names[0])
             advice = f": give options by name, such as {first}=..." if first not in names else ""
-            raise InputError(f"{self.task} takes {', '.join(names)}, and {len(inputs)} things were given{advice}")
+            raise InputError(f"{self.task} takes {', '.join(names)}, and {len(inputs)} arguments were given{advice}")
         arguments, by_name = dict(zip(names, inputs)), {name: options[name] for name in names if name in options}
         if twice := next((name for name in by_name if name in arguments), None):
-            advice = " twice, by place and by name: leave one of them out"
+            advice = " twice, by position and by name: leave one of them out"
             raise InputError(f"{self.task} was given ", Argument(twice), advice)
         arguments |= by_name
         if not arguments:
@@ -178,7 +178,7 @@ class Pipeline:
     def on(self, model: Model) -> "Pipeline":
         """The same task, with the same options, on another model."""
         if not isinstance(model, Model):
-            raise InputError(f"model is {type(model).__name__}, expected a model, such as pellucid.load gives")
+            raise InputError(f"model is {type(model).__name__}, expected a model, such as pellucid.load returns")
         return Pipeline(self._task_info, model, self._dtype, self._options)
 
     def __repr__(self) -> str:

@@ -36,7 +36,7 @@ def read_sealed(path: Path, newest: int, max_bytes: int, remedy: MessagePart) ->
         reads = f"this pellucid reads up to {newest}: upgrade pellucid, or "
         raise InputError(f"{path} is of format {later}{wrote}, and {reads}", remedy)
     if not is_unchanged:
-        raise CorruptFileError(f"{path} was changed, its digest does not fit: restore it, or ", remedy)
+        raise CorruptFileError(f"{path} was changed, its digest does not match: restore it, or ", remedy)
     return body
 
 

@@ -65,13 +65,13 @@ def test_a_layer_needs_no_pass_but_what_it_looks_across_at(kind: type) -> None:
     with pytest.raises(InputError, match="cross_attention and cross_attention_norm belong together"):
         kind(**parts, **across)
     whole = kind(**parts, **across, cross_attention_norm=blocks.LayerNorm(24))
-    with pytest.raises(InputError, match="this layer has cross_attention, and the pass no memory"):
+    with pytest.raises(InputError, match="this layer has cross_attention, and the pass has no memory"):
         whole(X, blocks.Pass(causal=True))
     assert whole(X, blocks.Pass(causal=True, memory=X[:, :2])).shape == X.shape
 
 
 def test_nobody_is_left_without_a_place_to_look_at() -> None:
-    with pytest.raises(InputError, match="6 queries and 2 answer"):
+    with pytest.raises(InputError, match="6 queries and 2 keys: under a causal mask"):
         blocks.Attention(24, 4)(X, blocks.Pass(causal=True), memory=X[:, :2])
     assert blocks.causal_mask(2, 4).tolist() == [[[[True, True, True, False], [True] * 4]]]
 

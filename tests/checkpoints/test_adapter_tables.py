@@ -94,7 +94,7 @@ def test_one_side_alone_is_refused(
     """PEFT changes what the encoder reads, or what nobody reads; one table for both sides cannot say so."""
     base = base_of(tmp_path, kind, head)
     peft_files.written(base, tmp_path / "adapter", head, **config)
-    with pytest.raises(CheckpointMismatchError, match=rf"it changes {named}, whose table serves twice"):
+    with pytest.raises(CheckpointMismatchError, match=rf"it changes {named}, whose table is shared"):
         pellucid.load(tmp_path / "adapter")
 
 
@@ -116,7 +116,7 @@ def test_what_is_advised_for_one_place_of_two(
     """Each way leads to the adapter's numbers. Where PEFT merges what it adds to one place, it changes both."""
     base, folder = base_of(tmp_path, kind, head, tie_word_embeddings=True), tmp_path / "adapter"
     wanted = peft_files.answer(peft_files.written(base, folder, head, **config), IDS, head)
-    with pytest.raises(CheckpointMismatchError, match=f"whose table serves twice .*{advised}"):
+    with pytest.raises(CheckpointMismatchError, match=f"whose table is shared .*{advised}"):
         pellucid.load(folder)
     if "leaves" in advised:
         return
@@ -156,11 +156,11 @@ def test_what_learns_whole_is_written_whole(
 
 
 UNSAYABLE: list[tuple[str, str, str, str]] = [
-    ("gpt2", "causal-lm", "embeddings.*", r"with all of transformer\.wte, where a table is shared"),
-    ("distilbert", "masked-lm", "head.decoder.bias", "with all of vocab_projector, where a table is shared"),
-    ("bert", "masked-lm", "head.*", r"with all of cls\.predictions, where a table is shared"),
-    ("bart", "sequence-to-sequence-lm", "head.bias", "head.bias stands in no module of the file"),
-    ("bert", "sequence-classification", "*bias", "is left: name less in lora_beside"),
+    ("gpt2", "causal-lm", "embeddings.*", r"with all of transformer\.wte, which holds a shared table"),
+    ("distilbert", "masked-lm", "head.decoder.bias", "with all of vocab_projector, which holds a shared table"),
+    ("bert", "masked-lm", "head.*", r"with all of cls\.predictions, which holds a shared table"),
+    ("bart", "sequence-to-sequence-lm", "head.bias", "head.bias belongs to no module of the file"),
+    ("bert", "sequence-classification", "*bias", "nothing else of .* is left: name less in lora_beside"),
 ]
 
 
@@ -180,5 +180,5 @@ def test_what_the_base_lacks_is_said(tmp_path: Path) -> None:
     base = base_of(tmp_path, "bert", None)
     with_tensors(lambda tensors: [tensors.pop(name) for name in list(tensors) if "pooler" in name])(base)
     peft_files.written(base, tmp_path / "adapter", None, target_modules=["pooler.dense"])
-    with pytest.raises(CheckpointMismatchError, match=r"it adds to pooler\.dense, of which .* holds no numbers"):
+    with pytest.raises(CheckpointMismatchError, match=r"it adds to pooler\.dense, for which .* holds no weights"):
         pellucid.load(tmp_path / "adapter")

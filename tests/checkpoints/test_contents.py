@@ -53,7 +53,7 @@ def test_facts_and_words_are_there_without_weights(folder: Path) -> None:
 def test_a_training_that_was_broken_off_is_named(folder: Path) -> None:
     (folder / "config.json").unlink()
     (folder / "training").mkdir()
-    with pytest.raises(NotFoundError, match="holds a training that was broken off, and no model: resume it first"):
+    with pytest.raises(NotFoundError, match="holds a training that was interrupted, and no model: resume it first"):
         pellucid.load(folder)
 
 
@@ -72,7 +72,7 @@ def test_a_head_that_no_architecture_names_is_told(
     edit_json(folder / "config.json", lambda found: found.update(architectures=said))
     model = pellucid.load(folder, head=head)
     assert (model.config.head is None) == (head != "masked-lm")
-    told = "names no architecture: its body is read without head, and cls.predictions.bias, "
+    told = "names no architecture: its body is read without a head, and cls.predictions.bias, "
     assert (told in caplog.text) == (head == "own")
 
 
@@ -146,7 +146,7 @@ def test_numbers_that_a_narrower_kind_cannot_say_are_refused(
         tensors[WORDS][0, 0] = number
 
     with_tensors(enlarge)(folder)
-    with pytest.raises(InputError, match=rf"{WORDS} holds .*most that {asked} is .*: pass dtype='{wider}'"):
+    with pytest.raises(InputError, match=rf"{WORDS} holds .*the largest number of {asked} is .*: pass dtype='{wider}'"):
         pellucid.load(folder, dtype=asked)
     found = pellucid.load(folder, dtype=wider).module.get_parameter("embeddings.token.weight")[0, 0].item()
     assert found == pytest.approx(number, rel=0.01)

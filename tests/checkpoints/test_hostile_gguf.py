@@ -58,7 +58,7 @@ HOSTILE = {
     "surrogate": (raw_file([text("a", b"\xed\xa0\x80")], []), "a is not UTF-8"),
     "strings not UTF-8": (raw_file([array("a", 8, 2, string("x") + string(b"\x80"))], []), "a is not UTF-8"),
     "name not UTF-8": (raw_file([], [entry(b"\xff", [32])], NUMBERS), "name of tensor 0 is not UTF-8"),
-    "name leads out": (raw_file([], [entry("../a", [32])], NUMBERS), "no name for a tensor"),
+    "name leads out": (raw_file([], [entry("../a", [32])], NUMBERS), "not a valid tensor name"),
     "no dimensions": (raw_file([], [entry("a", [])], NUMBERS), "a has 0 dimensions"),
     "five dimensions": (raw_file([], [entry("a", [2] * 5)], NUMBERS), "a has 5 dimensions"),
     "dimensions huge": (raw_file([], [entry("a", [2], dimensions=2**32 - 1)], NUMBERS), "a has 4,294,967,295"),

@@ -222,7 +222,7 @@ def test_a_cache_that_was_filled_file_by_file_is_asked_about_once(hub: Hub, home
     assert not (snapshot / "modules.json").exists()
     hub.broken = 403
     done = ask(hub.url, home, "-c", LOCATE.format(NAME, ""))
-    assert done.stdout.strip() == str(snapshot) and "as it stands there: the hub refused 'o/tiny'" in done.stderr
+    assert done.stdout.strip() == str(snapshot) and "as it is there: the hub refused 'o/tiny'" in done.stderr
     hub.broken = None
     hub.add(NAME, sentence(tmp_path / "another"))  # which is not what is there
     hub.asked.clear()
@@ -476,7 +476,8 @@ def test_tokens_are_told_apart(hub: Hub, home: Path, tmp_path: Path) -> None:
     (snapshot / "modules.json").unlink()
     done = ask(hub.url, home, "-c", LOCATE.format(NAME, ""), HF_TOKEN="hf_bäd")
     assert (
-        "as it stands there: the token, given, stored or in HF_TOKEN, is none" in done.stderr and done.returncode == 0
+        "as it is there: the token, given, stored or in HF_TOKEN, is not a token of the hub" in done.stderr
+        and done.returncode == 0
     )
     assert found(hub, home, "token='hf_right'", HF_TOKEN="hf_bäd") == snapshot
     assert (snapshot / "modules.json").exists()

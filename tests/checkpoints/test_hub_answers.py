@@ -45,7 +45,7 @@ def nothing_lies(home: Path) -> None:
         ({"ETag": '""'}, "the hub gives '' as a digest"),
         ({"X-Linked-Etag": f'"{OUT}"'}, f"the hub gives '{OUT}' as a digest"),
         ({"X-Xet-Hash": OUT, "X-Xet-Refresh-Route": "/x"}, f"the hub gives '{OUT}' as a digest"),
-        ({"X-Repo-Commit": "../../x.pth"}, f"answers of the commit '../../x.pth', where {COMMIT} was requested"),
+        ({"X-Repo-Commit": "../../x.pth"}, f"answers for the commit '../../x.pth', where {COMMIT} was requested"),
         ({"X-Repo-Commit": "2" * 40}, f"the hub answers for the commit '{'2' * 39}"),
     ],
     ids=["etag", "weak etag", "a path from the root", "empty", "linked etag", "xet", "commit", "another commit"],
@@ -83,7 +83,7 @@ def test_a_listed_digest_is_no_path(hub: Hub, home: Path) -> None:
 @pytest.mark.parametrize("name", [5, None, ["config.json"]])
 def test_a_name_that_is_no_text_is_none_of_the_hub(name: object, hub: Hub, home: Path) -> None:
     hub.tells = lambda told: told | {"siblings": [*told["siblings"], {"rfilename": name}]}
-    told = "'o/tiny' was not fetched: what answers is not the hub; try again with network"
+    told = "'o/tiny' was not fetched: the server that answers is not the hub; try again with network"
     assert told in fails(hub.url, home, "pull", NAME)
 
 
@@ -92,7 +92,8 @@ def test_a_name_that_no_disk_holds_is_cut_short(name: str, hub: Hub, home: Path)
     hub.tells = lambda told: told | {"siblings": [*told["siblings"], {"rfilename": name}]}
     said = fails(hub.url, home, "pull", NAME)
     assert (
-        f"the hub lists a file of {len(name):,} letters ('{name[:39]}…'), which no disk holds; tell its owner" in said
+        f"the hub lists a file of {len(name):,} letters ('{name[:39]}…'), too long a name for a disk; report it to "
+        "its owner" in said
     )
     assert len(said) < 200
 
@@ -118,7 +119,7 @@ def limited(hub: Hub, home: Path) -> str:
 def test_a_body_without_end_is_left_where_it_exceeds_what_is_listed(hub: Hub, home: Path, tmp_path: Path) -> None:
     hub.endless = WEIGHTS
     size = (tmp_path / "repository" / WEIGHTS).stat().st_size
-    assert f"{WEIGHTS} came with more bytes, where the hub lists {size:,}, and was taken away" in limited(hub, home)
+    assert f"{WEIGHTS} came with more bytes, where the hub lists {size:,}, and was removed" in limited(hub, home)
     assert hub.sent < 1 << 25
     nothing_lies(home)
 
@@ -141,9 +142,7 @@ def test_what_lies_elsewhere_is_held_to_the_same_size(hub: Hub, home: Path, tmp_
         assert "GET /kept/1" in other.asked
         shutil.rmtree(home)
         other.endless = "/kept/1"
-        assert f"{file} came with more bytes, where the hub lists {len(body):,}, and was taken away" in limited(
-            hub, home
-        )
+        assert f"{file} came with more bytes, where the hub lists {len(body):,}, and was removed" in limited(hub, home)
     nothing_lies(home)
 
 
@@ -158,14 +157,14 @@ def test_a_packed_body_is_not_opened(hub: Hub, home: Path) -> None:
 @pytest.mark.parametrize("path", [f"/api/models/{NAME}", f"/tree/{COMMIT}"])
 def test_what_is_told_without_end_is_left(path: str, hub: Hub, home: Path) -> None:
     hub.endless = path
-    assert "the hub lists it without end" in limited(hub, home)
+    assert "the hub's answer does not end" in limited(hub, home)
     assert 1 << 26 <= hub.sent < 1 << 28
 
 
 def test_a_list_that_leads_back_to_itself_ends(hub: Hub, home: Path) -> None:
     path = f"/api/models/{NAME}/tree/{COMMIT}"
     hub.says[path] = {"Link": f'<{hub.url}{path}?page=2>; rel="next"'}
-    assert "the hub lists it without end; try again with network" in fails(hub.url, home, "pull", NAME)
+    assert "the hub's answer does not end; try again with network" in fails(hub.url, home, "pull", NAME)
     assert sum(path in line for line in hub.asked) == 3
 
 
@@ -205,13 +204,13 @@ def test_what_is_told_has_its_time_and_its_number(session: Any, hub: Hub, monkey
     for _ in range(2):
         told = answers.run(lambda: session.get(address, headers=answers.headers))
         assert told.json()["sha"] == COMMIT and told.request.extensions["timeout"]["read"] == hub_answers.PATIENCE
-    with pytest.raises(StrangeAnswerError, match="has no end"):
+    with pytest.raises(StrangeAnswerError, match="does not end"):
         answers.run(lambda: session.get(address, headers=answers.headers))
     later = AnswerGuard()
     hub.endless = NAME
     monkeypatch.setattr(hub_answers, "_MAX_API_BYTES", 1 << 40)
     monkeypatch.setattr(hub_answers, "_MAX_API_SECONDS", 0.1)
-    with pytest.raises(StrangeAnswerError, match="has no end"):
+    with pytest.raises(StrangeAnswerError, match="does not end"):
         later.run(lambda: session.get(address, headers=later.headers))
 
 

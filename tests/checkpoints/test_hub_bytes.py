@@ -115,7 +115,7 @@ def test_what_the_hub_does_not_list_is_refused_and_not_kept(
     hub.lies[file] = lie
     said = fails(hub.url, home, "pull", NAME)
     assert f"'o/tiny' was not fetched: {file} came with " in said and told in said
-    assert "and was taken away; try again with network" in said
+    assert "and was removed; try again with network" in said
     hub.lies.clear()
     hub.asked.clear()
     same(Path(ask(hub.url, home, "pull", NAME).stdout.strip()), tmp_path / "repository")
@@ -177,7 +177,7 @@ def test_an_older_pull_that_ends_later_leaves_the_name(hub: Hub, home: Path, tmp
         newer = Path(ask(hub.url, home, "pull", NAME).stdout.strip())
         goes_on.set()
         told = older.communicate()[1]
-    assert "another process has asked the hub more recently for main of o/tiny it is not set to " + "1" * 40 in told
+    assert "another process has asked the hub more recently for main of o/tiny: it is not set to " + "1" * 40 in told
     assert older.returncode == 0 and words(newer) == 60
     assert found(hub, home, HF_HUB_OFFLINE="1") == newer
 

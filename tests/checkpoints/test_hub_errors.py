@@ -106,10 +106,13 @@ def test_a_hub_that_is_ill(status: int, hub: Hub, home: Path) -> None:
 @pytest.mark.parametrize("page", [b"<html>Your name, please</html>", b'{"answer": 1}'])
 def test_something_else_answers_for_the_hub(page: bytes, hub: Hub, home: Path) -> None:
     hub.portal = page
-    told = "'o/tiny' was not fetched: what answers is not the hub; try again with network"
+    told = "'o/tiny' was not fetched: the server that answers is not the hub; try again with network"
     assert told in fails(hub.url, home, "pull", NAME)
     told = fails(hub.url, home, "describe", NAME)
-    assert "'o/tiny' is no folder" in told and "and what answers is not the hub; run: pellucid pull o/tiny" in told
+    assert (
+        "'o/tiny' is no folder" in told
+        and "and the server that answers is not the hub; run: pellucid pull o/tiny" in told
+    )
 
 
 @pytest.mark.slow
@@ -160,7 +163,8 @@ def test_the_beginning_of_a_branch_is_no_damage(hub: Hub, home: Path, repository
 @pytest.mark.parametrize("token", ["", " ", "hf_a b", "hf_ä", 5, b"hf_secret"])
 def test_what_can_be_no_token_is_one_sentence_that_does_not_show_it(token: object) -> None:
     with pytest.raises(
-        pellucid.InputError, match=r"^the token, given, stored or in HF_TOKEN, is none of the hub: expected one word"
+        pellucid.InputError,
+        match=r"^the token, given, stored or in HF_TOKEN, is not a token of the hub: expected one word",
     ):
         pellucid.load("o/tiny", token=token)
 
@@ -171,14 +175,14 @@ def test_a_token_from_a_file_may_end_with_its_line(hub: Hub, home: Path, reposit
     assert ask(hub.url, home, "pull", NAME, "--token", "hf_right\n").returncode == 0
     hub.asked.clear()
     for command, token in (("pull", "hf_geheïm"), ("describe", "hf_geheïm"), ("describe", "hf_a b")):
-        assert "in HF_TOKEN, is none of the hub" in fails(hub.url, home, command, "o/b", HF_TOKEN=token)
+        assert "in HF_TOKEN, is not a token of the hub" in fails(hub.url, home, command, "o/b", HF_TOKEN=token)
     assert hub.asked == []
 
 
 def test_what_was_stored_and_is_not_there_says_how_to_store_it(hub: Hub, home: Path, repository: Path) -> None:
     hub.add(NAME, repository)
     told = ask(hub.url, home, "-c", LOCATE.format(NAME, "token=True")).stderr
-    assert "token=True is the one that `hf auth login` stores, and there is none" in told
+    assert "token=True is the token that `hf auth login` stores, and none is stored" in told
 
 
 def test_a_cache_has_a_place(tmp_path: Path) -> None:
@@ -190,7 +194,9 @@ def test_a_cache_has_a_place(tmp_path: Path) -> None:
 
 def test_a_token_is_never_shown() -> None:
     assert "hf_" not in repr(HubOptions(token="hf_right\n")) and HubOptions(token="hf_right\n").token == "hf_right"
-    with pytest.raises(pellucid.InputError, match=r"^the token, given, stored or in HF_TOKEN, is none of the hub"):
+    with pytest.raises(
+        pellucid.InputError, match=r"^the token, given, stored or in HF_TOKEN, is not a token of the hub"
+    ):
         HubOptions(token="hf_bäd")
 
 
@@ -232,12 +238,13 @@ def test_a_cache_that_cannot_be_read_names_the_place(tmp_path: Path) -> None:
     at = tmp_path / "models--o--tiny" / "refs" / "main"
     at.mkdir(parents=True)
     with pytest.raises(
-        pellucid.InputError, match=r"^'o/tiny' cannot be read in the hub's cache \(.*refs/main.*mend or delete /"
+        pellucid.InputError, match=r"^'o/tiny' cannot be read in the hub's cache \(.*refs/main.*repair or delete /"
     ):
         locate("o/tiny", HubOptions(cache_dir=tmp_path))
     at.rmdir()
     at.write_bytes(b"\xff\xfe")
     with pytest.raises(
-        pellucid.InputError, match=r"^'o/tiny' cannot be read in the hub's cache \(.*: mend or delete .*models--o--tiny"
+        pellucid.InputError,
+        match=r"^'o/tiny' cannot be read in the hub's cache \(.*: repair or delete .*models--o--tiny",
     ):
         locate("o/tiny", HubOptions(cache_dir=tmp_path))

@@ -1,4 +1,4 @@
-"""Which inputs a tokenizer's files list for the model: whether it is given which text of a pair is which."""
+"""Which inputs a tokenizer's files list for the model: whether it is told which text of a pair is which."""
 
 from pathlib import Path
 from typing import Any

@@ -102,7 +102,7 @@ def test_blobs_that_are_a_link_themselves_are_not_followed(tmp_path: Path) -> No
 @pytest.mark.parametrize("below", ["", "snapshots"])
 def test_a_folder_above_the_snapshots_is_told_with_what_to_give_instead(below: str, tmp_path: Path) -> None:
     home = repository(tmp_path).parents[1]
-    said = r"is no checkpoint: the hub's cache keeps those of a/b in folders of .*snapshots; give the name, or one"
+    said = r"is not a checkpoint: the hub's cache keeps those of a/b in folders of .*snapshots; give the name, or one"
     with pytest.raises(NotFoundError, match=said):
         pellucid.load(home / below)
 

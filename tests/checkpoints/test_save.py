@@ -365,13 +365,13 @@ def _untie(module: torch.nn.Module) -> None:
         (lambda module: module.layers.__delitem__(1), "no longer fit its config"),
         (lambda module: module.layers.append(module.layers[0]), "no longer fit its config"),
         (_untie, "head.decoder.weight and embeddings.token.weight are one table by its config"),
-        (_double("layers.1.attention.query"), "layers.1.attention.query is a Twice, which computes otherwise than its"),
-        (_double("head.dense"), "head.dense is a Twice, which computes otherwise than its config says, which would"),
+        (_double("layers.1.attention.query"), "layers.1.attention.query is a Twice, which does not compute what its"),
+        (_double("head.dense"), "head.dense is a Twice, which does not compute what its config says, which would"),
         (lambda module: module.embeddings.set_submodule("dropout", nn.Tanh()), "embeddings.dropout is a Tanh, which"),
         (_forward("layers.1.feed_forward"), "a forward of its own was set on layers.1.feed_forward, which would be"),
         (
             _forward(""),
-            "a forward of its own was set on the network, which would be lost; take it away by `del part.forward`$",
+            "a forward of its own was set on the network, which would be lost; remove it with `del part.forward`$",
         ),
     ],
 )
@@ -580,9 +580,11 @@ def test_what_cannot_be_put_back_is_kept_and_does_not_open(
     with_file("vocab.txt", "\n".join(vocabulary()))(folder)
     before = sorted(digests(folder).values())
     broken_off(monkeypatch, after, OSError(5, "the power is gone"), times=2)
-    with pytest.raises(InputError, match=r"holds no whole model now \(the power is gone\): .* lies in ") as caught:
+    with pytest.raises(
+        InputError, match=r"holds no whole model now \(the power is gone\): its previous content is in "
+    ) as caught:
         tiny.save(folder, overwrite=True)
-    old = Path(str(caught.value).rpartition(" lies in ")[2])
+    old = Path(str(caught.value).rpartition(" is in ")[2])
     assert sorted([*digests(folder).values(), *digests(old).values()]) == before
     with pytest.raises(pellucid.PellucidError):
         pellucid.load(folder)
@@ -608,11 +610,13 @@ def test_what_a_kill_leaves_is_named_and_swept(step: int, tmp_path: Path, tiny: 
     folder = good(tmp_path / "model", num_labels=3)
     before = digests(folder)
     assert ended(start(lambda: killed(folder, step))) == KILLED
-    with pytest.raises(NotFoundError, match=r"holds no whole model: a save into it was broken off") as caught:
+    with pytest.raises(NotFoundError, match=r"holds no whole model: a save into it was interrupted") as caught:
         pellucid.load(folder)
     old = Path(str(caught.value).partition("files in ")[2].removesuffix(" back"))
     if step == 2:
-        with pytest.raises(InputError, match=r"what it held lies in .*: choose a new folder or pass overwrite=True"):
+        with pytest.raises(
+            InputError, match=r"its previous content is in .*: choose a new folder or pass overwrite=True"
+        ):
             tiny.save(folder)
     lock = {".model.lock": hashlib.sha256(b"").hexdigest()}
     assert {**digests(folder), **digests(old)} == before | lock or step == 3
@@ -794,7 +798,7 @@ def test_what_a_link_leads_to_is_saved_into(tiny: pellucid.Model, tmp_path: Path
         assert names(tmp_path / "real") == ["config.json", WEIGHTS] and names(tmp_path) == ["model", "real"]
     assert ended(start(lambda: killed(tmp_path / "model", 2))) == KILLED
     for folder in (tmp_path / "model", tmp_path / "real"):
-        with pytest.raises(NotFoundError, match=r"holds no whole model: a save into it was broken off"):
+        with pytest.raises(NotFoundError, match=r"holds no whole model: a save into it was interrupted"):
             pellucid.load(folder)
 
 
@@ -812,7 +816,7 @@ def test_a_volume_is_saved_into(tiny: pellucid.Model, tmp_path: Path) -> None:
             tiny.save(volume, overwrite=overwrite)
             assert names(volume) == ["config.json", WEIGHTS] and names(tmp_path) == ["volume"]
         assert ended(start(lambda: killed(volume, 2))) == KILLED
-        with pytest.raises(NotFoundError, match=r"holds no whole model: a save into it was broken off"):
+        with pytest.raises(NotFoundError, match=r"holds no whole model: a save into it was interrupted"):
             pellucid.load(volume)
         assert pellucid.load(tiny.save(volume, overwrite=True)).config == tiny.config
         assert names(volume) == ["config.json", WEIGHTS]

@@ -20,7 +20,7 @@ sys.addaudithook(_write_down)  # for good: the interpreter lets go of none
 
 @contextlib.contextmanager
 def opened() -> Iterator[list[Path]]:
-    """The path of each file that Python opens inside the block, as it was requested."""
+    """The path of each file that Python opens inside the block, as it was asked for."""
     _watched.append([])
     try:
         yield _watched[-1]

@@ -171,9 +171,9 @@ WRONG = {
     "no such layer": (["look", "x", "--layer", "9"], 3, "--layer 9 is not there"),
     "no such head": (["look", "x", "--head", "12"], 3, "--head 12 is not there: this model has heads 0 to 11"),
     "a target of one that has none": (["look", "x", "--target", "y"], 3, "--target was given, and a model of kind"),
-    "a lens for no words": (["look", "x", "--lens"], 3, "no such head: name one by --model NAME"),
-    "said twice": (["embed", "x", "--normalize", "--no-normalize"], 2, "--normalize or --no-normalize is said twice"),
-    "said twice deep within": (["index", "info", "x", "--json", "--json"], 2, "--json is said twice"),
+    "a lens for no words": (["look", "x", "--lens"], 3, "which this one lacks: name one by --model NAME"),
+    "said twice": (["embed", "x", "--normalize", "--no-normalize"], 2, "--normalize or --no-normalize is given twice"),
+    "said twice deep within": (["index", "info", "x", "--json", "--json"], 2, "--json is given twice"),
     "no such folder": (["describe", "./nowhere"], 3, "no folder './nowhere'"),
     "unknown and offline": (["describe", "nobody/nothing"], 3, "nobody/nothing"),
     "no such file": (["embed", "none.csv", "--column", "a"], 3, "none.csv"),
@@ -210,18 +210,18 @@ def test_what_is_wrong_is_one_sentence_and_a_code(command: Pellucid, tmp_path: P
 QA = "question-answering"
 
 IN_VAIN = {
-    "the encoding of an argument": (["embed", "a", "--encoding", "latin-1"], "--encoding is of a FILE"),
-    "the encoding of what is piped": (["run", "ner", "-", "--encoding", "utf-16"], "--encoding is of a FILE"),
-    "the encoding of a piped prompt": (["generate", "-", "--encoding", "latin-1"], "--encoding is of a FILE"),
+    "the encoding of an argument": (["embed", "a", "--encoding", "latin-1"], "--encoding is for a FILE"),
+    "the encoding of what is piped": (["run", "ner", "-", "--encoding", "utf-16"], "--encoding is for a FILE"),
+    "the encoding of a piped prompt": (["generate", "-", "--encoding", "latin-1"], "--encoding is for a FILE"),
     "the column of a piped prompt": (["generate", "-", "--column", "a"], "columns are those of one FILE"),
     "a pair read whole": (["run", QA, "--question", "a", "--pair", "b", "--whole"], "both texts are given"),
     "rows of a pair": (["run", QA, "--question", "a", "--pair", "b", "--skip-bad-rows"], "both texts are given"),
     "a lens in a drawing": (["look", "a", "--lens", "--svg", "a.svg"], "--lens is for a page"),
-    "a graph of none": (["index", "build", "a.csv", "-o", "i", "--kind", "flat", "--M", "9"], "--M is of a graph"),
-    "grades of no queries": (["index", "evaluate", "i", "--grade-column", "g"], "--grade-column is of QUERIES"),
-    "the mode of no queries": (["index", "evaluate", "i", "--mode", "words"], "--mode is of QUERIES"),
-    "queries left out": (["index", "evaluate", "i", "--skip-unlisted"], "--skip-unlisted is of QUERIES"),
-    "the theme of nothing": (["index", "evaluate", "i", "--theme", "dark"], "--theme is of --plot"),
+    "a graph of none": (["index", "build", "a.csv", "-o", "i", "--kind", "flat", "--M", "9"], "--M is for a graph"),
+    "grades of no queries": (["index", "evaluate", "i", "--grade-column", "g"], "--grade-column is for QUERIES"),
+    "the mode of no queries": (["index", "evaluate", "i", "--mode", "words"], "--mode is for QUERIES"),
+    "queries left out": (["index", "evaluate", "i", "--skip-unlisted"], "--skip-unlisted is for QUERIES"),
+    "the theme of nothing": (["index", "evaluate", "i", "--theme", "dark"], "--theme is for --plot"),
 }
 """Options from which nothing would follow beside these."""
 
@@ -442,7 +442,7 @@ def test_where_a_stream_goes_no_file_is_put(tmp_path: Path, asked: str, place: s
     said = log.read_text().removeprefix("old\n") if stream == "2" else done.stderr
     name = {"1": "standard output", "2": "standard error"}[stream]
     assert done.returncode == 2 and log.read_text().startswith("old\n")
-    assert f"is the file where {name} goes, and would be written over: leave --output out" in said
+    assert f"is the file where {name} goes, and would be overwritten: leave --output out" in said
 
 
 @pytest.mark.parametrize(

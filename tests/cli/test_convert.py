@@ -49,9 +49,9 @@ WRONG = {
     "a checkpoint that came as a package": (
         ["sentiment-minilm", "-o", "new"],
         3,
-        "is a checkpoint, which opens as it is",
+        "is a checkpoint, which opens directly",
     ),
-    "a GGUF file": (["taken/model.gguf", "-o", "new"], 3, "is a checkpoint, which opens as it is"),
+    "a GGUF file": (["taken/model.gguf", "-o", "new"], 3, "is a checkpoint, which opens directly"),
     "another file": (["taken/file.txt", "-o", "new"], 3, "expected an .onnx file"),
     "an empty folder": (["empty", "-o", "new"], 3, "nothing to convert"),
     "an adapter": (["adapter", "-o", "new"], 3, 'pellucid.load("adapter").save("FOLDER") writes the whole model'),

@@ -95,8 +95,8 @@ def test_what_a_file_says_is_blamed_in_its_words_and_what_helps_is_an_option(
     own = Path(shutil.copytree(folder, tmp_path / "own"))
     (own / "generation_config.json").write_text('{"num_return_sequences": 3}', encoding="utf-8")
     said = command("run", "text-generation", PROMPT, "--model", str(own)).err
-    assert "generation_config.json: num_return_sequences is 3 and num_beams 1: a search" in said
-    assert said.strip().endswith("or draw with -O do_sample=true")
+    assert "generation_config.json: num_return_sequences is 3 and num_beams 1: beam search" in said
+    assert said.strip().endswith("or sample with -O do_sample=true")
 
 
 def test_an_option_of_drawing_draws(command: Pellucid, model: pellucid.Model) -> None:
@@ -222,18 +222,18 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
     "an encoder": (
         ["generate", "x", "--model", "all-MiniLM-L6-v2"],
         3,
-        "write: name a text-generation model by --model",
+        "generate text: name a text-generation model by --model",
     ),
     "no such model": (["generate", "x", "--model", "./nowhere"], 3, "no folder './nowhere'"),
     "no such dtype": (["generate", "x", "--dtype", "float3"], 3, "float3"),
     "chat with an encoder": (
         ["chat", "x", "--model", "all-MiniLM-L6-v2"],
         3,
-        "write: name a text-generation model by --model",
+        "generate text: name a text-generation model by --model",
     ),
     "nothing to answer": (["chat", " "], 3, "MESSAGE is empty: there is nothing to answer"),
     "nothing piped": (["chat", "-"], 3, "standard input is empty: there is nothing to answer"),
-    "nothing piped to go on from": (["generate", "-"], 3, "standard input is empty: there is nothing to go on from"),
+    "nothing piped to go on from": (["generate", "-"], 3, "standard input is empty: there is nothing to continue"),
     "a chat too long": (["chat", "x" * 300], 3, "tokens"),
 }
 
@@ -299,12 +299,12 @@ def test_a_message_that_is_too_long_is_told_in_the_words_of_a_chat(command: Pell
         done = command("chat", *typed, "-n", "8", stdin=stdin)
         assert done.code == 3
         assert re.fullmatch(
-            r"(.* no longer fits.*\n)?pellucid: the message has 3\d\d tokens with what stands around it, and this "
-            r"model reads 256 in all: say it in fewer words\n",
+            r"(.* no longer fit,.*\n)?pellucid: the message has 3\d\d tokens with its chat template, and this "
+            r"model reads 256 in all: shorten it\n",
             done.err,
         )
     almost = command("chat", "x" * 200, "-n", "100")
-    assert almost.code == 0 and almost.out.strip()  # shorter than was requested, but answered
+    assert almost.code == 0 and almost.out.strip()  # shorter than was asked for, but answered
 
 
 @pytest.mark.parametrize("asked", [("chat",), ("chat", "-"), ("generate", "-")], ids=" ".join)

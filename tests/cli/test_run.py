@@ -73,7 +73,7 @@ def test_texts_come_from_everywhere(command: Pellucid, models: Path, table: Path
     assert rows(command(*asked, "I love glass", "two\nlines")) == wanted
     done = command(*asked, str(table), "--column", "text")
     assert rows(done) == wanted
-    assert done.err == "rows.csv: a semicolon stands between its fields\n"
+    assert done.err == "rows.csv: its fields are separated by a semicolon\n"
     lines = tmp_path / "lines.txt"
     lines.write_text("I love glass\r\nhate\n")
     wanted[1:] = [pipe("hate").whole()]
@@ -338,7 +338,9 @@ def test_the_lines_of_json_are_no_texts(command: Pellucid, tmp_path: Path) -> No
     path.write_text('[\n {"text": "glass"}\n]\n')
     done = command("sentiment-analysis", "-m", "feel", path)
     assert done.code and not done.out
-    assert done.err.endswith("is JSON, whose lines are no texts: write it as .jsonl, one object with its text a line\n")
+    assert done.err.endswith(
+        "is JSON, whose lines are not texts: write it as .jsonl, one object with its text a line\n"
+    )
 
 
 def long_file(folder: Path) -> Path:
@@ -469,11 +471,11 @@ WRONG = {
     "two seconds": (["text-classification", "a", "--pair", "b", "--pair-column", "c"], 2, "both say the second"),
     "three of a pair": (["question-answering", "a", "--question", "b", "--pair", "c"], 2, "a pair has two texts"),
     "a pair of documents": (["text-ranking", "a", "--query", "b", "--pair", "c"], 2, "leave out --pair"),
-    "said twice": (["ner", "a", "--stride", "3", "-O", "stride=4"], 2, "stride is said twice"),
+    "said twice": (["ner", "a", "--stride", "3", "-O", "stride=4"], 2, "stride is given twice"),
     "said twice otherwise": (
         ["text-classification", "a", "--pair", "b", "--context", "c"],
         2,
-        "--context is said twice",
+        "--context is given twice",
     ),
     "an option of its own": (["ner", "a", "-O", "output=b"], 2, "output is not set by -O: write --output"),
     "an argument": (["ner", "a", "-O", "items=b"], 2, "items is not set by -O: write TEXT"),
@@ -488,7 +490,11 @@ WRONG = {
     "too long": (["ner", "a " * 90, "-m", "tags"], 3, "at once: pass --long windows to read all of it"),
     "the text is too long": (["ner", "a " * 90, "-m", "tags"], 3, "pellucid: the text has"),
     "one of two is too long": (["ner", "a", "a " * 90, "-m", "tags"], 3, "pellucid: text 2 of 2 has"),
-    "a file called -": (["ner", "a", "-o", "-"], 2, "--output is -, which is the name of no file: leave --output out"),
+    "a file called -": (
+        ["ner", "a", "-o", "-"],
+        2,
+        "--output is -, which is not the name of a file: leave --output out",
+    ),
     "a column of no name": (["ner", "I love", "-c", ""], 3, "there is no file 'I love'"),
     "a second column of no name": (["sentence-similarity", "I love", "--pair-column", ""], 3, "no file 'I love'"),
 }
@@ -512,7 +518,7 @@ def test_top_k_of_a_task_that_writes_means_to_draw(
     wanted = pellucid.pipeline(task, folder)("a work", max_new_tokens=5, top_k=3, do_sample=True, seed=4).whole()
     assert rows(command(*asked, "--top-k", "3", "-O", "seed=4")) == [rounded(wanted)]
     done = command(*asked, "--top-k", "3", "-O", "do_sample=false")
-    assert done.code == 3 and "--top-k is 3 and nothing is drawn" in done.err
+    assert done.code == 3 and "--top-k is 3 and nothing is sampled" in done.err
     done = command(*asked, "--top-k", "3", "-O", "num_beams=2")
     assert done.code == 2 and "--top-k samples, and -O num_beams=2 does not" in done.err
     done = command(*asked, "--top-k", "3", "-O", "num_beams=2", "-O", "do_sample=true")

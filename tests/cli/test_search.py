@@ -126,10 +126,10 @@ def test_what_cannot_be_is_said_in_one_line(index: Path, tmp_path: Path) -> None
     for typed, code, said in [
         (("search", tmp_path / "none", "x"), 3, "there is no index"),
         (("search", index, "x", "--where", "sectr = 1"), 3, "--where: no row has 'sectr' (did you mean sector"),
-        (("search", index, "x", "--where", "sector == Energy"), 3, "== is no operator"),
-        (("search", index, "x", "--where", "founded => 1900"), 3, "=> is no operator"),
+        (("search", index, "x", "--where", "sector == Energy"), 3, "== is not an operator"),
+        (("search", index, "x", "--where", "founded => 1900"), 3, "=> is not an operator"),
         (("search", index, "x", "--where", "sector"), 3, "cannot read the condition 'sector'"),
-        (("search", index, "x", "-o", tmp_path / "why.html"), 2, "--output is the page of --why"),
+        (("search", index, "x", "-o", tmp_path / "why.html"), 2, "--output writes the page of --why"),
         (("search", index, "x", "--why", "-o", tmp_path / "no" / "why.html"), 3, "there is no folder"),
         (("search", index, "x", "--mode", "dens"), 2, "'dens' is not one of"),
         (("search", index), 2, "Missing argument"),
@@ -154,7 +154,7 @@ def test_what_cannot_be_is_said_in_one_line(index: Path, tmp_path: Path) -> None
         ),
         (("index", "bild", COMPANIES), 2, "Did you mean 'build'"),
         (("index", "evaluate", index, COMPANIES), 2, "name --query-column"),
-        (("index", "evaluate", index, "--query-column", "name"), 2, "--query-column is of QUERIES"),
+        (("index", "evaluate", index, "--query-column", "name"), 2, "--query-column is for QUERIES"),
         (("index", "evaluate", index, tmp_path / "no.csv", "-q", "a", "-i", "b"), 3, "there is no file"),
         (("index", "evaluate", index, COMPANIES, "-q", "nam", "-i", "symbol"), 3, "did you mean name"),
         (("index", "evaluate", index, COMPANIES, "-q", "", "-i", "symbol"), 3, "has no column ''; its columns: "),
@@ -164,8 +164,12 @@ def test_what_cannot_be_is_said_in_one_line(index: Path, tmp_path: Path) -> None
         (("index", "evaluate", index, COMPANIES, "-q", "name", "-i", "name"), 3, "99 of 100 queries"),
         (("index", "evaluate", index, "--plot", tmp_path / "a.pdf"), 3, "ends in .svg or .png"),
         (("index", "evaluate", index, "-k", "0"), 3, "-k is 0"),
-        (("index", "evaluate", index, "-k", "1", "-k", "3"), 2, "without QUERIES: so many neighbours"),
-        (("index", "evaluate", index, COMPANIES, *named, "-k", "1", "-k", "3", *plot), 2, "--plot: so many neighbours"),
+        (("index", "evaluate", index, "-k", "1", "-k", "3"), 2, "without QUERIES: -k is the number of neighbours"),
+        (
+            ("index", "evaluate", index, COMPANIES, *named, "-k", "1", "-k", "3", *plot),
+            2,
+            "--plot: -k is the number of neighbours",
+        ),
     ]:
         done = pellucid(*typed)
         assert (done.returncode, done.stdout) == (code, ""), (typed, done.stderr)
@@ -198,7 +202,7 @@ def test_an_index_finds_its_model_from_another_folder_and_is_told_where_it_went(
     for typed in (("search", "../an.index", "a tree"), ("index", "add", "../an.index", "../texts.csv", "--update")):
         gone = pellucid(*typed)
         assert gone.returncode == 3
-        told = "the model of this index is not here (--model FOLDER says where it lies now): there is no folder "
+        told = "the model of this index was not found (--model FOLDER gives its present path): there is no folder "
         assert f"{told}'{tmp_path / 'mine'}'" in gone.stderr
         assert pellucid(*typed, "--model", "../moved").returncode == 0
 

@@ -155,14 +155,14 @@ def test_a_table_of_another_encoding_is_read(command: Pellucid, model: Path, tab
         (("classify", "-m", "M", "-o", "out"), 2, "Missing DATA"),
         (("-m", "M", "-o", "out"), 2, "Missing TASK"),
         (("classify", "train.csv", "-m", "M"), 2, "Missing option '--output'"),
-        (("classify", "train.csv", "-m", "M", "-o", "out", "--set", "epochs"), 2, "--set epochs says no value"),
-        (("classify", "train.csv", "-m", "M", "-o", "out", "--column", "text"), 2, "--column text says no column"),
+        (("classify", "train.csv", "-m", "M", "-o", "out", "--set", "epochs"), 2, "--set epochs gives no value"),
+        (("classify", "train.csv", "-m", "M", "-o", "out", "--column", "text"), 2, "--column text gives no column"),
         (
             ("classify", "train.csv", "-m", "M", "-o", "out", "--column", "text=a", "--column", "label"),
             2,
-            "--column label says no column: write --column NAME=COLUMN",
+            "--column label gives no column: write --column NAME=COLUMN",
         ),
-        (("classify", "train.csv", "-m", "M", "-o", "o", "--seed", "1", "-s", "seed=2"), 2, "seed is said twice"),
+        (("classify", "train.csv", "-m", "M", "-o", "o", "--seed", "1", "-s", "seed=2"), 2, "seed is given twice"),
         (
             ("classify", "train.csv", "-m", "M", "-o", "o", "-c", "label=A", "-c", "label=B"),
             2,
@@ -177,10 +177,14 @@ def test_a_table_of_another_encoding_is_read(command: Pellucid, model: Path, tab
         (
             ("classify", "train.csv", "-m", "M", "-o", "out", "-c", "labell=label"),
             3,
-            "--column: nothing is called 'lab",
+            "--column: there is no column 'lab",
         ),
         (("classify", "train.csv", "-m", "M", "-o", "out", "-s", "lr=1"), 3, "'lr' (did you mean learning_rate?)"),
-        (("classify", "train.csv", "-m", "M", "-o", "out", "--lora", "4", "--from-scratch"), 3, "--lora 4 adapts what"),
+        (
+            ("classify", "train.csv", "-m", "M", "-o", "out", "--lora", "4", "--from-scratch"),
+            3,
+            "--lora 4 adapts trained weights",
+        ),
         (("classify", "train.csv", "-m", "nowhere", "-o", "out"), 3, "nowhere"),
         (("classify", "train.csv", "-m", "M", "-o", "train.csv"), 2, "is a file"),
         (("--recipe", "no.toml", "-o", "out"), 3, "there is no recipe 'no.toml'"),
@@ -237,7 +241,7 @@ def test_what_is_wrong_is_told_before_a_folder_that_is_in_the_way(
     for typed, said in [
         (("--validation", "2"), "--validation is 2"),
         (("--validation", "no.csv"), "there is no file 'no.csv'"),
-        (("--column", "labell=label"), "--column: nothing is called"),
+        (("--column", "labell=label"), "--column: there is no column"),
         (("--encoding", "zzz"), "encoding is 'zzz'"),
         (("--lora", "4", "--from-scratch"), "leave one of them out"),
         ((), "already holds files"),
@@ -250,9 +254,9 @@ def test_a_training_that_has_ended_does_not_go_on(command: Pellucid, model: Path
     what = "train", "classify", table, "-m", model, "-o", "out", *QUICK
     assert command(*what).code == 0
     done = command(*what, "--resume")
-    assert done.code == 3 and "out holds a training that has ended: nothing goes on there" in done.err
+    assert done.code == 3 and "out holds a training that has ended: there is nothing to resume" in done.err
     (tmp_path / "out" / "log.jsonl").unlink()
-    assert "out holds files, and no training that was broken off" in command(*what, "--resume").err
+    assert "out holds files, and no training that was interrupted" in command(*what, "--resume").err
 
 
 def test_evaluating_what_cannot_be(command: Pellucid, model: Path, table: Path) -> None:

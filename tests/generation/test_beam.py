@@ -406,7 +406,7 @@ def test_time_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_a_search_needs() -> None:
     model = pair("LlamaForCausalLM", length=30).ours
-    with pytest.raises(InputError, match="num_beams is 1, and a search follows 2 beams at least"):
+    with pytest.raises(InputError, match="num_beams is 1, and beam search needs at least 2 beams"):
         beam_search(model.loaded, [[1]], Settings())
     with pytest.raises(InputError, match="prompt 1 is empty"):
         found(model, [[5], []], num_beams=2)

@@ -153,7 +153,7 @@ def test_what_is_not_followed_is_named(
         caplog.clear()
         assert model.generate("the", max_new_tokens=1) is not None
         if not (legacy and name not in LEGACY_KEYS):  # there it was named when the file was read
-            assert (f"says {name}, which is not followed" in caplog.text) == (said is some)
+            assert (f"says {name}, which is not supported" in caplog.text) == (said is some)
 
 
 def test_the_start_token_of_the_file_begins_a_text(caplog: pytest.LogCaptureFixture) -> None:
@@ -179,7 +179,7 @@ def test_the_start_token_of_the_file_begins_a_text(caplog: pytest.LogCaptureFixt
         odd = pellucid.Model(replace(exact.loaded, generation={"decoder_start_token_id": start}))
         if fragment is None:
             assert odd.generate("the", max_new_tokens=5) == exact.generate("the", max_new_tokens=5)
-            assert "says decoder_start_token_id, which is not followed" in caplog.text
+            assert "says decoder_start_token_id, which is not supported" in caplog.text
         else:
             with pytest.raises(CorruptFileError, match=f"generation_config.json: {fragment}"):
                 odd.generate("the")
@@ -194,7 +194,9 @@ def test_without_a_start_token_nothing_is_written_scored_or_explained() -> None:
         lambda: model.score("the", "house"),
         lambda: attribute_generation(model.loaded, [6, 7, 1], [8, 9]),
     ):
-        with pytest.raises(InputError, match="this model has no decoder_start_token_id, which stands before the first"):
+        with pytest.raises(
+            InputError, match="this model has no decoder_start_token_id, the first input of its decoder"
+        ):
             ask()
 
 

@@ -279,7 +279,7 @@ def test_a_prompt_needs_a_token() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"num_beams": 4}, "num_beams is 4, and a search knows its texts only at the end: write with num_beams=1"),
+        ({"num_beams": 4}, "num_beams is 4, and beam search has its texts only at the end: pass num_beams=1"),
         (
             {"stop": ("END",)},
             r"stop is \('END',\), and ids are not text: give a judge that finds the end, or pass stop_to",

@@ -260,7 +260,7 @@ def test_where_nothing_is_drawn_there_is_nothing_to_draw_from() -> None:
         ((name, value),) = options.items()
         with pytest.raises(InputError) as caught:
             chain(options, sampling=False)
-        wanted = f"{name} is {value} and nothing is drawn: pass do_sample=True, or leave {name} out"
+        wanted = f"{name} is {value} and nothing is sampled: pass do_sample=True, or leave {name} out"
         assert str(caught.value) == wanted
 
 

@@ -412,12 +412,12 @@ def _listen(pieces: Iterator[Piece]) -> None:
 
 
 def test_errors_come_before_the_first_piece(model: pellucid.Model) -> None:
-    with pytest.raises(InputError, match="a search knows its answer only at the end"):
+    with pytest.raises(InputError, match="beam search has its answer only at the end"):
         model.stream("the house", num_beams=2)
     with pytest.raises(InputError, match="did you mean temperature"):
         model.stream("the house", temprature=2)
     for other, own in (("max_length", "max_new_tokens"), ("stop_strings", "stop"), ("eos_token_id", "stop_token_ids")):
-        with pytest.raises(InputError, match=rf"no option '{other}' of writing \(did you mean {own}\?\)$"):
+        with pytest.raises(InputError, match=rf"no generation option '{other}' \(did you mean {own}\?\)$"):
             model.stream("the house", **{other: 5})
 
 
@@ -550,8 +550,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "several for early": ({"num_beams": 2, "early_stopping": torch.tensor([1, 0])}, "early_stopping is tensor"),
     "rules that are none": ({"rules": [1]}, "rules hold something that cannot be called"),
     "nothing drawn": ({"temperature": 0.5}, "do_sample=True"),
-    "a seed of nothing": ({"seed": 3}, "^seed is 3 and nothing is drawn: pass do_sample=True, or leave seed out$"),
-    "a seed of beams": ({"seed": 3, "num_beams": 2}, "^seed is 3 and nothing is drawn"),
+    "a seed of nothing": ({"seed": 3}, "^seed is 3 and nothing is sampled: pass do_sample=True, or leave seed out$"),
+    "a seed of beams": ({"seed": 3, "num_beams": 2}, "^seed is 3 and nothing is sampled"),
     "no seed": ({"seed": "3", "do_sample": True}, "seed is '3', expected a whole number"),
     "more at least than at most": (
         {"min_new_tokens": 9, "max_new_tokens": 3},

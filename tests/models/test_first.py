@@ -130,7 +130,7 @@ def test_a_hook_on_a_model_of_few_bits_is_heard(checkpoint: Callable[[str], Path
 def test_where_order_counts_the_first_position_is_not_computed_alone() -> None:
     """It would see what stands behind it, and nobody hear of it."""
     module: Any = pellucid.build(config_of("gpt2"), seed=3).module
-    with pytest.raises(InputError, match="where all look both ways"):
+    with pytest.raises(InputError, match="under bidirectional attention"):
         module.states(batch()["input_ids"], first=True)
     reader: Any = pellucid.build(config_of("bert"), seed=3).module
     with pytest.raises(InputError, match="without segments or a cache"):

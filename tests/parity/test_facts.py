@@ -107,7 +107,7 @@ def test_places_are_counted_from_a_token_or_the_file_is_refused(
 
 def test_a_config_whose_places_skip_padding_names_padding() -> None:
     """It would be saved as one that the reference cannot run."""
-    with pytest.raises(InputError, match="pad_token_id is None, and places are counted from it"):
+    with pytest.raises(InputError, match="pad_token_id is None, and positions are counted from it"):
         pellucid.Config.of("roberta").replace(pad_token_id=None)
     assert pellucid.Config.of("bert", pad_token_id=None).pad_token_id is None
 

@@ -213,7 +213,7 @@ def test_a_file_stands_where_a_folder_should(tmp_path: Path) -> None:
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path, name: str) -> None:
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text("mine")
-    with pytest.raises(InputError, match="which is no part of an index: give a new folder's name"):
+    with pytest.raises(InputError, match="which is not part of an index: give a new folder's name"):
         pellucid.Index.build(None, np.eye(3), tmp_path)
     assert listing(tmp_path) == {name: b"mine"}
 

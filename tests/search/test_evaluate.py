@@ -251,7 +251,7 @@ def test_what_cannot_be_judged_is_said(index: pellucid.Index, asked: list, right
 
 def test_where_there_are_no_columns_or_no_texts_that_is_said(minilm: pellucid.Model) -> None:
     index = pellucid.Index.build(minilm, ["a cat", "a dog"], progress=False)
-    with pytest.raises(InputError, match=r"^no row has 's'; rows have nothing beside their texts$"):
+    with pytest.raises(InputError, match=r"^no row has 's'; rows have no columns beside the text$"):
         index.evaluate(["a cat"], ["x"], by="s")
     index.delete(["1", "2"])
     for by, unlisted in (("s", "error"), (None, "skip")):

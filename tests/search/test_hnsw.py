@@ -17,9 +17,17 @@ from tests.importing import refuse
     ("refused", "error", "said"),
     [
         (ModuleNotFoundError("No module named 'faiss'", name="faiss"), InputError, r"pip install 'pellucid\[search\]'"),
-        (ModuleNotFoundError("No module named 'n'", name="n"), ResourceError, "does not open: No module named 'n'"),
-        (ImportError("libgomp.so.1: Cannot allocate memory"), ResourceError, "does not open: libgomp.so.1: Cannot"),
-        (OSError("libgomp: version not found"), ResourceError, "does not open: libgomp: version not found"),
+        (
+            ModuleNotFoundError("No module named 'n'", name="n"),
+            ResourceError,
+            "cannot be imported: No module named 'n'",
+        ),
+        (
+            ImportError("libgomp.so.1: Cannot allocate memory"),
+            ResourceError,
+            "cannot be imported: libgomp.so.1: Cannot",
+        ),
+        (OSError("libgomp: version not found"), ResourceError, "cannot be imported: libgomp: version not found"),
     ],
     ids=["missing", "beside an old library", "not to be opened", "by half"],
 )
@@ -36,7 +44,7 @@ def test_a_package_of_that_name_without_graphs_is_called_so(tmp_path: Path, monk
     for name in [name for name in sys.modules if name.partition(".")[0] == "faiss"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    with pytest.raises(ResourceError, match=f"does not open: {tmp_path / 'faiss'} holds no graphs; reinstall it"):
+    with pytest.raises(ResourceError, match=f"cannot be imported: {tmp_path / 'faiss'} holds no graphs; reinstall it"):
         faiss()
     sys.modules.pop("faiss", None)
 

@@ -308,11 +308,11 @@ def test_a_manifest_that_is_no_file_is_not_read_for_ever(whole: Path, tmp_path: 
     for path, read in ((whole / FILES[0], pellucid.Index.open), (tmp_path / "manifest.json", kept)):
         path.unlink(missing_ok=True)
         os.mkfifo(path)
-        with pytest.raises(CorruptFileError, match=r"\.json is no regular file"):
+        with pytest.raises(CorruptFileError, match=r"\.json is not a regular file"):
             read(path.parent)
         path.unlink()
         path.symlink_to("/dev/zero")
-        with pytest.raises(CorruptFileError, match=r"\.json is no regular file"):
+        with pytest.raises(CorruptFileError, match=r"\.json is not a regular file"):
             read(path.parent)
         path.unlink()
         (tmp_path / "elsewhere").write_text("{}")
@@ -422,19 +422,19 @@ def test_a_graph_is_what_faiss_writes_for_every_metric_and_size(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
-        ("neighbours", lambda a: np.where(np.arange(len(a)) == 7, 300, a), "a neighbour is none of its 300 rows"),
-        ("neighbours", lambda a: np.where(np.arange(len(a)) == 7, -2, a), "a neighbour is none of its 300 rows"),
-        ("neighbours", lambda a: np.where(a == -1, -1, np.arange(len(a)) % 300), "on level .* does not stand there"),
-        ("levels", lambda a: a + 1, "on levels that are there"),
-        ("levels", lambda a: np.where(np.arange(len(a)) == 5, 1_000, a), "on levels that are there"),
-        ("levels", lambda a: np.roll(a, 1), "does not begin on the top level|do not follow one another"),
+        ("neighbours", lambda a: np.where(np.arange(len(a)) == 7, 300, a), "a neighbour is not one of its 300 rows"),
+        ("neighbours", lambda a: np.where(np.arange(len(a)) == 7, -2, a), "a neighbour is not one of its 300 rows"),
+        ("neighbours", lambda a: np.where(a == -1, -1, np.arange(len(a)) % 300), "on level .* is not on that level"),
+        ("levels", lambda a: a + 1, "on levels that do not exist"),
+        ("levels", lambda a: np.where(np.arange(len(a)) == 5, 1_000, a), "on levels that do not exist"),
+        ("levels", lambda a: np.roll(a, 1), "does not start on the top level|do not follow one another"),
         ("starts", lambda a: a + 1, "do not follow one another"),
         ("starts", lambda a: np.where(np.arange(len(a)) == 9, 2**63, a).astype("u8"), "do not follow one another"),
         ("upto", lambda a: -a, "not counted upwards"),
         ("upto", lambda a: a * 2, "do not follow one another"),
-        ("entry", lambda a: a * 0 - 1, "does not begin on the top level"),
-        ("entry", lambda a: a * 0 + 2**30, "does not begin on the top level"),
-        ("top", lambda a: a * 0 + 12, "on levels that are there"),
+        ("entry", lambda a: a * 0 - 1, "does not start on the top level"),
+        ("entry", lambda a: a * 0 + 2**30, "does not start on the top level"),
+        ("top", lambda a: a * 0 + 12, "on levels that do not exist"),
     ],
 )
 def test_a_graph_that_leads_outside_is_refused_before_faiss_reads_it(
@@ -459,7 +459,7 @@ def test_a_length_that_the_file_does_not_hold_is_refused(graph: Path, many: int)
             continue
         (graph / GRAPH).write_bytes(held[: first - 8] + struct.pack("<Q", many) + held[first:])
         signed(graph)
-        with pytest.raises(CorruptFileError, match=r"vectors.faiss is no graph that can be searched"):
+        with pytest.raises(CorruptFileError, match=r"vectors.faiss is not a graph that can be searched"):
             pellucid.Index.open(graph)
 
 

@@ -182,7 +182,7 @@ def test_no_model_reads_for_vectors_that_were_given(minilm: pellucid.Model, tmp_
         lambda: index.add(["a text"]),
         lambda: pellucid.Index.open(index.folder, model=minilm),
     ):
-        with pytest.raises(InputError, match="no model reads texts for it: ask with vectors, or build it again"):
+        with pytest.raises(InputError, match="no model reads texts for it: search with vectors, or build it again"):
             ask()
     assert index.delete(["5"]) == 1 and len(index) == 4
 
@@ -191,7 +191,7 @@ def test_no_model_reads_for_vectors_that_were_given(minilm: pellucid.Model, tmp_
     "said", [{"column": "a"}, {"id_column": "a"}, {"prompt": "x: "}, {"on_duplicate": "keep-last"}]
 )
 def test_what_is_of_texts_is_not_passed_over_where_vectors_are_given(said: dict) -> None:
-    with pytest.raises(InputError, match=f"{next(iter(said))} is of texts, and vectors were given"):
+    with pytest.raises(InputError, match=f"{next(iter(said))} is for texts, and vectors were given"):
         pellucid.Index.build(None, np.eye(3), **said)
 
 
@@ -326,7 +326,7 @@ def test_a_model_whose_numbers_were_changed_since_it_was_loaded_is_saved_first(
         pellucid.Index.build(saved, ["a cat"], progress=False)
     saved = pellucid.load(tmp_path / "new")
     saved.module.layers[1].attention.query = twice(saved.module.layers[1].attention.query)
-    with pytest.raises(InputError, match=r"^layers\.1\.attention\.query is a Twice, .* put back what was there$"):
+    with pytest.raises(InputError, match=r"^layers\.1\.attention\.query is a Twice, .* put back what it replaced$"):
         pellucid.Index.build(saved, ["a cat"], progress=False)
     wide = pellucid.load(tmp_path / "new", dtype="float64")
     for part in wide.module.modules():
@@ -452,9 +452,9 @@ def test_a_model_that_was_changed_is_heard_of_by_its_index(checkpoint: Callable[
         (lambda m: setattr(m.embeddings.position, "offset", 1), "offset of embeddings.position of .* is not what"),
         (
             lambda m: m.layers[1].register_forward_hook(lambda *_: None),
-            "a hook, .*, hangs on layers.1, and an index is",
+            "a hook, .*, is set on layers.1, and an index is",
         ),
-        (lambda m: setattr(m.layers[1], "forward", m.layers[0].forward), "a hook, or a forward of its own, hangs on"),
+        (lambda m: setattr(m.layers[1], "forward", m.layers[0].forward), "a hook, or a forward of its own, is set on"),
     ):
         model = pellucid.load(folder)
         change(model.module)
@@ -534,7 +534,7 @@ def test_an_index_that_does_not_say_how_texts_were_read_opens_where_their_ends_a
     assert ids(pellucid.Index.open(own.folder, model=own.loaded).search("Apple", k=1)) == ["AAPL"]
     usual = reading(checkpoint, tmp_path / "a")
     left = reading(checkpoint, tmp_path / "b", truncation_side="left")
-    with pytest.raises(InputError, match=r"reads a text otherwise .*\(it cuts the left end"):
+    with pytest.raises(InputError, match=r"splits texts differently .*\(it cuts the left end"):
         check_encoder(replace(encoder_of(usual), reading=""), left)
 
 

@@ -157,7 +157,7 @@ def test_a_build_that_was_killed_goes_on_and_embeds_nothing_twice(
         while len(list(folder.glob("building/*.npz"))) < kills and time.monotonic() < until:
             time.sleep(0.005)
         assert kill_after(child, 0.02) == KILLED
-        with pytest.raises(NotFoundError, match="run the same build again, it goes on"):
+        with pytest.raises(NotFoundError, match="run the same build again to continue"):
             pellucid.Index.open(folder)
     index = build(minilm, folder)
     assert sorted(held(index, vectors).values()) == sorted(POOL)
@@ -418,7 +418,7 @@ def test_ctrl_c_keeps_what_was_embedded_and_says_how_to_go_on(minilm: pellucid.M
     out, said = child.communicate(timeout=30)
     assert child.returncode == 130
     assert out == "" and said.strip().startswith("pellucid: interrupted; ") and said.strip().count("\n") == 0
-    assert said.strip().endswith("embedded texts are kept: do the same again, and it goes on from there")
+    assert said.strip().endswith("embedded texts are kept: run the same again to continue from there")
     kept = len(list(folder.glob("building/*.npz")))
     done = subprocess.run(
         [sys.executable, "-c", _TYPED % 0, "--debug", *typed], capture_output=True, text=True, check=False
@@ -440,10 +440,10 @@ def test_ctrl_c_is_of_the_kind_that_tells_what_is_kept(
         return real(*given, **named)
 
     monkeypatch.setattr(change, "embed_texts", embed_texts)
-    with pytest.raises(Interrupted, match=r"^interrupted; 3 embedded texts are kept: do the same again"):
+    with pytest.raises(Interrupted, match=r"^interrupted; 3 embedded texts are kept: run the same again"):
         build(minilm, tmp_path / "a.index")
     asked.clear()
-    with pytest.raises(Interrupted, match=r"^interrupted; nothing of it is kept, since it has no folder \(out\)$"):
+    with pytest.raises(Interrupted, match=r"^interrupted; nothing is kept, since the index has no folder \(out\)$"):
         pellucid.Index.build(minilm, POOL, progress=False)
 
 
@@ -484,7 +484,7 @@ def test_ctrl_c_while_the_old_one_is_closed_says_that_the_change_is_made(
     index = build(minilm, tmp_path / "a.index")
     for change_it in (lambda: index.add([("new", POOL[0])]), index.compact, lambda: index.delete("new")):
         old = index.segments[-1].entries._connection
-        with pytest.raises(Interrupted, match="is changed already"):
+        with pytest.raises(Interrupted, match="was changed as requested"):
             change_it()
         assert closed[-1] is old
     old = None
@@ -528,7 +528,7 @@ def test_ctrl_c_behind_a_change_says_that_it_is_made(
     before = held(index, vectors)
     monkeypatch.setattr(change, "MAX_SEGMENTS", 1)
     monkeypatch.setattr(change, "_commit_merged", break_off)
-    with pytest.raises(Interrupted, match=r"a.index is changed already, as it was asked to: do not do the same again$"):
+    with pytest.raises(Interrupted, match=r"a.index was changed as requested: do not run the same again$"):
         index.add([("new", POOL[0])], progress=False)
     monkeypatch.undo()
     assert held(index, vectors) == held(pellucid.Index.open(index.folder), vectors) == before | {"new": POOL[0]}
@@ -540,7 +540,7 @@ def test_ctrl_c_behind_a_change_says_that_it_is_made(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Path, "unlink", break_off_there)  # while the lock is given back
-    with pytest.raises(Interrupted, match="is changed already"):
+    with pytest.raises(Interrupted, match="was changed as requested"):
         index.delete("new")
     monkeypatch.undo()
     assert held(index, vectors) == before

@@ -224,7 +224,7 @@ def test_what_cannot_be_opened_again_is_not_written(tmp_path: Path) -> None:
         "holds a number that is not finite": np.array([[np.inf, 1], [1, 2]], np.float16),
         "dimension is 0": np.zeros((3, 0)),
         "dimension is 70000": np.zeros((2, 70_000), np.float32),
-        "no table of numbers": torch.zeros(3, 3, requires_grad=True),
+        "not a table of numbers": torch.zeros(3, 3, requires_grad=True),
     }
     for said, numbers in wrong.items():
         with pytest.raises(InputError, match=said):
@@ -279,7 +279,7 @@ def test_vectors_are_prepared_a_block_at_a_time_and_wrong_rows_are_named() -> No
             prepare_vectors(wrong, "dot")
     with pytest.raises(InputError, match="expected numbers"):
         prepare_vectors(np.array([["a"]]), "dot")
-    with pytest.raises(InputError, match="no table of numbers"):
+    with pytest.raises(InputError, match="not a table of numbers"):
         prepare_vectors([[1.0, 2.0], [3.0]], "dot")
 
 

@@ -245,7 +245,7 @@ def test_what_a_decoder_wrote(made: Made, name: str) -> None:
         every = edited([ids + new]).logits[0].log_softmax(dim=-1)
         return sum(every[len(ids) - 1 + i, token] for i, token in enumerate(new))
 
-    agree(answer.why, slopes(model, said, len(ids)), "log-probability of what was written")
+    agree(answer.why, slopes(model, said, len(ids)), "log-probability of the generated text")
     assert answer.why.method == "gradient x input"
 
 
@@ -262,7 +262,7 @@ def test_what_an_encoder_decoder_wrote(made: Made, name: str) -> None:
         return sum(every[i, token] for i, token in enumerate(new))
 
     wanted = slopes(model, said, len(row.ids), "encoder.")
-    agree(answer.why, wanted, "log-probability of what was written")
+    agree(answer.why, wanted, "log-probability of the generated text")
 
 
 # -- of all of them ----------------------------------------------------------------------------------------------------

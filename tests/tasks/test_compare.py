@@ -61,7 +61,7 @@ def test_a_folder_called_as_a_family(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_neither_nor() -> None:
     with pytest.raises(
         pellucid.NotFoundError,
-        match=r"^'robertta' is no family \(did you mean roberta.*\), and 'robertta' is no folder",
+        match=r"^'robertta' is not a family \(did you mean roberta.*\), and 'robertta' is no folder",
     ):
         config_of("robertta")
 

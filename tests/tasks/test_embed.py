@@ -107,11 +107,11 @@ def test_empty_long_and_unknown_texts_are_counted(minilm: "pellucid.Model", capl
     assert torch.isfinite(vectors).all()
     assert "1 of 6 texts were cut to 256 tokens" in caplog.text
     assert "2 of 6 texts are empty" in caplog.text
-    assert "1 of 6 texts are unknown tokens alone; their vectors do not tell them apart" in caplog.text
+    assert "1 of 6 texts consist of unknown tokens alone; their vectors do not distinguish them" in caplog.text
     caplog.clear()
     minilm.embed(["word", ""], max_length=2)
     assert "1 of 2 texts were cut to 2 tokens" in caplog.text and "1 of 2 texts are empty" in caplog.text
-    assert "1 of 2 texts kept no token but special ones, which tell no text from another" in caplog.text
+    assert "1 of 2 texts kept no token but special ones, which are alike for every text" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_what_is_no_text_is_refused_by_its_number(bert: "pellucid.Pipeline", ite
 
 
 def test_options_that_cannot_be(bert: "pellucid.Pipeline", tiny: "pellucid.Model") -> None:
-    with pytest.raises(pellucid.InputError, match="no number that could be explained"):
+    with pytest.raises(pellucid.InputError, match="no score that could be explained"):
         bert(TEXT, explain=True)
     with pytest.raises(pellucid.InputError, match="side is 'decoder', and this model is of kind 'encoder'"):
         bert(TEXT, side="decoder")

@@ -81,7 +81,7 @@ def test_targets_as_the_reference(load: Load) -> None:
 
 def test_a_target_that_is_several_tokens_says_so(load: Load) -> None:
     pipe = load("distilbert-filler")
-    with pytest.warns(UserWarning, match="'tokenization' is no token of the vocabulary: 'to' is asked about"):
+    with pytest.warns(UserWarning, match="'tokenization' is not a token of the vocabulary: 'to' is used"):
         (found,) = pipe("a [MASK]", targets="tokenization", partial_targets=True)
     assert found["token_str"] == "to"
 
@@ -248,7 +248,7 @@ def test_ten_thousand_words(trained: Pipeline) -> None:
         assert "[MASK]" in text[start:end] and one["sequence"].count("[MASK]") == 19
     short = trained(text, long="truncate", top_k=1)
     assert [one["token_str"] for one in short] == hidden[:1] and short.read.cut > 9_000
-    with pytest.raises(InputError, match=r"^item 1: its mask stands in the part that is cut off: pass long='windows'"):
+    with pytest.raises(InputError, match=r"^item 1: its mask is in the part that is cut off: pass long='windows'"):
         trained(["a [MASK]", text[500:]], long="truncate")
 
 
@@ -266,7 +266,7 @@ def test_each_mask_is_filled_where_most_is_read_around_it(trained: Pipeline) -> 
 @pytest.mark.parametrize(
     ("given", "options", "message"),
     [
-        ("no mask", {}, "^item 0 has no mask: write <mask> where a word is to be found$"),
+        ("no mask", {}, "^item 0 has no mask: write <mask> where a word is to be predicted$"),
         (["<mask>", "[MASK]"], {}, "^item 1 has no mask: write <mask>"),
         ("", {}, "^item 0 has no mask"),
         ("  ", {}, "^item 0 has no mask"),

@@ -21,7 +21,7 @@ def told(model: pellucid.Model, ids: list[list[int]], mask: torch.Tensor | None 
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         model(torch.tensor(ids), mask)
-    return any("the id of padding, and no attention_mask says so" in str(one.message) for one in said)
+    return any("the id of padding, and no attention_mask was given" in str(one.message) for one in said)
 
 
 @pytest.mark.parametrize("padded", [[0, 7, 8], [0, 0, 7], [7, 8, 0]], ids=["left", "all left", "right"])

@@ -200,7 +200,7 @@ ITEMS: list[tuple[Any, str]] = [
     ([(WHO, "a"), None], r"^item 1 is NoneType"),
     ([(WHO, b"a")], r"^item 0 holds bytes"),
     ([(WHO, "a"), (WHO, "\x00\u200b")], r"^the context of item 1 has no tokens"),
-    ([(WHO * 30, "a")], r"^item 0: what stands beside the text leaves no room"),
+    ([(WHO * 30, "a")], r"^item 0: the rest of the input leaves no room"),
 ]
 
 

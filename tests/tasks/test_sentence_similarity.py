@@ -104,7 +104,7 @@ def test_texts_that_are_unknown_tokens_alone_are_told(
         pipe([(thai, thai[:110]), (SOURCE, f"fine {thai}")])
         pipe(thai, f"{thai} " * 9 + SOURCE, long="windows", max_length=8, stride=0)
         ranking(query=SOURCE, documents=[thai, *OTHERS])
-    warning = "texts are unknown tokens alone; their vectors do not tell them apart"
+    warning = "texts consist of unknown tokens alone; their vectors do not distinguish them"
     assert caplog.messages == [f"2 of 4 {warning}", f"1 of 2 {warning}", f"1 of 7 {warning}"]
 
 
@@ -112,7 +112,7 @@ def test_texts_of_many_portions_are_told_of_once(
     pipe: "pellucid.Pipeline", caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.modules["pellucid.pipeline"], "FIRST", 1)
-    thai, warning = "กรุงเทพมหานคร" * 9, "texts are unknown tokens alone; their vectors do not tell them apart"
+    thai, warning = "กรุงเทพมหานคร" * 9, "texts consist of unknown tokens alone; their vectors do not distinguish them"
     with caplog.at_level(logging.WARNING, "pellucid"):
         assert len(list(pipe.many((SOURCE, thai) for _ in range(5)))) == 5
         answers = pipe.many((SOURCE, thai) for _ in range(9))

@@ -194,7 +194,7 @@ def test_of_a_pair_the_longer_is_cut(feelings: "pellucid.Pipeline") -> None:
         answer = feelings(pair, long="truncate", max_length=40)
         whole = len(feelings.model.tokenizer.encode([pair[0]], [pair[1]])[0].ids)
         assert answer.read.cut == whole - 40
-    with pytest.raises(pellucid.InputError, match="leaves no room in 10 tokens"):
+    with pytest.raises(pellucid.InputError, match="leaves no room for the text in 10 tokens"):
         feelings((GOOD, PAIR[1] * 3), long="windows", max_length=10)
 
 

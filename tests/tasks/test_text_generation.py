@@ -81,7 +81,7 @@ def test_a_message_is_gone_on_with_where_it_ends(template: str, said: str) -> No
 def test_a_message_without_words_is_not_gone_on_with() -> None:
     tokenizer = model("qwen2-chat").tokenizer
     for content in ("", "  "):
-        with pytest.raises(InputError, match="message 1 has no text to go on with"):
+        with pytest.raises(InputError, match="message 1 has no text to continue"):
             tokenizer.apply_chat_template(
                 [BEGUN[0], {"role": "assistant", "content": content}], continue_final_message=True
             )
@@ -145,7 +145,7 @@ def test_greedy_unless_somebody_says_otherwise() -> None:
     write = pipeline("text-generation", model("llama"), **SHORT)
     assert write(STORY) == write(STORY)
     assert write._make_task({}).settings.do_sample is False
-    with pytest.raises(InputError, match=r"temperature is 0\.7 and nothing is drawn"):
+    with pytest.raises(InputError, match=r"temperature is 0\.7 and nothing is sampled"):
         write(STORY, temperature=0.7)
 
 
@@ -248,7 +248,7 @@ def test_the_oldest_turns_of_a_conversation_give_way() -> None:
         write([ASKED[0], {"role": "user", "content": LONG}])
     with pytest.raises(InputError, match="item 1 is a conversation too long to be read at once: pass long='truncate'"):
         write([STORY, messages], long="windows")
-    with pytest.raises(InputError, match=r"be gone on with: pass long='truncate' to leave its oldest turns out$"):
+    with pytest.raises(InputError, match=r"be continued: pass long='truncate' to leave its oldest turns out$"):
         write(messages, long="error")  # stretches, which a text may be read in, would be refused
 
 
@@ -274,7 +274,9 @@ def test_ten_thousand_words_are_gone_on_with() -> None:
 def test_too_long_is_refused() -> None:
     write = pipeline("text-generation", model("gpt2"), do_sample=False, **SHORT)
     most, whole = limit("gpt2"), len(model("gpt2").tokenizer([LONG]).input_ids[0])
-    with pytest.raises(InputError, match=rf"item 1 has {whole - most} tokens more than the {most} that can be gone on"):
+    with pytest.raises(
+        InputError, match=rf"item 1 has {whole - most} tokens more than the {most} that can be continued"
+    ):
         write([STORY, LONG])
     with pytest.raises(InputError, match="tokens more than the 5 that can be continued"):
         write(STORY, max_length=5)
@@ -290,7 +292,7 @@ def test_too_long_is_refused() -> None:
     [
         ([STORY, None], "item 1 is NoneType, expected a text"),
         ([STORY, [{"role": "user"}]], "item 1: message 0 has the content None, expected text"),
-        ([STORY, [*BEGUN[:1], {"role": "assistant", "content": ""}]], "item 1: message 1 has no text to go on with"),
+        ([STORY, [*BEGUN[:1], {"role": "assistant", "content": ""}]], "item 1: message 1 has no text to continue"),
         ([STORY, ["x"]], "item 1 is list, expected a text"),
         ([{"role": "user", "content": "x"}, "y"], r"item 0: message 1 is 'y', expected"),
         ({"messages": []}, "item 0 has the keys messages, expected a text"),

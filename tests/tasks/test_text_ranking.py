@@ -221,7 +221,7 @@ def test_what_cannot_be(pipe: "pellucid.Pipeline", judge: Path, tmp_path: Path) 
         pipe(QUERY, DOCUMENTS, top_k=0)
     crossing = pellucid.pipeline("text-ranking", judge)
     for long in ("error", "truncate", "windows"):
-        with pytest.raises(pellucid.InputError, match=r"leaves no room in .*: allow more, or shorten it"):
+        with pytest.raises(pellucid.InputError, match=r"leaves no room for the text in .*: allow more, or shorten it"):
             crossing("a b " * 400, ["b"], long=long)
     with pytest.raises(pellucid.InputError, match="2 queries and 3 lists of documents were given"):
         pipe(query=["a", "b"], documents=[["a"], ["b"], ["c"]])

@@ -256,7 +256,7 @@ def test_numbers_that_the_reference_draws_by_chance_are_not_compared(
     honest = reference._open
     monkeypatch.setattr(reference, "_open", lambda loaded, _: honest(loaded, model))
     whole = asked(folder)["whole"]
-    assert whole.holds is None and "it finds no numbers for" in whole.note
+    assert whole.holds is None and "it finds no weights for" in whole.note
 
 
 def test_texts_without_tokens_are_refused(minilm: "pellucid.Model") -> None:

@@ -115,7 +115,7 @@ def test_tokens_that_one_task_alone_cannot_have_are_told(tmp_path: Path, caplog:
     (record,) = caplog.messages
     assert record == (
         f"{tmp_path / 'config.json'}: task_specific_params sets eos_token_id, decoder_start_token_id for one task "
-        "only; that is not followed, so texts may differ. To use it, set it in generation_config.json"
+        "only; that is ignored, so texts may differ. To use it, set it in generation_config.json"
     )
 
 
@@ -224,7 +224,7 @@ def test_languages_nobody_knows() -> None:
         pipeline("translation", model("t5-tied"), src_lang="en", tgt_lang="Germann")
     with pytest.raises(InputError, match=r"tgt_lang is 'x{39}…', expected a code such as 'de'"):
         pipeline("translation", model("t5-tied"), src_lang="en", tgt_lang="x" * 41)
-    with pytest.raises(InputError, match="this model is told both languages: pass src_lang=CODE too"):
+    with pytest.raises(InputError, match="this model needs both languages: pass src_lang=CODE too"):
         pipeline("translation", model("t5-tied"), tgt_lang="de")
     with pytest.raises(InputError, match="src_lang is 'en', and this model needs both languages: pass tgt_lang=CODE"):
         pipeline("translation", model("t5-tasks"), src_lang="en")
@@ -293,7 +293,7 @@ def test_a_model_without_a_limit_reads_what_it_is_told_to(tmp_path: Path) -> Non
 
 
 def test_a_stretch_shares_nothing() -> None:
-    with pytest.raises(InputError, match="stride is 3, and windows of summarization share nothing"):
+    with pytest.raises(InputError, match="stride is 3, and windows of summarization do not overlap"):
         pipeline("summarization", model("bart"), stride=3)
     with pytest.raises(InputError, match="item 0: the prefix leaves no room for the text in 3 tokens"):
         pipeline("summarization", model("t5-tasks"), max_length=3, long="windows")(PLAIN)
@@ -333,7 +333,7 @@ def test_options_are_those_of_writing() -> None:
     assert "settings" not in write.options()
     with pytest.raises(InputError, match=r"no option 'num_beam' \(did you mean num_beams"):
         write(PLAIN, num_beam=2)
-    with pytest.raises(InputError, match=r"temperature is 0\.5 and nothing is drawn: pass do_sample=True"):
+    with pytest.raises(InputError, match=r"temperature is 0\.5 and nothing is sampled: pass do_sample=True"):
         write(PLAIN, temperature=0.5)
     with pytest.raises(InputError, match="eos_token_id is -1"):
         write(PLAIN, eos_token_id=-1)

@@ -272,7 +272,7 @@ def test_a_last_message_in_parts_is_gone_on_with(content: list[dict[str, str]], 
     assert render_chat(template, messages, {}, continue_final_message=True) == text
     (expected,), _ = render_jinja_template([messages], chat_template=template, continue_final_message=True)
     assert expected == text
-    with pytest.raises(InputError, match="message 0 has no text to go on with"):
+    with pytest.raises(InputError, match="message 0 has no text to continue"):
         render_chat(template, [{"role": "assistant", "content": [{"type": "image"}]}], {}, continue_final_message=True)
 
 

@@ -198,13 +198,13 @@ def test_added_tokens_get_the_ids_that_the_files_say(made: dict[str, dict[str, P
 
 
 BAD = {
-    "family": ({"config": "qwen2"}, InputError, "do not tell how qwen2 splits"),
+    "family": ({"config": "qwen2"}, InputError, "do not say how qwen2 splits"),
     "no merges": ({"merges.txt": None}, CorruptFileError, "merges.txt is missing"),
     "three parts": ({"merges.txt": "a b\na b c\n"}, CorruptFileError, "line 2"),
     "strange merge": ({"merges.txt": "qqq zzz\n"}, CorruptFileError, "does not fit"),
     "not JSON": ({"vocab.json": "{"}, CorruptFileError, "not JSON"),
     "deep": ({"vocab.json": "[" * 100_000}, CorruptFileError, "not JSON"),
-    "list": ({"vocab.json": "[]"}, CorruptFileError, "no vocabulary"),
+    "list": ({"vocab.json": "[]"}, CorruptFileError, "not a vocabulary"),
     "giant id": ({"vocab.json": '{"a": 4000000000}'}, CorruptFileError, "4000000000"),
     "twice": ({"vocab.json": '{"a": 0, "b": 0}'}, CorruptFileError, "expected each once"),
     "a word twice": ({"vocab.json": '{"a": 0, "b": 1, "a": 2}'}, CorruptFileError, "'a' appears twice"),

@@ -92,7 +92,7 @@ def test_sequences_within_sequences_multiply() -> None:
 def test_a_kind_that_is_not_known_is_named() -> None:
     """As a later version of the library may have one."""
     strange = SimpleNamespace(__getstate__=lambda: b'{"type": "Thrice"}')
-    with pytest.raises(CorruptFileError, match="json: decoder has a step 'Thrice', and how much that makes"):
+    with pytest.raises(CorruptFileError, match="json: decoder has a step 'Thrice', whose growth of a text is unknown"):
         growth._greatest_growth(PATH, "decoder", strange)
 
 

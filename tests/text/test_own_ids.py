@@ -81,9 +81,9 @@ def test_an_id_that_says_otherwise_gives_way_and_is_told(caplog: pytest.LogCaptu
     assert built("llama", bare, eos_token_id=700, bos_token_id=None).eos_token_id is None
     assert built("llama", marked, bos_token_id=None).bos_token_id == 1
     assert caplog.messages == [
-        "eos_token_id is 7 in the config, and 2 by the tokenizer: that of the tokenizer counts",
+        "eos_token_id is 7 in the config, and 2 by the tokenizer: that of the tokenizer is used",
         "eos_token_id is 700 in the config, which the tokenizer does not have: it is set to None",
-        "bos_token_id is none in the config, and 1 by the tokenizer: that of the tokenizer counts",
+        "bos_token_id is none in the config, and 1 by the tokenizer: that of the tokenizer is used",
     ]
     config = pellucid.Config.of("llama", **facts_of("llama", marked), eos_token_id=7)
     kept = pellucid.build(config).reading(marked)

@@ -95,7 +95,7 @@ BAD = {
         "text",
         "line 1: a number of more than 4,300 digits: write it",
     ),
-    "joined.csv": (b"id,text\n1,a\nid,text\n2,b\n", "text", "line 3: the names of the columns stand here again"),
+    "joined.csv": (b"id,text\n1,a\nid,text\n2,b\n", "text", "line 3: the names of the columns are repeated here"),
     "ragged.csv": (b"id,text\n1,a\n2\n", "text", "line 3: 1 field, expected 2"),
     "unclosed.csv": (b'id,text\n1,"a\n', "text", "line"),
     "lacking.csv": (b"id,texts\n1,a\n", "text", "did you mean texts"),
@@ -107,7 +107,7 @@ BAD = {
     "number.jsonl": (b'{"text": 5}\n', "text", "line 1: 'text' is int"),
     "lacks.jsonl": (b'{"txt": "a"}\n', "text", "did you mean txt"),
     "none.csv": (b"a,b\n", None, "column=NAME"),
-    "column.txt": (b"a\n", "text", "no table"),
+    "column.txt": (b"a\n", "text", "not a table"),
 }
 
 
@@ -174,7 +174,7 @@ def test_an_encoding_that_reads_well_is_not_left_out_for_one_that_does_as_well(n
 @pytest.mark.parametrize("before", ["Zürich, größer\n".encode(), b"a\0bc\n"])
 def test_no_encoding_is_guessed_of_utf_8_with_a_fault_and_of_no_text(tmp_path: Path, before: bytes) -> None:
     path = written(tmp_path, "a.csv", before + b"caf\xe9\n")
-    with pytest.raises(InputError, match=r"line 2, byte 0xe9\): put it right there, or try another encoding$"):
+    with pytest.raises(InputError, match=r"line 2, byte 0xe9\): correct it there, or try another encoding$"):
         list(lines(path))
 
 

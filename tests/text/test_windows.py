@@ -255,7 +255,9 @@ def test_settings_that_cannot_be(bert: Tokenizer, options: dict[str, object], ma
 
 
 def test_what_stands_beside_must_fit(bert: Tokenizer) -> None:
-    with pytest.raises(pellucid.InputError, match="leaves no room in 20 tokens: allow more, or shorten it"):
+    with pytest.raises(
+        pellucid.InputError, match="leaves no room for the text in 20 tokens: allow more, or shorten it"
+    ):
         windows(bert, TEXT, QUESTION, rule="windows", max_length=20, side=1)
 
 

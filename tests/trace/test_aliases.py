@@ -53,7 +53,7 @@ def test_what_an_architecture_lacks_is_not_there() -> None:
 
 
 NORMED = "before the gain and bias of its norm in TransformerLens, and no point here does: "
-UNSETTLED = "is another number from version to version of TransformerLens, where norms stand behind the sum: ask for "
+UNSETTLED = "is another number from version to version of TransformerLens, where norms follow the sum: use "
 
 
 @pytest.mark.parametrize(
@@ -73,14 +73,14 @@ UNSETTLED = "is another number from version to version of TransformerLens, where
             "bert",
             "blocks.[01].attn_out",
             "are each another number from version to version of TransformerLens, where "
-            "norms stand behind the sum: ask for layers.0.attention.output, layers.1.attention.output",
+            "norms follow the sum: use layers.0.attention.output, layers.1.attention.output",
         ),
-        ("gpt2", "ln_final.*", "ln_final.hook_normalized stands " + NORMED + "norm.output has both"),
-        ("gpt2", "*.hook_normalized", "ln_final.hook_normalized stands " + NORMED + "norm.output has both"),
+        ("gpt2", "ln_final.*", "ln_final.hook_normalized is taken " + NORMED + "norm.output has both"),
+        ("gpt2", "*.hook_normalized", "ln_final.hook_normalized is taken " + NORMED + "norm.output has both"),
         (
             "t5",
             "*_final_ln.*",
-            "stand before the gain and bias of their norms in TransformerLens, and no point here "
+            "are taken before the gain and bias of their norms in TransformerLens, and no point here "
             "does: encoder.norm.output, decoder.norm.output have both",
         ),
     ],
@@ -115,7 +115,7 @@ LEAVES_OUT = {
 def test_a_glob_tells_what_it_leaves_out(
     family: str, asked: str, minilm: pellucid.Model, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Looked at, the rest is what was requested; edited, what is left out would go on through the model."""
+    """Looked at, the rest is what was asked for; edited, what is left out would go on through the model."""
     theirs, nearest = LEAVES_OUT[family, asked]
     model = small(family, minilm)
     trace = model.trace("time flies", keep=[asked])

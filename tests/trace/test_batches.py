@@ -102,7 +102,7 @@ def test_a_span_is_of_a_point_an_axis_and_a_text_that_are_there(minilm: pellucid
 def test_facts_of_several_texts_are_asked_of_a_row(minilm: pellucid.Model) -> None:
     trace = minilm.trace(TEXTS, keep="pooled")
     for fact in ("texts", "tokens", "ids", "segments", "offsets", "special", "cut", "target_tokens", "before"):
-        with pytest.raises(InputError, match=rf"of 3 texts, each with {fact} of its own: ask row\(0\).{fact}"):
+        with pytest.raises(InputError, match=rf"of 3 texts, each with {fact} of its own: use row\(0\).{fact}"):
             getattr(trace, fact)
         assert getattr(trace.row(1), fact) == getattr(minilm.trace("hi", keep="pooled"), fact)
     with pytest.raises(InputError, match="row 3 is not there: this trace is of 3 texts"):
@@ -123,7 +123,7 @@ def test_bad_input_is_one_clear_error(minilm: pellucid.Model) -> None:
     for asked, said in (
         (lambda: minilm.trace([]), r"text is empty: expected a string, or a list of strings"),
         (lambda: minilm.trace(3), "text is '3': expected a string"),
-        (lambda: minilm.trace("hi", keep=[]), "keep names nothing"),
+        (lambda: minilm.trace("hi", keep=[]), "keep is empty"),
         (lambda: minilm.trace(TEXTS, "hi"), "there are 3 texts and 1 of pair"),
         (lambda: pair.trace(TEXTS, target=TARGETS[:2]), "there are 3 texts and 2 of target"),
         (lambda: minilm.trace("hi", after="there"), "'after' is for decoders and single texts"),

@@ -106,7 +106,7 @@ def test_blocks_that_end_in_another_order_than_they_should_leave_nothing_behind(
     second.__enter__()
     minilm.trace(TEXT)
     tiny([[1, 2]])
-    with pytest.raises(InputError, match="end in the order opposite"):
+    with pytest.raises(InputError, match="end in the reverse of the order"):
         first.__exit__(None, None, None)
     other.__exit__(None, None, None)  # of another model: it has an order of its own
     second.__exit__(None, None, None)
@@ -180,7 +180,7 @@ def test_copies_are_of_the_model_without_edits(tiny: pellucid.Model, tmp_path: "
         assert twin(ids)["pooler_output"].any() and not tiny(ids)["pooler_output"].any()
         assert pickle.loads(pickle.dumps(tiny))(ids)["pooler_output"].any()
         for make in (copy.deepcopy, pickle.dumps, lambda model: model.save(tmp_path / "other")):
-            with pytest.raises(InputError, match="take the model that it was made from"):
+            with pytest.raises(InputError, match="the model that it was made from"):
                 make(edited)
         tiny.save(tmp_path / "saved")
     assert not (tmp_path / "other").exists()
@@ -303,18 +303,18 @@ def test_choices_are_whole_numbers(where: dict[str, object]) -> None:
         (
             "pooled",
             lambda value: value[:, :5],
-            r"answered float32\[1, 5\], expected float32\[1, 384\] \(batch, hidden\)",
+            r"returned float32\[1, 5\], expected float32\[1, 384\] \(batch, hidden\)",
         ),
-        ("pooled", lambda value: value.double(), r"answered float64\[1, 384\]"),
-        ("pooled", lambda value: None, "answered NoneType"),
+        ("pooled", lambda value: value.double(), r"returned float64\[1, 384\]"),
+        ("pooled", lambda value: None, "returned NoneType"),
         ("pooled", fixed(torch.zeros(5)), r"the value is float32\[5\], and pooled is float32\[1, 384\]"),
         ("pooled", fixed(torch.zeros(384).double()), "the value is float64"),
         ("pooled", fixed(torch.zeros(384).bfloat16()), "the value is bfloat16"),
         ("pooled", fixed(1e300), r"the value is 1e\+300, and pooled is float32\[1, 384\] .*: give one that fits"),
         ("layers.0.residual.pre", add(-1e300), r"the vector is -1e\+300, and layers.0.residual.pre is float32"),
         ("layers.0.residual.pre", add(torch.zeros(2, 9, 384)), r"the vector is float32\[2, 9, 384\]"),
-        (WEIGHTS, patch(torch.zeros(1, 11, 7, 7)), "was to be patched into layers.3.attention.weights"),
-        (WEIGHTS, patch(torch.zeros(1, 12, 7, 7).double()), "was to be patched into"),
+        (WEIGHTS, patch(torch.zeros(1, 11, 7, 7)), "cannot be patched into layers.3.attention.weights"),
+        (WEIGHTS, patch(torch.zeros(1, 12, 7, 7).double()), "cannot be patched into"),
         (WEIGHTS, patch(torch.zeros(1, 12, 7, 8)), "8 tokens of layers.3.attention.weights are to be patched into 7"),
         ("layers.0.residual.pre", patch(torch.zeros(1, 3, 384), position=4), "which has 3"),
     ],
@@ -326,7 +326,7 @@ def test_values_that_do_not_fit(minilm: pellucid.Model, name: str, edit: object,
 
 
 def test_a_function_that_calls_the_model_that_it_edits(minilm: pellucid.Model) -> None:
-    said = "<lambda> at pooled calls itself without end; what it needs of the edited model, ask before"
+    said = "<lambda> at pooled calls itself without end: compute what it needs of the edited model before the edit"
     with pytest.raises(InputError, match=said), minilm.edit({"pooled": lambda value: minilm.trace(TEXT)["pooled"]}):
         minilm.trace(TEXT)
     assert minilm.trace(TEXT).edits == ()
@@ -380,7 +380,7 @@ def test_an_error_stays_short_whatever_was_asked_for(
 
 @pytest.mark.parametrize("where", [{LONG: 1}, {"head": LONG}, {"head": [LONG] * 10}])
 def test_a_place_that_is_none_is_named_in_short(where: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"an edit is placed by|head is") as caught:
+    with pytest.raises(InputError, match=r"an edit selects by|head is") as caught:
         zero(**where)
     assert len(str(caught.value)) < 200
 
@@ -524,7 +524,7 @@ def test_no_edit_is_no_silent_edit(minilm: pellucid.Model) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: zero(heads=5), "an edit is placed by row, head, .*, and not by 'heads' .did you mean head"),
+        (lambda: zero(heads=5), "an edit selects by row, head, .*, not by 'heads' .did you mean head"),
         (lambda: fixed([1, 2]), "fixed takes a tensor or a number, and was given a list"),
         (lambda: add("x"), "add takes a tensor or a number"),
         (lambda: change(3), "change takes a function, and was given a int"),

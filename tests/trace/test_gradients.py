@@ -161,10 +161,10 @@ def test_behind_a_cache_they_are_those_of_one_pass(minilm: pellucid.Model) -> No
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (lambda o: o.last_hidden_state, r"gave shape \[1, 7, 384\], expected a tensor of one number"),
-        (lambda o: 3.0, "gave float, expected a tensor of one number"),
-        (lambda o: o.last_hidden_state.sum() * 1j, "gave a complex number, expected a real one"),
-        (lambda o: o.last_hidden_state.detach().sum(), "a number that no gradient leads to"),
+        (lambda o: o.last_hidden_state, r"returned shape \[1, 7, 384\], expected a tensor of one number"),
+        (lambda o: 3.0, "returned float, expected a tensor of one number"),
+        (lambda o: o.last_hidden_state.sum() * 1j, "returned a complex number, expected a real one"),
+        (lambda o: o.last_hidden_state.detach().sum(), "a number without a gradient"),
         (lambda o: o.last_hidden_state.mul_(2.0).sum(), r"writes into layers.5.residual.post.*change a clone\(\)"),
     ],
 )

@@ -19,7 +19,7 @@ BATCH, SEQ, TARGET, BEFORE = 2, 7, 5, 4
 
 
 class Counting:
-    """An observer that counts what it is given, in order."""
+    """An observer that counts what it is told, in order."""
 
     def __init__(self) -> None:
         self.told: Counter[str] = Counter()

@@ -87,7 +87,7 @@ def test_only_numbers_that_are_kept_are_called_the_best(
     scratch: pellucid.Model, feelings: Feelings, tmp_path: Path
 ) -> None:
     _, text = trained(scratch, feelings(40), tmp_path / "best")
-    assert "; the numbers are those of step " in text and ", the best" in text
+    assert "; the weights are those of step " in text and ", the best" in text
     _, text = trained(scratch, feelings(40), tmp_path / "last", keep_best=False)
     assert "| steps | 2 |" in text and "the best" not in text
 

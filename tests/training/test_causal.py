@@ -231,7 +231,7 @@ def test_an_answer_that_is_too_long_is_cut_and_never_parted_from_its_question(
 ) -> None:
     rows = [{"prompt": "time flies", "completion": " like an arrow" * 9}]
     (example,) = TextGeneration(packing="none", max_length=12).examples(chat, rows)
-    assert example.length == 12 and "1 text longer than 12 tokens: what is beyond was cut off" in caplog.text
+    assert example.length == 12 and "1 text longer than 12 tokens: the rest was cut off" in caplog.text
     assert TextGeneration(packing="none", max_length=1).examples(chat, rows) == []
     assert "left out: 1 text without anything to learn" in caplog.text
 
@@ -300,7 +300,7 @@ def test_the_score_is_the_mean_over_all_tokens(gpt2: Loaded) -> None:
     loss, weight = _loss(gpt2, objective, examples)
     assert math.isclose(found["loss"], float(loss.detach()) / weight, rel_tol=1e-5)
     assert math.isclose(found["perplexity"], math.exp(found["loss"]))
-    with pytest.raises(InputError, match="ask for no token"):
+    with pytest.raises(InputError, match="have no token to predict"):
         objective.score(gpt2, [])
 
 

@@ -335,7 +335,7 @@ def test_the_simplest_answer_is_the_commonest_label_of_the_rows_learned_from(bod
     assert objective.baseline_scores(learned, learned) == {}
 
 
-# -- what cannot be learned -------------------------------------------------------------------------------------------
+# -- what cannot be learned -----------------------------------------------------------------------------------------
 
 BAD: dict[str, tuple[list[Any], dict[str, Any], str]] = {
     "no label": (["a", None, "b"], {}, "row 1: 'label' is empty: fill it in, or leave the row out"),
@@ -361,7 +361,7 @@ BAD: dict[str, tuple[list[Any], dict[str, Any], str]] = {
         {"classes": ("ham", "spam")},
         "no row has the label 'spam': leave it out of classes",
     ),
-    "what others do not ask": (["1", -100], {}, "row 1: the label is -100, by which others say that there is none"),
+    "what others do not ask": (["1", -100], {}, "row 1: the label is -100, which other libraries use for no label"),
     "twice": ([["a", "a"], ["b"]], {}, r"row 0: the label \['a', 'a'\] names one twice"),
     "twice in two spellings": ([["2"], ["1", "1.0"]], {}, r"row 1: the label \['1', '1.0'\] names one twice"),
     "too much": (
@@ -437,9 +437,17 @@ def test_a_label_that_was_not_learned_is_named_in_the_held_out_rows(body: "pellu
 
 
 FORMS: dict[str, tuple[list[Any], list[Any], str]] = {
-    "a list for a name": (["a", "b"], [["b", "a"]], r"the label is \['b', 'a'\], and what is learned is one name each"),
-    "no name": (["a", "b"], [[]], r"the label is \[\], and what is learned is one name each"),
-    "shares for a name": (["a", "b"], [{"a": 0.5, "b": 0.5}], "the label is {'a': 0.5, 'b': 0.5}, and what is"),
+    "a list for a name": (
+        ["a", "b"],
+        [["b", "a"]],
+        r"the label is \['b', 'a'\], and the labels of this training are one name each",
+    ),
+    "no name": (["a", "b"], [[]], r"the label is \[\], and the labels of this training are one name each"),
+    "shares for a name": (
+        ["a", "b"],
+        [{"a": 0.5, "b": 0.5}],
+        "the label is {'a': 0.5, 'b': 0.5}, and the labels of this training are",
+    ),
     "a real number": ([0, 1, 2], [1.5], "the label is 1.5, expected a name or a whole number"),
     "without end": ([0, 1, 2], [math.inf], "the label is inf, expected a name or a whole number"),
     "a list in a list": (["a", "b"], [[["a"]]], r"the label is \[\['a'\]\], expected a name, several"),
@@ -449,11 +457,19 @@ FORMS: dict[str, tuple[list[Any], list[Any], str]] = {
     "less than a share": (
         [[0.5, 0.5], [0.0, 1.0]],
         [[0.3, 0.3]],
-        r"the label is \[0.3, 0.3\], and what is learned is s",
+        r"the label is \[0.3, 0.3\], and the labels of this training are s",
     ),
-    "several for shares": ([{"a": 1.0}, {"b": 1.0}], [["a"]], ".* and what is learned is shares that sum to 1"),
+    "several for shares": (
+        [{"a": 1.0}, {"b": 1.0}],
+        [["a"]],
+        ".* and the labels of this training are shares that sum to 1",
+    ),
     "too many": ([["a"], ["a", "b"]], [[5, 0]], r"the label is \[5, 0\], expected names, or for each label"),
-    "shares for several": ([["a"], ["a", "b"]], [{"a": 1.0}], ".* and what is learned is several labels each"),
+    "shares for several": (
+        [["a"], ["a", "b"]],
+        [{"a": 1.0}],
+        ".* and the labels of this training are several labels each",
+    ),
 }
 
 
@@ -482,7 +498,7 @@ def test_held_out_labels_that_say_the_same_otherwise(body: "pellucid.Model") -> 
 
 def test_truths_beside_numbers_are_named(body: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
     assert labels_of(body, rows_with(*[True, False, 1, 0] * 2)) == ("0", "1", "False", "True")
-    assert "the labels False, True stand beside 0, 1: are they the same?" in caplog.messages
+    assert "the labels False, True occur beside 0, 1: are they the same?" in caplog.messages
 
 
 def test_members_of_an_enum_are_labels_by_what_they_hold(body: "pellucid.Model") -> None:
@@ -495,25 +511,25 @@ def test_members_of_an_enum_are_labels_by_what_they_hold(body: "pellucid.Model")
 def test_labels_that_look_misspelt_are_named(body: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
     labels_of(body, rows_with(*["positive"] * 3, "positve", *["negative"] * 2, "Negative", "Negative", "other"))
     assert caplog.messages == [
-        "the label 'Negative' stands in 2 rows, and 'negative' in 2: is it misspelt?",
-        "the label 'positve' stands in one row alone (row 3), and 'positive' in 3: is it misspelt?",
+        "the label 'Negative' occurs in 2 rows, and 'negative' in 2: is it misspelt?",
+        "the label 'positve' occurs in one row alone (row 3), and 'positive' in 3: is it misspelt?",
     ]
     caplog.clear()
     labels_of(body, rows_with("caf\u00e9", "cafe\u0301", "tea", "tea"))
     assert caplog.messages == [
-        "the label 'cafe\\u0301' stands in one row alone (row 1), and 'caf\\xe9' in 1: is it misspelt?"
+        "the label 'cafe\\u0301' occurs in one row alone (row 1), and 'caf\\xe9' in 1: is it misspelt?"
     ]
     caplog.clear()
     labels_of(body, rows_with("good", "good", "good ", "good ", "good ", "bad"))
     assert caplog.messages == [
-        "the label 'good' stands in 2 rows, and 'good ' in 3: they differ by the spaces at their ends alone"
+        "the label 'good' occurs in 2 rows, and 'good ' in 3: they differ only by the spaces at their ends"
     ]
     caplog.clear()
     labels_of(body, rows_with(*[f"2024-02-{day:02}" for day in range(1, 29)], "2024-02-01", "2024-02-02"))
     assert caplog.messages == []
     labels_of(body, rows_with(*[f"label{one}" for one in range(10)], *["label"] * 2))
     assert len(caplog.messages) == 6
-    assert caplog.messages[5] == "5 more labels are near others: is this the right column?"
+    assert caplog.messages[5] == "5 more labels are similar to others: is this the right column?"
     caplog.clear()
     labels_of(body, rows_with(*range(30)))
     assert caplog.messages == ["each of 30 rows has a label of its own: is 'label' the right column?"]

@@ -73,7 +73,7 @@ def test_columns_are_renamed() -> None:
     with pytest.raises(InputError, match="row 0: no column '3'; its columns are 0, 1, 2"):
         read(unnamed, {"text": 3})  # type: ignore[dict-item]
     with pytest.raises(
-        InputError, match=r"columns: nothing is called 'txt' \(did you mean text\?\); it may be text, label"
+        InputError, match=r"columns: there is no column 'txt' \(did you mean text\?\), expected text, label"
     ):
         read(rows, {"txt": "sentence"}, TextClassification)
 
@@ -253,12 +253,10 @@ def test_a_file_that_changes_is_noticed(tmp_path: Path) -> None:
     path.write_text(FILES["rows.csv"] + "new,x\n", encoding="utf-8")
     assert (
         found.change_message()
-        == f"{path} has changed since it was read: bring back what it held, to go on with this training later"
+        == f"{path} has changed since it was read: restore its content to continue this training later"
     )
     path.unlink()
-    assert (
-        found.change_message() == f"{path} is gone since it was read: bring it back, to go on with this training later"
-    )
+    assert found.change_message() == f"{path} was removed after it was read: restore it to continue this training later"
     assert read(ROWS).change_message() is None
 
 

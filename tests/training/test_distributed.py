@@ -107,7 +107,9 @@ def test_where_one_ends_all_end_and_the_state_stays(
     (first, heard), (second, why) = map(ended, together(asked, asked))
     assert second == ResourceError.exit_code and why == "pellucid: this process has no memory left\n"
     assert first == 1 and heard.count("\n") == 1, heard
-    assert heard.startswith("pellucid: process 0 of 2 lost contact with the others: one of them has ended, and printed why")
+    assert heard.startswith(
+        "pellucid: process 0 of 2 lost contact with the others: one of them has ended, and printed why"
+    )
     manifest = read_manifest(tmp_path / "a" / "training")
     assert manifest is not None and manifest.step == 6  # of the third step the second process has nothing
 
@@ -205,7 +207,10 @@ def test_buckets_keep_their_order_and_their_size(monkeypatch: pytest.MonkeyPatch
         ({"WORLD_SIZE": "0"}, "WORLD_SIZE is '0'"),
         ({"WORLD_SIZE": "²"}, "WORLD_SIZE is '²'"),
         ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2, and RANK is not set: start several processes with torchrun"),
-        ({"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "x"}, "do not find each other"),
+        (
+            {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "x"},
+            "could not connect to each other",
+        ),
     ],
 )
 def test_an_environment_that_says_half_is_refused(

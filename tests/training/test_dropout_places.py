@@ -125,4 +125,4 @@ def test_layers_that_the_reference_would_leave_out_are_told_of(
         assert "layer" not in caplog.text
         object.__setattr__(given, "config", given.config.replace(inert={"encoder_layerdrop": 0.1}))
         model_for_training(given, TextToText(), Settings())
-    assert "encoder_layerdrop is 0.1, and no layer is left out here" in caplog.text
+    assert "encoder_layerdrop is 0.1, and no layer is dropped in training here" in caplog.text

@@ -299,5 +299,5 @@ def test_an_edited_model_does_not_learn() -> None:
     model = model_of("bert")
     with model.edit({"layers.0.attention.output": lambda value: value}) as edited:
         edited.embed([[5, 6, 7]]) if model.tokenizer else edited.loaded.module.states(torch.tensor([[5, 6, 7]]))
-        with pytest.raises(InputError, match="take the model that it was made from"):
+        with pytest.raises(InputError, match="train the model that it was made from"):
             edited.loaded.module.training_copy(TrainingContext(torch.float32))

@@ -125,7 +125,7 @@ def test_what_was_given_stays_as_it_is_and_the_result_evaluates(body: "pellucid.
 
 
 def test_nothing_left_to_learn_is_told(body: "pellucid.Model", feelings: Feelings) -> None:
-    with pytest.raises(InputError, match="everything is frozen, so nothing could learn"):
+    with pytest.raises(InputError, match="everything is frozen, so nothing would be trained"):
         study(body, feelings(20), None, freeze=("*",))
 
 
@@ -221,14 +221,14 @@ def test_held_out_rows_without_anything_to_score_are_told(
 ) -> None:
     how = {"validation": [{"text": " "}], "max_steps": 1, "progress": False}
     rows = [{"text": "the film was good"}] * 3
-    with pytest.raises(InputError, match="patience is 2, and of the held-out rows nothing can be scored"):
+    with pytest.raises(InputError, match="patience is 2, and none of the held-out rows can be scored"):
         pellucid.train(opened("bert-filler"), rows, "fill-mask", patience=2, **how)
     pellucid.train(opened("bert-filler"), rows, "fill-mask", **how)
-    assert "of the held-out rows nothing can be scored, so no scores are computed" in caplog.messages
+    assert "none of the held-out rows can be scored, so no scores are computed" in caplog.messages
 
 
 def test_patience_needs_something_to_look_at(body: "pellucid.Model", feelings: Feelings) -> None:
-    with pytest.raises(InputError, match="patience is 2, and nothing is held out to look at: pass validation=FILE"):
+    with pytest.raises(InputError, match="patience is 2, and nothing is held out to evaluate on: pass validation=FILE"):
         study(body, feelings(18), None, validation=0.0, patience=2)
 
 

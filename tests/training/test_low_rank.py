@@ -93,7 +93,7 @@ def test_names_of_targets(body: pellucid.Model) -> None:
 
 def test_the_table_of_the_tokens_is_no_target(opened: Opened) -> None:
     module = opened("gpt2").module
-    with pytest.raises(InputError, match="has the table of the tokens"):
+    with pytest.raises(InputError, match="holds the token embeddings"):
         target_paths(module, ["head.decoder"])
 
 

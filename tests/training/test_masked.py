@@ -226,7 +226,9 @@ def test_held_out_rows_that_ask_for_nothing_are_refused_before_anything_is_learn
     opened: Callable[..., pellucid.Model], tmp_path: Path
 ) -> None:
     how = {"out": tmp_path / "new", "max_steps": 1, "mlm_probability": 0.01, "progress": False}
-    with pytest.raises(InputError, match=r"^the held-out examples ask for no token: give more of them, or longer ones"):
+    with pytest.raises(
+        InputError, match=r"^the held-out examples have no token to predict: give more of them, or longer ones"
+    ):
         pellucid.train(opened("bert-body"), ROWS, "fill-mask", validation=[{"text": "film"}], **how)
     assert not list(tmp_path.rglob("log.jsonl"))
     pellucid.train(opened("bert-body"), ROWS, "fill-mask", validation=ROWS * 9, **how)

@@ -9,7 +9,7 @@ from pellucid.training.arguments import objective_and_settings
 from pellucid.training.names import objective_named
 
 ALONE: dict[str, tuple[str, dict[str, Any], str]] = {
-    "alpha": ("classify", {"lora_alpha": 4.0}, "lora_alpha is set and lora is not: say the rank"),
+    "alpha": ("classify", {"lora_alpha": 4.0}, "lora_alpha is set and lora is not: give the rank"),
     "targets": ("classify", {"lora_targets": ("no such map",)}, "lora_targets is set and lora is not"),
     "beside": ("classify", {"lora_beside": ("pooler.*",)}, "lora_beside is set and lora is not"),
     "numbers": ("classify", {"adapter_dtype": "bfloat16"}, "adapter_dtype is set and lora is not"),
@@ -21,11 +21,11 @@ ALONE: dict[str, tuple[str, dict[str, Any], str]] = {
         "text-regression has one number: leave temperature",
     ),
     "share": ("regress", {"teacher_share": 1.0}, "teacher_share is set and teacher is not"),
-    "between": ("causal-lm", {"between": " "}, "between is of one long text, and packing is 'documents'"),
-    "starts": ("causal-lm", {"random_starts": False, "packing": "none"}, "random_starts is of one long text"),
+    "between": ("causal-lm", {"between": " "}, "between is for one long text, and packing is 'documents'"),
+    "starts": ("causal-lm", {"random_starts": False, "packing": "none"}, "random_starts is for one long text"),
     "stride": ("tag", {"stride": 3, "long": "truncate"}, "stride is for windows, and long is 'truncate'"),
-    "floor": ("classify", {"schedule": "constant", "floor": 0.1}, "floor is where a rate ends that falls"),
-    "beams": ("summarization", {"generate": False, "num_beams": 2}, "num_beams is of writing, and generate=False"),
+    "floor": ("classify", {"schedule": "constant", "floor": 0.1}, "floor is the last rate of a schedule that falls"),
+    "beams": ("summarization", {"generate": False, "num_beams": 2}, "num_beams is for generation, and generate=False"),
     "scale": ("similarity", {"criterion": "cosine", "scale": 5.0}, "and 'cosine' has none"),
 }
 

@@ -347,7 +347,7 @@ def test_a_step_of_one_pair_is_refused_where_pairs_are_compared(body: "pellucid.
     if criterion == "cosine":
         assert pellucid.train(body, rows, "similarity", **said).report.log[0]["loss"] > 0
         return
-    with pytest.raises(InputError, match="by comparing the rows of a step: pass batch_size=2 or more"):
+    with pytest.raises(InputError, match="the loss compares the rows of a step: pass batch_size=2 or more"):
         pellucid.train(body, rows, "similarity", **said)
     with pytest.raises(InputError, match=r"there is 1 row to learn from, and .* of a step: give 2"):
         pellucid.train(body, rows[:1], "similarity", **said | {"batch_size": None})

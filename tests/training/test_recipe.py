@@ -50,7 +50,7 @@ def test_files_stand_where_they_are_or_beside_the_recipe(
     (tmp_path / "a.txt").touch()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    with pytest.raises(pellucid.NotFoundError, match=r"names b.txt as its data, by the way from the folder where it"):
+    with pytest.raises(pellucid.NotFoundError, match=r"names b.txt as its data, a path from the folder where it"):
         found.files("data")
     Path("b.txt").touch()
     Path("dev.csv").touch()
@@ -80,9 +80,9 @@ def test_a_recipe_is_what_was_written(tmp_path: Path, written: Callable[[str], P
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("task = \n", r"recipe\.toml is no recipe: .*line 1"),
-        ("[settings]\nepochs = 1\nepochs = 2\n", r"recipe\.toml is no recipe"),
-        ("epochs = 3\n", r"recipe\.toml has no key epochs.*options and settings stand below \[settings\]"),
+        ("task = \n", r"recipe\.toml is not a recipe: .*line 1"),
+        ("[settings]\nepochs = 1\nepochs = 2\n", r"recipe\.toml is not a recipe"),
+        ("epochs = 3\n", r"recipe\.toml has no key epochs.*options and settings belong below \[settings\]"),
         ('tsak = "classify"\n', r"recipe\.toml has no key tsak \(did you mean task\?\)"),
         ("task = 3\n", r"recipe\.toml: task is 3, expected a text"),
         ("model = 3\n", r"recipe\.toml: model is 3, expected a text or a table"),
@@ -96,11 +96,11 @@ def test_a_recipe_is_what_was_written(tmp_path: Path, written: Callable[[str], P
         ("settings = 3\n", r"recipe\.toml: settings is 3, expected a table"),
         (
             "[settings]\nlora = 1\n[options]\nlora = 1\n",
-            r"recipe\.toml: lora stands in \[options\] and in \[settings\]",
+            r"recipe\.toml: lora is in both \[options\] and \[settings\]",
         ),
-        (f"format = 1{'0' * 5000}\n", r"recipe\.toml is no recipe: Exceeds the limit"),
-        (f"[settings]\nseed = 0x1{'0' * 5000}\n", r"recipe\.toml is no recipe: Exceeds the limit"),
-        ("format = 9\n", r"recipe\.toml is a recipe of form 9"),
+        (f"format = 1{'0' * 5000}\n", r"recipe\.toml is not a recipe: Exceeds the limit"),
+        (f"[settings]\nseed = 0x1{'0' * 5000}\n", r"recipe\.toml is not a recipe: Exceeds the limit"),
+        ("format = 9\n", r"recipe\.toml is a recipe of format 9"),
     ],
 )
 def test_what_is_wrong_is_named_by_file_and_key(written: Callable[[str], Path], text: str, complaint: str) -> None:
@@ -131,7 +131,7 @@ def test_what_has_no_end_is_no_recipe(tmp_path: Path) -> None:
         file.truncate(2**40)
     for name in ("pipe", "link", "long"):
         with pytest.raises(
-            InputError, match=rf"{name}\.toml is no recipe: expected a file of at most 20,000,000 bytes"
+            InputError, match=rf"{name}\.toml is not a recipe: expected a file of at most 20,000,000 bytes"
         ):
             read_recipe(tmp_path / f"{name}.toml")
 
@@ -232,7 +232,7 @@ def test_a_recipe_builds_an_architecture(
     found = pellucid.train(recipe=path)
     assert found.config.hidden_size == 16 and found.config.vocab_size == 600 and not found.loaded.untrained
     path.write_text(path.read_text(encoding="utf-8").replace("tokenizer", "#"), encoding="utf-8")
-    with pytest.raises(InputError, match=r"model\.tokenizer must say by which words"):
+    with pytest.raises(InputError, match=r"name its tokenizer as model\.tokenizer"):
         pellucid.train(recipe=path)
 
 

@@ -184,7 +184,9 @@ def half(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> Path:
 
 def test_an_unfinished_training_is_not_written_over(body: "pellucid.Model", feelings: Feelings, half: Path) -> None:
     before = listing(half)
-    with pytest.raises(InputError, match=r"holds a training that is not finished, 5 of 15 steps are done: go on with "):
+    with pytest.raises(
+        InputError, match=r"holds a training that is not finished, 5 of 15 steps are done: continue with "
+    ):
         study(body, feelings(30), half)
     with pytest.raises(InputError, match="leave one of them out"):
         study(body, feelings(30), half, resume=True, overwrite=True)
@@ -195,7 +197,7 @@ def test_an_unfinished_training_is_not_written_over(body: "pellucid.Model", feel
 
 def test_a_folder_with_files_is_not_written_over(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
     study(body, feelings(30), tmp_path / "a")
-    for resume, why in ((False, "already holds files"), (True, "that has ended: nothing goes on there")):
+    for resume, why in ((False, "already holds files"), (True, "that has ended: there is nothing to resume")):
         with pytest.raises(InputError, match=rf"{why}[:;] choose a new folder,? or start again with overwrite=True"):
             study(body, feelings(30), tmp_path / "a", resume=resume)
     (tmp_path / "file").write_text("mine")
@@ -208,7 +210,10 @@ def test_a_folder_with_files_is_not_written_over(body: "pellucid.Model", feeling
 
 
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {
-    "batch": ({"batch_size": 5}, r"cannot go on: batch_size was 6 and is 5; give what it began with, or begin anew"),
+    "batch": (
+        {"batch_size": 5},
+        r"cannot continue: batch_size was 6 and is 5; give what it started with, or start again",
+    ),
     "seed": ({"seed": 1}, "seed was 0 and is 1"),
     "rate": ({"learning_rate": 0.1}, r"learning_rate was 0\.003 and is 0\.1"),
     "epochs": ({"epochs": 4}, "epochs was 3 and is 4"),
@@ -234,11 +239,11 @@ def test_another_model_and_other_data_are_refused(
     held, before = feelings(10, seed=9), listing(half)
     other = pellucid.build(body.config, seed=8, tokenizer=body.loaded.tokenizer)
     for model in (scratch, other):
-        with pytest.raises(InputError, match="cannot go on: the model it learns from is another one; give"):
+        with pytest.raises(InputError, match="cannot continue: its base model is another one; give"):
             study(model, feelings(30), half, resume=True, validation=held)
-    with pytest.raises(InputError, match="cannot go on: the data are others; give"):
+    with pytest.raises(InputError, match="cannot continue: the data differ; give"):
         study(body, feelings(30, seed=2), half, resume=True, validation=held)
-    with pytest.raises(InputError, match="the held-out data are others"):
+    with pytest.raises(InputError, match="the held-out data differ"):
         study(body, feelings(30), half, resume=True, validation=held[:-1])
     with pytest.raises(InputError, match='name was "text-classification" and is "fill-mask"'):
         study(body, feelings(30), half, FillMask(), resume=True, validation=held)
@@ -256,7 +261,7 @@ def test_a_teacher_whose_folder_holds_others_by_now_is_refused(
     with torch.no_grad():
         next(feels.loaded.module.parameters()).mul_(2.0)
     feels.save(folder, overwrite=True)
-    with pytest.raises(InputError, match="cannot go on: teacher was "):
+    with pytest.raises(InputError, match="cannot continue: teacher was "):
         study(body, rows, tmp_path / "half", TextClassification(teacher=str(folder)), resume=True)
     moved = TextClassification(teacher=pellucid.load(tmp_path / "kept"))
     assert study(body, rows, tmp_path / "half", moved, resume=True).log[0]["step"] == 1
@@ -269,7 +274,7 @@ def test_a_tokenizer_that_reads_otherwise_is_refused(
     words = copy.copy(body.loaded.required_tokenizer)
     words.settings = words.settings | {"truncation_side": "left"}
     other = pellucid.Model(replace(body.loaded, tokenizer=words))
-    with pytest.raises(InputError, match="cannot go on: its tokenizer reads otherwise; give what it began with"):
+    with pytest.raises(InputError, match="cannot continue: its tokenizer differs; give what it started with"):
         study(other, feelings(30), tmp_path / "a", resume=True)
     manifest = read_manifest(tmp_path / "a" / "training")
     assert manifest is not None and manifest.about.words
@@ -309,10 +314,10 @@ def test_damage_is_told_and_nothing_is_lost(body: "pellucid.Model", feelings: Fe
     def flipped(content: bytes) -> bytes:
         return content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
 
-    refused("state-00000005.safetensors", flipped, "was changed since it was written: restore it, or begin anew")
+    refused("state-00000005.safetensors", flipped, "was changed since it was written: restore it, or start again")
     refused("state-00000005.safetensors", lambda content: content[:-1], "was changed since it was written")
-    refused("state-00000005.safetensors", lambda content: None, "is missing: restore it, or begin anew")
-    refused("manifest.json", lambda content: content.replace(b'"step": 5', b'"step": 6'), "digest does not fit")
+    refused("state-00000005.safetensors", lambda content: None, "is missing: restore it, or start again")
+    refused("manifest.json", lambda content: content.replace(b'"step": 5', b'"step": 6'), "digest does not match")
     refused("manifest.json", lambda content: content[:100], "is damaged")
     refused("manifest.json", lambda content: b"[]", "is damaged")
     later = rb'"format": 2'
@@ -350,7 +355,7 @@ def test_ctrl_c_ends_the_step_and_keeps_its_state(body: "pellucid.Model", feelin
     with pytest.raises(KeyboardInterrupt) as stop:
         study(body, feelings(30), tmp_path / "a", on_event=on_event, validation=feelings(10, seed=9))
     assert str(stop.value).startswith("interrupted after step 7 of 15; it is kept in ")
-    assert str(stop.value).endswith("do the same again with resume=True, and it goes on from there")
+    assert str(stop.value).endswith("run the same again with resume=True to continue from there")
     assert json.loads((tmp_path / "a" / "training" / "manifest.json").read_text())["progress"]["step"] == 7
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     result = study(body, feelings(30), tmp_path / "a", resume=True, validation=feelings(10, seed=9))
@@ -358,7 +363,7 @@ def test_ctrl_c_ends_the_step_and_keeps_its_state(body: "pellucid.Model", feelin
 
 
 def test_ctrl_c_without_a_folder_says_that_nothing_is_kept(body: "pellucid.Model", feelings: Feelings) -> None:
-    with pytest.raises(KeyboardInterrupt, match=r"after step 3 of 15; nothing of it is kept, since it has no folder"):
+    with pytest.raises(KeyboardInterrupt, match=r"after step 3 of 15; nothing is kept, since it has no folder"):
         study(
             body, feelings(30), None, on_event=lambda one: signal.raise_signal(signal.SIGINT) if one.step == 2 else None
         )

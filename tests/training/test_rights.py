@@ -65,7 +65,7 @@ def test_where_the_model_cannot_be_written_what_was_learned_is_kept(
     out, held = tmp_path / "a", feelings(10, seed=9)
     monkeypatch.setattr("pellucid.training.training_run.save_checkpoint", closed)
     with pytest.raises(
-        ResourceError, match=r"cannot write it; what was learned is kept in .*: resume=True only writes it"
+        ResourceError, match=r"cannot write it; the trained weights are kept in .*: resume=True only writes it"
     ):
         study(body, feelings(30), out, validation=held, pause=60.0)  # so that no state is kept but for the error
     manifest = read_manifest(out / "training")
@@ -93,7 +93,7 @@ def test_where_nothing_can_be_kept_that_is_said(
     monkeypatch.setattr("pellucid.training.training_run.save_checkpoint", closed)
     monkeypatch.setattr("pellucid.training.state.write_bundle", closed)
     with pytest.raises(
-        ResourceError, match=rf"cannot write it; nor could what was learned be kept in {tmp_path}/a/train"
+        ResourceError, match=rf"cannot write it; the trained weights could not be kept in {tmp_path}/a/train"
     ):
         study(body, feelings(12), tmp_path / "a", pause=60.0)
 

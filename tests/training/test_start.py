@@ -100,7 +100,8 @@ def test_other_labels_get_a_new_head_and_say_so(opened: Opened, caplog: pytest.L
     assert [name for name in found.untrained if "classifier" in name] == list(found.untrained) != []
     assert not torch.equal(numbers(found)["head.classifier.weight"], numbers(given)["head.classifier.weight"])
     assert caplog.messages == [
-        "the model's labels are negative, neutral, positive, those to be learned ham, spam, egg: its head starts with new weights"
+        "the model's labels are negative, neutral, positive, those to be learned ham, spam, egg: its head "
+        "starts with new weights"
     ]
 
 
@@ -230,7 +231,7 @@ def test_the_way_of_attention_goes_on(opened: Opened, lora: int | None) -> None:
 def test_wrong_names_are_refused(body: "pellucid.Model") -> None:
     with pytest.raises(InputError, match=r"no parameter is called 'embedings.token.weight' \(did you mean embeddings"):
         model_for_training(body.loaded, CLASSES, Settings(freeze=("embedings.token.weight",)))
-    with pytest.raises(InputError, match="everything is frozen, so nothing could learn"):
+    with pytest.raises(InputError, match="everything is frozen, so nothing would be trained"):
         model_for_training(body.loaded, CLASSES, Settings(freeze=("*",)))
 
 
@@ -249,7 +250,7 @@ def test_packed_numbers_do_not_learn(checkpoint: Callable[[str], Any]) -> None:
 def test_what_training_would_lose_is_refused(body: "pellucid.Model") -> None:
     with body.edit({"layers.0.attention.output": 0.0}):
         body.embed("good")  # or the edit complains that it never fired
-        with pytest.raises(InputError, match="an edited model does not learn"):
+        with pytest.raises(InputError, match="an edited model cannot be trained"):
             pellucid.train(body, [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}], "classify", validation=0)
     layer, query = body.loaded.module.layers[0], body.loaded.module.layers[0].attention.query
     for hang in (layer.register_forward_hook, layer.register_full_backward_hook, layer.register_full_backward_pre_hook):

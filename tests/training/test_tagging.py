@@ -214,7 +214,7 @@ def test_what_begins_nothing_begins(body: "pellucid.Model", caplog: pytest.LogCa
 def test_a_label_that_takes_the_letters_from_all_others_is_told(caplog: pytest.LogCaptureFixture) -> None:
     row = {"tokens": list("abcd"), "tags": ["B-PER", "I-PER", "0", "O"]}
     TokenClassification().fitted([row])
-    assert "the labels 0 begin no entity, so that B- and I- of the others mean nothing" in caplog.text
+    assert "the labels 0 lack B- and I-, so those of the others are part of the name" in caplog.text
     caplog.clear()
     for plain in (["NOUN", "B-X", "O", "O"], ["B-PER", "I-PER", "U-PER", "O"]):
         TokenClassification().fitted([row | {"tags": plain}])
@@ -244,7 +244,7 @@ def test_notes_in_conll_files_are_no_words(tmp_path: Path, caplog: pytest.LogCap
     path.write_text(f"# id 5239\tdomain=en\n{three}# newdoc\n# text = a b\n# _ _ O\n{three}", encoding="utf-8")
     first, second = (row["tokens"] for row in read_conll(path))
     assert first == ["Sao", "Paulo", "#"] and second == ["#", *first]
-    assert "3 lines left out as notes, # in place of a word (the first: line 1)" in caplog.text
+    assert "3 lines left out as comments, # in place of a word (the first: line 1)" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -381,7 +381,7 @@ def test_two_files_whose_lines_belong_together_are_rows(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.en \(text\) and a\.de \(target\), line 3: 'target' is empty"):
         TextToText(generate=False).fitted(read((ours, theirs), objective=TextToText()).rows)
     theirs.write_text("eins\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"a\.de ends after line 1, and .*a\.en goes on"):
+    with pytest.raises(InputError, match=r"a\.de ends after line 1, and .*a\.en continues"):
         read((ours, theirs), objective=TextToText())
 
 

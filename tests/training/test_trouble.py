@@ -108,11 +108,11 @@ def test_three_in_a_row_end_it_and_the_last_good_numbers_are_kept(
     assert said.startswith(
         "step 9: the loss is nan and the gradient norm nan, the last 3 steps were not applied: try a "
     )
-    assert "smaller learning_rate (it is 0.003)" in said and "the numbers of step 6 are kept in " in said
+    assert "smaller learning_rate (it is 0.003)" in said and "the weights of step 6 are kept in " in said
     assert "\n" not in said and error.value.exit_code == 1
     manifest = read_manifest(tmp_path / "a" / "training")
     assert manifest is not None and (manifest.step, manifest.diverged) == (6, True)
-    with pytest.raises(InputError, match="cannot go on: seed was 0 and is 1"):
+    with pytest.raises(InputError, match="cannot continue: seed was 0 and is 1"):
         troubled(body, feelings(30), tmp_path / "a", resume=True, seed=1, learning_rate=1e-3)
     result = troubled(body, feelings(30), tmp_path / "a", resume=True, learning_rate=1e-3)
     assert result.steps == 15 and [line["step"] for line in result.log if "loss" in line] == list(range(1, 16))
@@ -157,7 +157,7 @@ def test_bad_steps_are_counted_across_a_resume(body: "pellucid.Model", feelings:
 
     with pytest.raises(MemoryError):
         troubled(body, feelings(30), tmp_path / "a", 4, 5, on_event=on_event)
-    with pytest.raises(DivergedError, match=r"step 6: .*the numbers of step 3 are kept"):
+    with pytest.raises(DivergedError, match=r"step 6: .*the weights of step 3 are kept"):
         troubled(body, feelings(30), tmp_path / "a", 6, before=5, resume=True)
 
 
@@ -199,7 +199,7 @@ def test_without_room_the_old_state_stays_and_nothing_half_written_is_left(
     assert code == ResourceError.exit_code and said.count("\n") == 1, said
     wanted = r"log.jsonl; the last state is" if most == 400 else "state-00000004.safetensors: it takes 48"
     limit = "limit on the size of a file"
-    assert limit in said and wanted in said and "go on with resume=True" in said and "bytes" in said
+    assert limit in said and wanted in said and "continue with resume=True" in said and "bytes" in said
     after = listing(out)
     assert after.keys() == before.keys()
     assert {name: held for name, held in after.items() if "log" not in name} == {
@@ -359,8 +359,8 @@ def test_a_file_that_changes_is_told_and_what_was_read_is_learned(
     with caplog.at_level(logging.WARNING, "pellucid"), pytest.raises(MemoryError):
         study(body, file, tmp_path / "a", on_event=on_event, validation=0.0)  # type: ignore[arg-type]
     said = [one.message for one in caplog.records if "has changed since it was read" in one.message]
-    assert len(said) == 1 and str(file) in said[0] and said[0].endswith("this training goes on with what it read")
-    with pytest.raises(InputError, match="cannot go on: the data are others"):
+    assert len(said) == 1 and str(file) in said[0] and said[0].endswith("this training continues with what it read")
+    with pytest.raises(InputError, match="cannot continue: the data differ"):
         study(body, file, tmp_path / "a", resume=True, validation=0.0)  # type: ignore[arg-type]
     file.write_text(file.read_text().removesuffix("a new one,positive\n"))
     result = study(body, file, tmp_path / "a", resume=True, validation=0.0)  # type: ignore[arg-type]
@@ -398,8 +398,6 @@ def test_a_training_does_not_write_over_what_it_began_with(
     """Killed while the model is written, it would have nothing to go on from."""
     base = body.save(tmp_path / "base")
     before = sorted(base.iterdir())
-    with pytest.raises(
-        InputError, match=r"base, which a training needs to go on where it was broken off: choose another"
-    ):
+    with pytest.raises(InputError, match=r"base, which a training needs to resume: choose another"):
         study(pellucid.load(base), feelings(12), base, overwrite=True)
     assert sorted(base.iterdir()) == before

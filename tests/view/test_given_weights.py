@@ -123,7 +123,7 @@ BROKEN = GOOD.clone()
 BROKEN[0, 1, 2, 0] = torch.nan
 FAULTS: list[tuple[dict[str, Any], str]] = [
     ({}, "nothing to show"),
-    ({"attention": [GOOD]}, "tokens are not there"),
+    ({"attention": [GOOD]}, "tokens are missing"),
     ({"attention": [GOOD], "tokens": "abc"}, "expected a list"),
     ({"attention": [GOOD], "tokens": []}, "expected a list of one token or more"),
     ({"attention": [GOOD], "tokens": [1, 2, 3]}, "hold 1, expected text"),
@@ -154,7 +154,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
         {"attention": [GOOD], "tokens": list("abc"), "other": 42},
         "were given, and 'other' beside them: a page of two runs",
     ),
-    ({"cross_attention": [GOOD], "encoder_tokens": list("abc")}, "decoder_tokens are not there"),
+    ({"cross_attention": [GOOD], "encoder_tokens": list("abc")}, "decoder_tokens are missing"),
     ({"attentions": [GOOD], "tokens": list("abc")}, r"no argument 'attentions' \(did you mean attention"),
     ({"attention": [GOOD], "tokens": list("abc"), "precision": "itn16"}, "did you mean int16"),
 ]

@@ -150,7 +150,7 @@ class KeyValues:
         orders = [f", columns {'in pairs' if one else 'in halves'}" for one in (self.interleaved, interleaved)]
         before, after = orders if self.interleaved != interleaved else ("", "")
         return InputError(
-            f"this cache remembers {kind_of(stored)} on {stored.device}{before}, and {kind_of(incoming)} on "
+            f"this cache holds {kind_of(stored)} on {stored.device}{before}, and {kind_of(incoming)} on "
             f"{like.device}{after} cannot be added: only the model that filled a cache can continue it, not its packed "
             "copy; make a new cache"
         )

@@ -23,7 +23,8 @@ def check_mask(mask: Tensor) -> None:
     """Refuses a mask that is not boolean, which the kernel adds to the scores, or whose axes it would misinterpret."""
     if mask.dtype != torch.bool or mask.dim() != 4:
         raise InputError(
-            f"mask is {kind_of(mask)}, expected bool[batch or 1, 1, seq or 1, source], true where one may look: "
+            f"mask is {kind_of(mask)}, expected bool[batch or 1, 1, seq or 1, source], true where attention is "
+            "allowed: "
             "causal_mask and padding_mask of pellucid.blocks make such masks"
         )
 
@@ -35,7 +36,8 @@ def check_heads(hidden_size: int, num_heads: int, num_key_value_heads: int, head
             raise InputError(f"{name} is {number}, expected a whole number from 1 on")
     if head_dim is None and hidden_size % num_heads:
         raise InputError(
-            f"hidden_size {hidden_size} cannot be shared out among num_heads {num_heads}: it must be a multiple of it"
+            f"hidden_size {hidden_size} cannot be divided evenly among num_heads {num_heads}: it must be a multiple "
+            "of it"
         )
     if num_heads % num_key_value_heads:
         raise InputError(

@@ -18,7 +18,9 @@ from pellucid.errors import ResourceError
 LINKS_AHEAD = platform.machine() == "x86_64"
 """Whether all relocations are known to be relative, as they are on this processor."""
 
-NOT_RUN = "this system lets no process run what it has compiled (SELinux, or systemd's MemoryDenyWriteExecute)"
+NOT_RUN = (
+    "this system does not let a process run code that it has compiled (SELinux, or systemd's MemoryDenyWriteExecute)"
+)
 
 WRITTEN, IN_MEMORY = 1, 2
 """Flags of writable sections and of those loaded at run time: SHF_WRITE, SHF_ALLOC."""
@@ -73,8 +75,8 @@ def link(code: bytes) -> bytes:
         if part["sh_flags"] & IN_MEMORY and part.name != ".eh_frame":  # no exception passes through a kernel
             if part["sh_flags"] & WRITTEN and part["sh_size"]:
                 raise RuntimeError(
-                    f"the compiled code writes into {part.name}, and its image is read-only: take NUMBA_BOUNDSCHECK, "
-                    "NUMBA_DEBUGINFO and the like out of the environment"
+                    f"the compiled code writes into {part.name}, and its image is read-only: unset NUMBA_BOUNDSCHECK, "
+                    "NUMBA_DEBUGINFO and the like in the environment"
                 )
             _align(image, part["sh_addralign"])
             section_offsets[number] = len(image)

@@ -33,7 +33,9 @@ class _Layer(nn.Module):
 
     def _cross_attention(self, attention: Attention, x: Tensor, run: Pass) -> Tensor:
         if run.memory is None:
-            raise InputError("this layer has cross_attention, and the pass no memory: give the encoder's last states")
+            raise InputError(
+                "this layer has cross_attention, and the pass has no memory: give the encoder's last states"
+            )
         return attention(x, run.for_cross_attention(), memory=run.memory)
 
 

@@ -153,4 +153,6 @@ def _check_writable(folder: Path) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
     if reason:
-        raise InputError(f"{folder} cannot keep them ({reason}): set PELLUCID_CACHE to a folder of yours")
+        raise InputError(
+            f"{folder} cannot keep the compiled kernels ({reason}): set PELLUCID_CACHE to a folder of yours"
+        )

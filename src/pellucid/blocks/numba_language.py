@@ -138,6 +138,7 @@ def _check_self_contained(whole: llvm.ModuleRef) -> None:
     strange = [name for name in declared if name not in EXTERNAL_SYMBOLS and not name.startswith("llvm.")]
     if strange:
         raise RuntimeError(
-            f"they call {', '.join(strange)}, so numba was told not to optimize: take NUMBA_OPT, NUMBA_DEBUGINFO and "
-            "the like out of the environment"
+            f"the kernels call {', '.join(strange)}, so numba was told not to optimize: unset NUMBA_OPT, "
+            "NUMBA_DEBUGINFO and "
+            "the like in the environment"
         )

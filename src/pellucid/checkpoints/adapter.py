@@ -28,7 +28,7 @@ from pellucid.lazy import cached_property
 from pellucid.machine import no_grad
 from pellucid.text import Tokenizer
 
-_RETRAIN_ADVICE = "one shared table cannot hold that; train an adapter that leaves it out"
+_RETRAIN_ADVICE = "one shared table cannot hold two updates; train an adapter that leaves it out"
 
 PREFIX = "base_model.model."
 """Prefix of every tensor name in the format."""
@@ -154,7 +154,7 @@ class _AdaptedContents(Contents):
             if (unwrapped := _WRAPPER_PART.sub(".", name)) != name and unwrapped in stored:
                 continue  # where the vocabulary was resized, PEFT stores a table both wrapped and unwrapped
             if bare == name:
-                raise self.mismatch_error(f"{name!r} does not begin with {PREFIX!r}, as the names of the format do")
+                raise self.mismatch_error(f"{name!r} does not begin with {PREFIX!r}, as names in this format do")
             if not numbers.dtype.is_floating_point:
                 kind = str(numbers.dtype).removeprefix("torch.")
                 raise self.mismatch_error(f"{name} holds {kind}, expected real numbers")
@@ -186,9 +186,9 @@ class _AdaptedContents(Contents):
         theirs, location = base_tensors.table_location(module)
         if location is None:
             hint = did_you_mean(module, (name.rpartition(".")[0] for name in base_tensors.tensors), max_hits=1)
-            raise self.mismatch_error(f"{module} is no module of a {base_tensors.page.architecture}{hint}")
+            raise self.mismatch_error(f"{module} is not a module of a {base_tensors.page.architecture}{hint}")
         if theirs is None and not base_tensors.is_tied_head(location):
-            raise self.mismatch_error(f"it adds to {module}, of which {self.adapter.base_name} holds no numbers")
+            raise self.mismatch_error(f"it adds to {module}, for which {self.adapter.base_name} holds no weights")
         if theirs is None or base_tensors.is_shared(location):
             raise self._tied_error(module, self._tied_advice(location))
         embedding = "embedding_A" in pair or "embedding_B" in pair
@@ -224,13 +224,13 @@ class _AdaptedContents(Contents):
         locations = base_tensors.locations_in(name)
         if not locations:
             raise self.mismatch_error(
-                f"{name} is no tensor of a {base_tensors.page.architecture}; the head follows task_type in {FILE}"
+                f"{name} is not a tensor of a {base_tensors.page.architecture}; task_type in {FILE} names the head"
             )
         location, base_location = next(iter(locations.values())), base_tensors.own_location(name)
         if base_location is not None and (base_location.parts > 1 or base_location.layout is not UNCHANGED):
             raise self.mismatch_error(
-                f"{name} is no tensor of {self.adapter.base_name} as it stands: take merge_and_unload() of the model "
-                "that was learned, and save_pretrained(folder) of that"
+                f"{name} is not a tensor of {self.adapter.base_name} itself: take merge_and_unload() of the model "
+                "that was trained, and save_pretrained(folder) of that"
             )
         if (base_tensors.is_shared(location) or base_tensors.is_tied_head(location)) and self._is_saved_module(name):
             advice = _RETRAIN_ADVICE if base_tensors.shares_embeddings else "merge it with the library that made it"

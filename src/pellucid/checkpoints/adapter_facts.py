@@ -112,7 +112,8 @@ def _refuse_unsupported(raw: dict[str, Any]) -> None:
         raise InputError(f"{join_names(changing)} would change the numbers in a way that pellucid does not read")
     if (bias := raw.get("bias", "none")) != "none":
         raise InputError(
-            f"bias is {shorten(ascii(bias))}, and only 'none' is read: its biases would be half an adapter"
+            f"bias is {shorten(ascii(bias))}, and only 'none' is read: without its biases the adapter would be "
+            "incomplete"
         )
     init = raw.get("init_lora_weights", True)
     if init not in _SUPPORTED_INITS:
@@ -170,7 +171,8 @@ def _read_pattern(raw: dict[str, Any], key: str) -> dict[str, Any]:
     for module in found:
         if not all(part.replace("_", "a").isalnum() for part in module.removeprefix("^").split(".")):
             raise InputError(
-                f"{key} names {shorten(ascii(module))}, expected a module's path, since expressions are not run: give "
+                f"{key} names {shorten(ascii(module))}, expected a module's path, since regular expressions are not "
+                "supported here: give "
                 "each module an entry of its own, or merge the adapter with the library that made it"
             )
     return found
@@ -219,4 +221,4 @@ def weights_file_name(folder: Path) -> str:
     for name in WEIGHTS_FILES:
         if (folder / name).exists() or (folder / name).is_symlink():
             return name
-    raise NotFoundError(f"{folder} holds {FILE} and no numbers: expected {' or '.join(WEIGHTS_FILES)}")
+    raise NotFoundError(f"{folder} holds {FILE} and no weights: expected {' or '.join(WEIGHTS_FILES)}")

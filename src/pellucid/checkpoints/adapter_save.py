@@ -163,7 +163,7 @@ class _FileTensors:
             if module is not None:
                 if ours in tied_names:
                     raise _unsupported_error(
-                        f"{modules[module]} is written with all of {module}, where a table is shared"
+                        f"{modules[module]} is written with all of {module}, which holds a shared table"
                     )
                 located.append((location, value))
         found = gather_tensors(located)
@@ -194,7 +194,7 @@ class _FileTensors:
         for path, change in changes.items():
             location = self.location(f"{path}.weight")
             if not location.tensor_name.endswith(".weight"):
-                raise _unsupported_error(f"{path} stands in {location.tensor_name}")
+                raise _unsupported_error(f"{path} is in {location.tensor_name}")
             parts.setdefault(location.tensor_name, {})[f"{path}.weight"] = change
         return {theirs: self._join_update(theirs, part) for theirs, part in parts.items()}
 

@@ -48,7 +48,7 @@ def repository_folder(name: str, hub_options: HubOptions) -> Path:
     try:
         cache_dir = cache_dir.resolve()
     except (OSError, RuntimeError) as error:  # a circular link
-        raise InputError(f"{cache_dir} can be no cache of the hub: {error}; set HF_HUB_CACHE to a folder") from error
+        raise InputError(f"{cache_dir} cannot be a cache of the hub: {error}; set HF_HUB_CACHE to a folder") from error
     return cache_dir / f"models--{name.replace('/', '--')}"
 
 
@@ -69,7 +69,7 @@ def cached_snapshot(name: str, hub_options: HubOptions) -> Path | None:
         ):  # other refs begin with its name
             return None
         raise InputError(
-            f"{name!r} cannot be read in the hub's cache ({error}): mend or delete {repository}"
+            f"{name!r} cannot be read in the hub's cache ({error}): repair or delete {repository}"
         ) from error
     return found if kind else None
 
@@ -81,7 +81,8 @@ def check_no_repository(folder: Path) -> None:
         if repository.name.startswith("models--") and folder in (repository, snapshots) and snapshots.is_dir():
             name = _repository_name(repository)
             raise NotFoundError(
-                f"{folder} is no checkpoint: the hub's cache keeps those of {name} in folders of {snapshots}; give the "
+                f"{folder} is not a checkpoint: the hub's cache keeps those of {name} in folders of {snapshots}; "
+                "give the "
                 "name, or one of these folders"
             )
 

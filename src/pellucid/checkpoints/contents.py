@@ -84,7 +84,7 @@ class _FolderContents(Contents):
             read_pooling(self.folder)  # raises where modules.json places the model in another folder
             if (self.folder / TRAINING).is_dir():
                 raise NotFoundError(
-                    f"{self.folder} holds a training that was broken off, and no model: resume it first"
+                    f"{self.folder} holds a training that was interrupted, and no model: resume it first"
                 )
             if (self.folder / "training_args.bin").is_file():
                 raise NotFoundError(

@@ -117,11 +117,9 @@ def _check_owner(folder: Path) -> None:
     """Refuses a folder in which another user could replace our model."""
     if folder.exists() and not is_own(folder.stat(), ROOT):
         is_ours = folder.stat().st_uid == os.getuid()
-        message = (
-            f"others may write in {folder}: chmod go-w takes that from them" if is_ours else f"{folder} is not yours"
-        )
+        message = f"others may write in {folder}: run chmod go-w on it" if is_ours else f"{folder} is not yours"
         raise _cache_error(InputError(message))
 
 
 def _cache_error(error: PellucidError) -> PellucidError:
-    return type(error)(error, "; PELLUCID_CACHE names another place for what is converted once")
+    return type(error)(error, "; PELLUCID_CACHE names another folder for converted models")

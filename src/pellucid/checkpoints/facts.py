@@ -155,7 +155,8 @@ class Keys:
         if packed := unread.get("quantization_config"):
             how = packed.get("quant_method", "some method") if isinstance(packed, dict) else "some method"
             raise CheckpointMismatchError(
-                f"{path}: by its quantization_config the numbers are packed by {str(how)[:40]!r}, which is not read: "
+                f"{path}: its quantization_config says that the weights are quantised by {str(how)[:40]!r}, which is "
+                "not read: "
                 "take the checkpoint that is not quantized, or a .gguf file of it"
             )
         changing = sorted(k for k, v in unread.items() if k in ARITHMETIC and not _changes_nothing(k, v, facts))
@@ -191,7 +192,7 @@ def warn_of_unknown_keys(path: Path, keys: Iterable[str]) -> None:
     """Warns of keys of a file that are unknown."""
     if other := sorted(keys):
         shown = join_names(ascii(key)[1:-1] for key in other)
-        log.warning("%s: these keys are not known and were left alone: %s", path, shown)
+        log.warning("%s: these keys are unknown and were ignored: %s", path, shown)
 
 
 def warn_of_encoder_states(config: Config, encoder_states_only: bool, path: Path) -> None:

@@ -67,7 +67,7 @@ def fill_packed(plan: Plan, tensors: dict[str, StoredTensor], bits: int, attenti
     Each matrix is read, packed and released before the next, so that the float weights are never all in memory.
     """
     if plan.newly_initialized:
-        raise InputError("a head that is not in the file has random numbers to be learned: load it as float32")
+        raise InputError("a head that is not in the file has random weights that need training: load it as float32")
 
     shapes: dict[str, torch.Size] = {}
 
@@ -140,7 +140,7 @@ def move_network(module: Network, device: torch.device, dtype: torch.dtype) -> N
     if not all(parameter.is_meta for parameter in module.parameters()):
         check_not_meta(device)
     elif device.type != "meta":
-        raise InputError("this model is on the device 'meta', which holds no numbers to move: build or load it again")
+        raise InputError("this model is on the device 'meta', which holds no weights to move: build or load it again")
     for name, parameter in module.named_parameters():
         if torch.finfo(dtype).max < torch.finfo(parameter.dtype).max and not parameter.is_meta:
             require_finite(name, parameter.detach(), dtype)

@@ -43,7 +43,7 @@ def check_target(target: Path, *, overwrite: bool, advice: MessagePart = ("pass 
         raise InputError(f"{target} already holds files: choose a new folder or ", advice)
     if not overwrite and (old := interrupted_old_files(target)):  # a save that succeeds removes them
         raise InputError(
-            f"{target} was being saved into, and what it held lies in {old}: choose a new folder or ", advice
+            f"{target} was being saved into, and its previous content is in {old}: choose a new folder or ", advice
         )
 
 
@@ -278,7 +278,7 @@ def _restore(old: Path, target: Path, moved: list[Path]) -> None:
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         why = error.strerror or error
-        raise InputError(f"{target} holds no whole model now ({why}): what it held before lies in {old}") from error
+        raise InputError(f"{target} holds no whole model now ({why}): its previous content is in {old}") from error
 
 
 def _is_config(name: Path) -> bool:

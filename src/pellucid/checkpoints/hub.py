@@ -118,7 +118,7 @@ def _fetch_missing(name: str, commit: HubOptions, folder: Path, listed: Mapping[
         for file in mismatches:
             remove_from_snapshot(folder / file)
         if mismatches:
-            problems = (f"{file} came with {why}, and was taken away" for file, why in list(mismatches.items())[:3])
+            problems = (f"{file} came with {why}, and was removed" for file, why in list(mismatches.items())[:3])
             raise _unreachable_error(name, "; ".join(problems))
 
 
@@ -250,9 +250,9 @@ def _translate_error(error: BaseException, name: str, name_known: bool) -> Pellu
     if status in (401, 403):
         return _refused_error(name)
     if isinstance(error, hub_client().errors.LocalTokenNotFoundError):
-        return NotFoundError("token=True is the one that `hf auth login` stores, and there is none")
+        return NotFoundError("token=True is the token that `hf auth login` stores, and none is stored")
     if isinstance(error, (*_UNREADABLE, hub_client().errors.FileMetadataError)):
-        return _unreachable_error(name, "what answers is not the hub")
+        return _unreachable_error(name, "the server that answers is not the hub")
     if status is not None:  # only the path, since a signed URL is a secret
         return _unreachable_error(name, f"the hub answered {status} to {response.url.path[:200]}", "try again later")
     return _unreachable_error(name, f"the hub could not be reached ({_first_line(error)})")

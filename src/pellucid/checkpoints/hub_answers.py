@@ -66,8 +66,8 @@ def check_model_info(model_info: Any) -> None:
             len(part.encode(errors="replace")) > _MAX_NAME_BYTES for part in name.split("/")
         ):
             raise StrangeAnswerError(
-                f"the hub lists a file of {len(name):,} letters ({shorten(name, 40)!r}), which no disk holds",
-                "tell its owner",
+                f"the hub lists a file of {len(name):,} letters ({shorten(name, 40)!r}), too long a name for a disk",
+                "report it to its owner",
             )
         _check_digests("lists", file.blob_id, *([] if file.lfs is None else [file.lfs.sha256]))
 
@@ -188,7 +188,7 @@ class AnswerGuard:
         )
         max_bytes = size - int(resumed_range[1]) if resumed_range else size
         name = shorten(file) if file in self._sizes else "a file"
-        error = StrangeAnswerError(f"{name} came with more bytes, where the hub lists {size:,}, and was taken away")
+        error = StrangeAnswerError(f"{name} came with more bytes, where the hub lists {size:,}, and was removed")
         if length.isdecimal() and len(length) < 20 and int(length) > max_bytes:
             raise error
         _limit_body(response, max_bytes, error)
@@ -197,7 +197,7 @@ class AnswerGuard:
         """Limits the bytes, number and duration of API answers, and checks the files that they list."""
         self._api_answers += 1
         requested_at = response.request.extensions.get("asked", time.monotonic())
-        error = StrangeAnswerError("the hub lists it without end")
+        error = StrangeAnswerError("the hub's answer does not end")
         seconds_left = _MAX_API_SECONDS - self._api_seconds - (time.monotonic() - requested_at)
         if self._api_answers > _MAX_API_ANSWERS or seconds_left < 0:
             raise error

@@ -71,7 +71,7 @@ def open_checkpoint(
         plan = make_plan(family, config, tensors, contents.facts_path, new_head, new_labels=new_labels)
         if is_own_head and plan.other_heads and not contents.facts.get("architectures"):
             message = (
-                "%s names no architecture: its body is read without head, and %s left out; name the head to have it"
+                "%s names no architecture: its body is read without a head, and %s left out; name the head to load it"
             )
             log.warning(message, contents.facts_path, join_names(plan.other_heads, 3))
         if is_own_head:
@@ -212,7 +212,7 @@ def _check_width(contents: Contents, hidden: int) -> None:
     width = contents.pooling.hidden if contents.pooling else None
     if width not in (None, hidden):
         raise CheckpointMismatchError(
-            f"{contents.facts_path.parent}: the pooling is of vectors of {width} numbers, the model's have {hidden}; "
+            f"{contents.facts_path.parent}: the pooling is for states of {width} numbers, the model's have {hidden}; "
             "they do not belong together"
         )
 
@@ -236,7 +236,7 @@ def _fit_tokenizer(
                 f"{folder}: the {what} gives ids up to {tokenizer.largest_id}, the model's table of "
                 f"tokens has {rows} rows; they do not belong together"
             )
-        message = "%s: the model's table of tokens ends before %s, which the %s added: they are read as plain text"
+        message = "%s: the model's table of tokens has no row for %s, which the %s added: they are read as plain text"
         log.warning(message, folder, join_names(map(ascii, removed_tokens)), what)
     check_template(tokenizer, folder / file, rows, config.type_vocab_size)
     return tokenizer

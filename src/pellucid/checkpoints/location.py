@@ -72,7 +72,7 @@ def _checked_token(token: str | bool | None) -> str | bool | None:
     stripped = token.strip() if isinstance(token, str) else ""
     if not re.fullmatch("[!-~]+", stripped):
         raise InputError(
-            "the token, given, stored or in HF_TOKEN, is none of the hub: expected one word such as hf_abc"
+            "the token, given, stored or in HF_TOKEN, is not a token of the hub: expected one word such as hf_abc"
         )
     return stripped
 

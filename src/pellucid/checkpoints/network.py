@@ -50,7 +50,7 @@ def _config_mismatch(loaded: Loaded) -> str | None:
         return f"{change[0]}, which would be lost; {change[1]}"
     for name, source in tied_parameters(loaded.config).items():
         if name in state and not torch.equal(state[name], state[source]):
-            return f"{name} and {source} are one table by its config, and their numbers differ"
+            return f"{name} and {source} are one table by its config, and their weights differ"
     return None
 
 
@@ -119,12 +119,12 @@ def _changed_computation(module: nn.Module, expected: nn.Module) -> tuple[str, s
         if path not in parts:
             continue
         if has_own_forward(part):
-            return f"a forward of its own was set on {path or 'the network'}", "take it away by `del part.forward`"
+            return f"a forward of its own was set on {path or 'the network'}", "remove it with `del part.forward`"
         forwards = {type(part).forward, type(parts[path]).forward}
         if len(forwards) > 1 and forwards != _IDENTITY_FORWARDS:
             kind = type(part).__name__
-            what = f"{path or 'the network'} is a {kind}, which computes otherwise than its config says"
-            return what, "put back what was there"
+            what = f"{path or 'the network'} is a {kind}, which does not compute what its config says"
+            return what, "put back what it replaced"
     return None
 
 

@@ -43,7 +43,7 @@ def read_pickled(path: Path) -> dict[str, Tensor]:
             return _read_legacy(path, file)
     if not first.startswith(b"PK\x03\x04"):
         raise UnsafeFileError(
-            f"{path} is no zip file: damaged, or a bare pickle, which is never opened; save it again with a newer "
+            f"{path} is not a zip file: damaged, or a bare pickle, which is never opened; save it again with a newer "
             "PyTorch, best as safetensors"
         )
     try:
@@ -61,7 +61,7 @@ def _read_zip(path: Path, archive: zipfile.ZipFile) -> dict[str, Tensor]:
     if not _is_uncompressed(entries, path.stat().st_size):
         raise UnsafeFileError(f"{path} holds compressed or overlapping entries, which PyTorch never writes; not opened")
     if any(".." in e.filename or e.filename.startswith(("/", "\\")) for e in entries):
-        raise UnsafeFileError(f"{path} holds an entry that leads outside of it; not opened")
+        raise UnsafeFileError(f"{path} holds an entry with a path outside of it; not opened")
     entries_by_name = {entry.filename: entry for entry in entries}
     pickles = [name for name in entries_by_name if name.endswith("/data.pkl") and name.count("/") == 1]
     if len(pickles) != 1 or entries_by_name[pickles[0]].file_size > _MAX_PICKLE_BYTES:
@@ -193,7 +193,7 @@ def _fill_tensors(
 def _check_bounds(path: Path, name: str, tensor: StridedTensor) -> None:
     """Refuses a tensor that exceeds its storage."""
     if (count := math.prod(tensor.shape)) > tensor.storage.count:
-        raise UnsafeFileError(f"{path}: {name!r} claims {min(count, 10**15):,} numbers and stores fewer")
+        raise UnsafeFileError(f"{path}: {name!r} has {min(count, 10**15):,} numbers by its shape, and stores fewer")
     last = tensor.offset + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.strides))
     if count and last >= tensor.storage.count:
         raise CorruptFileError(f"{path}: {name!r} reaches beyond the numbers that are stored for it")

@@ -172,7 +172,7 @@ _WRAPPER_PREFIXES = {"module.": "DataParallel", "_orig_mod.": "torch.compile"}
 def _check_wrapper(tensors: Collection[str], error_start: str) -> None:
     for prefix, wrapper in _WRAPPER_PREFIXES.items():
         if tensors and all(theirs.startswith(prefix) for theirs in tensors):
-            why = f"every name begins with {prefix!r}, as of a model within {wrapper}: save its .{prefix.rstrip('.')}"
+            why = f"every name begins with {prefix!r}, as of a model inside {wrapper}: save its .{prefix.rstrip('.')}"
             raise CheckpointMismatchError(f"{error_start}: {why}")
 
 
@@ -186,7 +186,7 @@ def _check_layer_count(config: Config, tensors: Sized, facts_path: Path) -> None
     layers = max(decoder, config.num_hidden_groups or config.num_hidden_layers)
     if layers > max(len(tensors), _FEW_LAYERS):
         raise CheckpointMismatchError(
-            f"{facts_path} speaks of {layers} layers, and the weights hold {len(tensors)} tensors in all"
+            f"{facts_path} says {layers} layers, and the weights hold {len(tensors)} tensors in all"
         )
 
 
@@ -228,7 +228,7 @@ def _problems(
         hint = did_you_mean(extra[0].rpartition(".")[0] or extra[0], expected, max_hits=1) if missing else ""
         if unexpected and all(name.startswith("network.") for name in unexpected):
             hint = ": a state dict of pellucid.compat, whose save_pretrained(folder) writes a checkpoint"
-        problems.append(f"{len(extra)} that belong nowhere ({join_names(extra, 3)}){hint}")
+        problems.append(f"{len(extra)} unexpected ({join_names(extra, 3)}){hint}")
     for ours, place in located:
         if (shape := expected_shapes.get(ours)) is None:
             continue

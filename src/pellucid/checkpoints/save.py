@@ -28,7 +28,7 @@ def save_checkpoint(loaded: Loaded, name: str | os.PathLike[str], *, overwrite: 
     target = path_of(name)
     if loaded.module.observer is not None:
         raise InputError(
-            "an edited model is not saved, since its edits are of passes and not of numbers: take the model that it "
+            "an edited model cannot be saved, since edits change passes and not weights: save the model that it "
             "was made from"
         )
     if loaded.pooling is not None:

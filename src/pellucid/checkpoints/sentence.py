@@ -69,7 +69,7 @@ def read_pooling(folder: Path) -> Pooling | None:
         )
     if place := _module_path(modules[0]):
         raise CheckpointMismatchError(
-            f"{path} says that the Transformer lies in {shorten(repr(place))}, and it is read beside modules.json "
+            f"{path} says that the Transformer is in {shorten(repr(place))}, and it is read beside modules.json "
             "alone: move the files of that folder there, and set that path to the empty text"
         )
     if is_cross_encoder:
@@ -222,8 +222,8 @@ def _refuse_settings(path: Path, found: dict[str, Any]) -> None:
             raise CorruptFileError(f"{path}: {key} is {shorten(repr(settings))}, expected an object")
         if changing := sorted(settings.keys() - {*INERT_SETTINGS, "dtype", "torch_dtype"}):
             raise CheckpointMismatchError(
-                f"{path}: {key} sets {join_names(map(ascii, changing), 3)}, which is not followed here and may change "
-                "the vectors: write it into the file that it is about, and take it out here"
+                f"{path}: {key} sets {join_names(map(ascii, changing), 3)}, which is not supported here and may change "
+                "the vectors: write it into the file that it belongs to, and remove it here"
             )
         warn_of_unknown_keys(path, (f"{key}.{name}" for name in ("dtype", "torch_dtype") if name in settings))
 
@@ -239,7 +239,7 @@ def _refuse_other_inputs(path: Path, found: dict[str, Any], task: str, output: s
     if not isinstance(modalities, dict) or "message" in modalities or modalities.get("text", expected) != expected:
         supported = f"a text is read without a chat template, for its {output}"
         message = f"{path}: modality_config is {shorten(repr(modalities), 200)}, and here {supported}"
-        raise CheckpointMismatchError(f"{message}: take it out, if the model was trained on texts as they are")
+        raise CheckpointMismatchError(f"{message}: remove it, if the model was trained on texts as they are")
 
 
 def _read_sentence_config(path: Path) -> dict[str, Any]:

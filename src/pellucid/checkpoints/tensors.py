@@ -70,7 +70,7 @@ class TensorSpan:
 def check_name(path: Path, name: str) -> None:
     """Refuses tensor names that no framework produces: blanks, control characters, ".."."""
     if not _NAME.fullmatch(name) or ".." in name:
-        raise UnsafeFileError(f"{path}: {name[:80]!r} is no name for a tensor")
+        raise UnsafeFileError(f"{path}: {name[:80]!r} is not a valid tensor name")
 
 
 def tensor_spans(path: Path) -> dict[str, TensorSpan]:
@@ -134,7 +134,7 @@ def _describe_other_file(first: bytes, size: int, length: int) -> str:
         return "is a zip file (a PyTorch .bin?) under a wrong name"
     if length > MAX_HEADER_BYTES and length <= size:
         return f"has a header of {length:,} bytes, more than the {MAX_HEADER_BYTES:,} that are read"
-    return f"is no safetensors file, or cut short: its header claims {length:,} bytes and the file has {size:,}"
+    return f"is not a safetensors file, or cut short: its header claims {length:,} bytes and the file has {size:,}"
 
 
 def _parse_entry(path: Path, name: str, entry: Any, body: int) -> TensorSpan:

@@ -56,10 +56,10 @@ def _check_unchanged(source: Source | None, reason: Exception | None = None) -> 
 def _check_interrupted_save(folder: Path, reason: Exception) -> None:
     """Raises NotFoundError where an interrupted save moved a folder's files out and put none in."""
     if not any(os.path.lexists(folder / name) for name in CONFIG_FILES) and (old := interrupted_old_files(folder)):
-        message = (
-            f"{folder} holds no whole model: a save into it was broken off, or is going on; wait for it, or move the "
-        )
-        raise NotFoundError(f"{message}files in {old} back") from reason
+        raise NotFoundError(
+            f"{folder} holds no whole model: a save into it was interrupted, or is still running; wait for it, or "
+            f"move the files in {old} back"
+        ) from reason
 
 
 def _file_stamps(source: Source) -> dict[Path, FileStamp]:

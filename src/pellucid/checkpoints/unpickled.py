@@ -126,7 +126,8 @@ def read_pickle(path: Path, file: BinaryIO) -> Any:
 def _unsafe_error(path: Path, what: str) -> UnsafeFileError:
     """The error for a file that is refused."""
     return UnsafeFileError(
-        f"{path} asks for more than tensors when it is opened ({what}), so it was not opened; ask its author for "
+        f"{path} would do more than load tensors when it is opened ({what}), so it was not opened; ask "
+        "its author for "
         "safetensors"
     )
 
@@ -164,7 +165,7 @@ def _execute_opcode(path: Path, opcode: str, argument: Any, stack: list[Any]) ->
             stack[-1] = _reduce(path, stack[-1], arguments)
         case "GLOBAL" if argument in _UNSUPPORTED:
             raise CheckpointMismatchError(
-                f"{path} holds {_UNSUPPORTED[argument]}, expected real numbers of 16, 32 or 64 bits: save it anew "
+                f"{path} holds {_UNSUPPORTED[argument]}, expected real numbers of 16, 32 or 64 bits: save it again "
                 "as such"
             )
         case _:

@@ -59,7 +59,7 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
     for _, shards, index in (SAFETENSORS, PICKLED):
         if found := sorted(path.name for path in folder.glob(shards)):
             advice = fetch_advice(folder, (index,)) or ": fetch it too"
-            raise NotFoundError(f"{folder} holds {join_names(found, 3)} without {index}, which places them{advice}")
+            raise NotFoundError(f"{folder} holds {join_names(found, 3)} without {index}, which lists them{advice}")
     if packed := form_of_folder(folder).gguf_files:
         raise NotFoundError(f"{folder} holds a config.json and no weights but {packed[0]}: give its path")
     others = sorted(path.name for path in folder.glob("*.safetensors*"))
@@ -78,7 +78,7 @@ def untrained_in(folder: Path) -> tuple[str, ...]:
     path = existing_path(folder, SAFETENSORS[0])
     parts = read_metadata_value(path, UNTRAINED, [])
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
-        raise CorruptFileError(f"{path} has a damaged note in its header: {UNTRAINED} is no list of names")
+        raise CorruptFileError(f"{path} has a damaged note in its header: {UNTRAINED} is not a list of names")
     return tuple(parts)
 
 
@@ -130,7 +130,7 @@ def _sharded_tensors(folder: Path, index: Path, ending: str) -> dict[str, Stored
         misplaced = [name for name in tensors if weight_map.get(name) != shard]
         if misplaced:
             raise CheckpointMismatchError(
-                f"{path} holds {join_names(misplaced)}, which {index.name} does not place there"
+                f"{path} holds {join_names(misplaced)}, which {index.name} does not list there"
             )
         found |= tensors
     unstored = [name for name in weight_map if name not in found]

@@ -13,16 +13,16 @@ from pellucid.cli.output import CleanFormatter
 
 COMMANDS = {
     "look": "Draw the attention of a text as a page.",
-    "run": "Ask a model a question.",
-    "generate": "Write on from a text.",
+    "run": "Run a task on texts.",
+    "generate": "Continue a text.",
     "chat": "Talk with a chat model.",
     "embed": "Turn texts into vectors.",
-    "index": "Make texts searchable, and keep them so.",
+    "index": "Build and maintain a search index.",
     "search": "Find the texts of INDEX that fit a query best.",
     "train": "Train a model on DATA.",
     "evaluate": "Score a model on DATA.",
-    "describe": "Show every fact of a model.",
-    "models": "List the models that are at hand.",
+    "describe": "Show a model's architecture and settings.",
+    "models": "List the installed and downloaded models.",
     "pull": "Fetch a model from the hub.",
     "convert": "Turn foreign files into a checkpoint folder.",
     "verify": "Check that a checkpoint computes the right numbers here.",
@@ -54,8 +54,8 @@ class LazyGroup(SingleUseGroup):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="pellucid")
-@click.option("--quiet", "-q", is_flag=True, help="Only answers and errors.")
-@click.option("--debug", is_flag=True, help="Show what happens, and tracebacks.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only results and errors.")
+@click.option("--debug", is_flag=True, help="Print debug messages and tracebacks.")
 def app(quiet: bool, debug: bool) -> None:
     """A Transformer that can be read, run and seen.
 

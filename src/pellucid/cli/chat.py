@@ -25,15 +25,15 @@ Turns = list[dict[str, str]]
 @click.command("chat")
 @click.argument("message", type=TEXT, required=False)
 @writing_options
-@click.option("--system", "-s", type=TEXT, metavar="TEXT", help="What the model is told before the conversation.")
+@click.option("--system", "-s", type=TEXT, metavar="TEXT", help="The system message, before the conversation.")
 def command(message: str | None, model: str, dtype: str, system: str | None, **typed: Any) -> None:
     """Talk with a chat model.
 
     With a MESSAGE (`-` reads it from standard input) it answers once. Without one each line is a message, from the
-    terminal or from a pipe, until /exit or Ctrl-D; /reset forgets what was said, of which the oldest is left out
-    where the model can read no more. Ctrl-C stops an answer; pressed again, or between answers, it quits. The likeliest
-    token is taken each time, unless a sampling option is given, or the model's own generation_config.json says
-    otherwise.
+    terminal or from a pipe, until /exit or Ctrl-D; /reset clears the conversation. The oldest messages are left out
+    where the model can read no more. Ctrl-C stops an answer; pressed again, or between answers, it quits. The
+    likeliest token is taken each time, unless a sampling option is given, or the model's own generation_config.json
+    says otherwise.
 
     \b
     Examples:
@@ -104,9 +104,9 @@ def _fit_to_context(model: "pellucid.Model", turns: Turns, options: dict[str, An
             break
         remaining = less
     if size > max_positions:
-        found_length = f"the message has {format_count(size, 'token')} with what stands around it"
-        what = "it, or the system's message," if any(turn["role"] == "system" for turn in remaining) else "it"
-        raise InputError(f"{found_length}, and this model reads {max_positions:,} in all: say {what} in fewer words")
+        found_length = f"the message has {format_count(size, 'token')} with its chat template"
+        what = "it, or the system message" if any(turn["role"] == "system" for turn in remaining) else "it"
+        raise InputError(f"{found_length}, and this model reads {max_positions:,} in all: shorten {what}")
     return remaining
 
 

@@ -11,8 +11,10 @@ from pellucid.cli.output import progress_option, say
 @click.command("convert")
 @click.argument("source")
 @click.option("--output", "-o", required=True, metavar="DIR", type=NonEmptyPath(), help="The new folder.")
-@click.option("--heads", type=click.IntRange(min=1), metavar="N", help="Heads of attention, where no file says it.")
-@click.option("--overwrite", is_flag=True, help="Write over a folder that already holds files.")
+@click.option(
+    "--heads", type=click.IntRange(min=1), metavar="N", help="Number of attention heads, where no file gives it."
+)
+@click.option("--overwrite", is_flag=True, help="Overwrite a folder that already holds files.")
 def command(source: str, output: Path, heads: int | None, overwrite: bool) -> None:
     """Turn foreign files into a checkpoint folder.
 

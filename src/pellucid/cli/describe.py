@@ -9,9 +9,9 @@ from pellucid.cli.output import print_table, to_json
 @click.argument("model")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(model: str, as_json: bool) -> None:
-    """Show every fact of a model.
+    """Show a model's architecture and settings.
 
-    Its architecture axis by axis, its words, its way from a text to a vector, and where it came from.
+    Its architecture axis by axis, its tokenizer, how it makes a vector of a text, and where it came from.
 
     \b
     Examples:

@@ -24,7 +24,7 @@ CHUNK_SIZE = 1_024
 @click.argument("texts", type=TEXT, nargs=-1, required=True, metavar="TEXT... | FILE | -")
 @click.option("--model", "-m", default=SENTENCES, show_default=True, help="A folder, hub id or installed model.")
 @click.option("--column", "-c", metavar="NAME", help="The column of a .csv, .tsv or .jsonl FILE that holds the texts.")
-@click.option("--encoding", metavar="NAME", default="utf-8", help="Of FILE, where it is not UTF-8.")
+@click.option("--encoding", metavar="NAME", default="utf-8", help="Encoding of FILE, where it is not UTF-8.")
 @click.option("--output", "-o", type=NonEmptyPath(dir_okay=False), help="Write the vectors as .npy.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per text, with the text and its vector.")
 @click.option(
@@ -67,12 +67,12 @@ def command(
     shown = progress_option()
     check_output_path("--output", output, ".npy", inputs=texts)
     if output is not None and as_json:
-        raise click.UsageError("--output writes numbers alone, without --json: leave one of them out")
+        raise click.UsageError("--output writes only vectors, and --json also texts: leave one of them out")
     input_texts, location_of = read_texts(texts, column, encoding)
     location_of = location_of or typed_location(len(input_texts))
     loaded = pellucid.load(model).loaded
     if loaded.pooling is None and pooling is None:
-        say(f"{loaded.name} says no way to make vectors of texts: the mean of its states (--pooling, --normalize)")
+        say(f"{loaded.name} defines no pooling: the mean of its states is used (--pooling, --normalize)")
     if output is not None:
         with with_locations(location_of):
             vectors = np.ascontiguousarray(embed(loaded, input_texts, **options, progress=shown))

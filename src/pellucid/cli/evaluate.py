@@ -33,9 +33,9 @@ Examples:
 @click.argument("data", nargs=-1, required=True)
 @click.option("--model", "-m", required=True, help="A folder, hub id or installed model.")
 @click.option(
-    "--column", "-c", "columns", multiple=True, metavar="NAME=COLUMN", help="Where a column has another name."
+    "--column", "-c", "columns", multiple=True, metavar="NAME=COLUMN", help="A column that has another name in DATA."
 )
-@click.option("--encoding", metavar="NAME", default="utf-8", help="Of DATA, where it is not UTF-8.")
+@click.option("--encoding", metavar="NAME", default="utf-8", help="Encoding of DATA, where it is not UTF-8.")
 @click.option(
     "--set",
     "-s",
@@ -44,7 +44,7 @@ Examples:
     type=TEXT,
     names=objective_option_names,
     typed_elsewhere={"task": "TASK", "data": "DATA"},
-    help="Any option of the task (docs/training.md); a name unlike any lists them.",
+    help="Any option of the task (docs/training.md); an unknown name lists them.",
 )
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(

@@ -39,7 +39,7 @@ class WhyCommand(click.RichCommand):
 @click.option(
     "--column", "-c", metavar="NAME", help="The column of a .csv, .tsv or .jsonl FILE that holds the prompts."
 )
-@click.option("--encoding", metavar="NAME", default="utf-8", help="Of FILE, where it is not UTF-8.")
+@click.option("--encoding", metavar="NAME", default="utf-8", help="Encoding of FILE, where it is not UTF-8.")
 @click.option("--stream", is_flag=True, help="Show the text while it is written.")
 @click.option(
     "--why", type=click.IntRange(0, 50), metavar="[K]", help="Show the probability of each token, and K others."
@@ -56,7 +56,7 @@ def command(
     as_json: bool,
     **typed: Any,
 ) -> None:
-    """Write on from a text.
+    """Continue a text.
 
     The text is taken as it is; to ask a chat model, use `pellucid chat`. Prompts are the arguments, the whole of
     standard input (`-`), the lines of a FILE, or a column of a table. The likeliest token is taken each time, unless
@@ -149,5 +149,5 @@ def _prompts(arguments: tuple[str, ...], column: str | None, encoding: str) -> t
         return read_texts(arguments, column, encoding)
     file_argument(arguments, column)  # refuses options of a FILE
     if not (text := read_stdin()).strip():
-        raise InputError("standard input is empty: there is nothing to go on from")
+        raise InputError("standard input is empty: there is nothing to continue")
     return [text], None

@@ -32,9 +32,11 @@ writing_options = combined_options(
     click.option(
         "--min-p", type=float, metavar="P", help="Sample from those at least P times as likely as the likeliest."
     ),
-    click.option("--seed", type=int, metavar="N", help="Sample, by this seed."),
-    click.option("--repetition-penalty", type=float, metavar="R", help="Above 1 against repeating earlier tokens."),
-    click.option("--stop", type=TEXT, multiple=True, metavar="TEXT", help="End before this text; may be repeated."),
+    click.option("--seed", type=int, metavar="N", help="Sample with this seed."),
+    click.option(
+        "--repetition-penalty", type=float, metavar="R", help="Above 1, makes repeating earlier tokens less likely."
+    ),
+    click.option("--stop", type=TEXT, multiple=True, metavar="TEXT", help="Stop before this text; may be repeated."),
     click.option(
         "--dtype", default="float32", show_default=True, metavar="NAME", help="float32, bfloat16, int8, int4 or auto."
     ),
@@ -48,7 +50,7 @@ def load_generator(model: str, dtype: str) -> "pellucid.Model":
 
     found = pellucid.load(model, dtype=dtype)
     if not found.config.writes:
-        problem = f"{model} is of kind {found.config.kind!r} and cannot write: name a text-generation model by "
+        problem = f"{model} is of kind {found.config.kind!r} and cannot generate text: name a text-generation model by "
         raise InputError(problem, Argument("model", Placeholder("NAME")))
     return found
 

@@ -19,17 +19,17 @@ INDEX_ARGUMENT = click.argument("index", type=NonEmptyPath(file_okay=False), met
 corpus_options = combined_options(
     click.option("--column", "-c", metavar="NAME", help="The column of a .csv, .tsv or .jsonl file with the texts."),
     click.option("--id-column", metavar="NAME", help="The column with the ids; by default rows are numbered."),
-    click.option("--encoding", default="utf-8", show_default=True, metavar="NAME", help="Of the files."),
+    click.option("--encoding", default="utf-8", show_default=True, metavar="NAME", help="Encoding of the files."),
     click.option("--skip-bad-rows", "skip_bad", is_flag=True, help="Leave out rows that do not fit, and list them."),
 )
 """The options of a command that reads a corpus."""
 
-MODEL_HELP = "The model that should have made it; by default the one that it names."
+MODEL_HELP = "The model that made its vectors; by default the one that it names."
 
 
 @click.group("index", cls=SingleUseGroup)
 def command() -> None:
-    """Make texts searchable, and keep them so.
+    """Build and maintain a search index.
 
     \b
     Examples:
@@ -99,8 +99,8 @@ def build(sources: tuple[str, ...], output: Path, model: str, dtype: str, **opti
     """Read texts, embed them, write an index.
 
     FILE is a table with its --column, or files of text, also as a pattern or a folder. What is empty is left out, and
-    so are an index among the files and what is hidden in a folder. A build that was broken off goes on where it was,
-    when it is asked for again.
+    so are an index among the files and what is hidden in a folder. A build that was interrupted continues where it
+    was when it is run again.
 
     \b
     Examples:
@@ -110,7 +110,7 @@ def build(sources: tuple[str, ...], output: Path, model: str, dtype: str, **opti
     import pellucid
 
     if options["kind"] == "flat" and (option := first_typed("M", "efConstruction", "efSearch")):
-        raise click.UsageError(f"{option} is of a graph, and --kind flat builds none: leave one of them out")
+        raise click.UsageError(f"{option} is for a graph, and --kind flat builds none: leave one of them out")
     options |= {"dtype": None if dtype == "float32" else dtype, "progress": progress_option()}
     enable_info_log()
     with with_locations(_text_location):

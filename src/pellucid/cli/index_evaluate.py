@@ -31,13 +31,13 @@ _FILE = NonEmptyPath(dir_okay=False)
 @click.option("--query-column", "-q", metavar="NAME", help="The column of QUERIES with the queries.")
 @click.option("--id-column", "-i", metavar="NAME", help="The column of QUERIES with the right id of each.")
 @click.option("--grade-column", metavar="NAME", help="The column that says how right it is, a number from 0.")
-@click.option("--by", metavar="NAME", help="A column of INDEX that the right answers name in place of its ids.")
+@click.option("--by", metavar="NAME", help="A column of INDEX that right answers are given by, instead of ids.")
 @click.option(
     "-k",
     "ks",
     type=int,
     multiple=True,
-    help="So many texts; with QUERIES, and without --plot, it may be repeated.  [default: 1, 5, 10; of neighbours 10]",
+    help="How many texts; with QUERIES, and without --plot, it may be repeated.  [default: 1, 5, 10; 10 neighbours]",
 )
 @click.option("--mode", type=click.Choice(["hybrid", "dense", "words"]), default="hybrid", show_default=True)
 @click.option(
@@ -101,16 +101,16 @@ def _check_options(queries: Path | None, plot: Path | None, ks: tuple[int, ...],
     for name in ("query_column", "id_column"):
         if (queries is None) != (options[name] is None):
             option = name.replace("_", "-")
-            problem = f"name --{option} of {queries}" if queries is not None else f"--{option} is of QUERIES, a table"
+            problem = f"name --{option} of {queries}" if queries is not None else f"--{option} is for QUERIES, a table"
             raise click.UsageError(problem)
     if queries is None and (option := first_typed(*QUERY_OPTIONS)):
-        raise click.UsageError(f"{option} is of QUERIES, a table, and none was given")
+        raise click.UsageError(f"{option} is for QUERIES, a table, and none was given")
     if plot is None and first_typed("theme"):
-        raise click.UsageError("--theme is of --plot, which was not given")
+        raise click.UsageError("--theme is for --plot, which was not given")
     if len(set(ks)) > 1 and (queries is None or plot is not None):
         reason = "--plot" if plot is not None else "without QUERIES"
         raise click.UsageError(
-            f"{reason}: so many neighbours are searched for, and -k was given several times; give one"
+            f"{reason}: -k is the number of neighbours to search for, and was given several times: give one"
         )
     if queries is not None and not queries.is_file():
         raise missing_file_error(queries)
@@ -165,7 +165,7 @@ def _show_evaluation(evaluation: "Evaluation") -> None:
     query_count = format_count(evaluation.queries, "query", "queries")
     say(f"{query_count}, {each:.1f} ms each{left_out}; {len(evaluation.misses):,} went wrong")
     for miss in evaluation.misses[:MAX_MISSES]:
-        rank = "was not found" if miss.place is None else f"came as number {miss.place}"
+        rank = "was not found" if miss.place is None else f"was ranked {miss.place}"
         first = "nothing was" if miss.instead is None else f"first was {miss.instead}"
         sentence = f"{miss.query[:80]}: {', '.join(miss.wanted)[:80]} {rank}, {first}"
         print_rich(Text(f"  {clean(on_one_line(sentence))}"))

@@ -43,7 +43,7 @@ _FILE = NonEmptyPath(dir_okay=False)
 @click.option(
     "--head", type=int, multiple=True, help="A head that is shown first; may be repeated.  [default: 8, or 0]"
 )
-@click.option("--lens", is_flag=True, help="Add what the model would say after each layer.")
+@click.option("--lens", is_flag=True, help="Add what the model would predict after each layer.")
 @click.option("--max-length", type=click.IntRange(min=1), metavar="N", help="Cut a longer text to N tokens.")
 @click.option(
     "--precision",
@@ -165,7 +165,9 @@ def _check_lens(model: "pellucid.Model") -> None:
     head = model.config.head
     if head is None or head.answers != "vocabulary":
         other = Argument("model", Placeholder("NAME"))
-        raise InputError("the lens needs a model that says words, and this one has no such head: name one by ", other)
+        raise InputError(
+            "the lens needs a model with a head over the vocabulary, which this one lacks: name one by ", other
+        )
 
 
 def _record_view(model: "pellucid.Model", text: str, serve: bool, typed: dict[str, Any]) -> tuple["View", int]:

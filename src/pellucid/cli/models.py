@@ -10,7 +10,7 @@ from pellucid.cli.output import print_table, say, to_json
 @click.command("models")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def command(as_json: bool) -> None:
-    """List the models that are at hand.
+    """List the installed and downloaded models.
 
     They are installed as packages or lie in the hub's cache; each with its licence.
 

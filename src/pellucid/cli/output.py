@@ -88,15 +88,15 @@ def check_output_path(option: str, path: Path | None, *suffixes: str, inputs: It
     if suffixes:
         check_suffix(option, path, *suffixes)
     if str(path) == "-":
-        raise click.UsageError(f"{option} is -, which is the name of no file: leave {option} out to print")
+        raise click.UsageError(f"{option} is -, which is not the name of a file: leave {option} out to print")
     for number, stream in ((1, "standard output"), (2, "standard error")):
         if _is_same_file(path, number):
-            problem = f"{option} {path} is the file where {stream} goes, and would be written over"
+            problem = f"{option} {path} is the file where {stream} goes, and would be overwritten"
             raise click.UsageError(f"{problem}: leave {option} out, or name another one")
     if not target_of(path).parent.is_dir():
         raise InputError(f"cannot write {path}: there is no folder {str(path.parent)!r}")
     if any(_is_same_file(path, one) for one in (0, *inputs)):  # 0: standard input
-        raise click.UsageError(f"{option} {path} is the FILE that is read, and would be written over: name another one")
+        raise click.UsageError(f"{option} {path} is the FILE that is read, and would be overwritten: name another one")
     if ".png" in suffixes and path.suffix.lower() == ".png":
         from pellucid.view.picture import check_renderer
 

@@ -54,7 +54,7 @@ def file_argument(arguments: tuple[str, ...], column: str | None) -> Path | None
     """
     found = _find_file(arguments, column)
     if found is None and first_typed("encoding"):
-        raise click.UsageError("--encoding is of a FILE, and none was given: name the file, or leave it out")
+        raise click.UsageError("--encoding is for a FILE, and none was given: name the file, or leave it out")
     return found
 
 
@@ -111,7 +111,7 @@ def open_table(path: Path, encoding: str = "utf-8", *, skip_bad: bool = False) -
 
     rows = read_rows(path, encoding=encoding, skip_bad=skip_bad)
     if rows.delimiter and path.suffix.lower() == ".csv" and rows.delimiter != ",":
-        say(f"{path.name}: a {DELIMITERS[rows.delimiter]} stands between its fields")
+        say(f"{path.name}: its fields are separated by a {DELIMITERS[rows.delimiter]}")
     return rows
 
 
@@ -168,7 +168,7 @@ def check_text_file(path: Path, column: str | None) -> None:
     check_column(path, column)
     if path.suffix.lower() == ".json":
         raise InputError(
-            f"{path} is JSON, whose lines are no texts: write it as .jsonl, one object with its text a line"
+            f"{path} is JSON, whose lines are not texts: write it as .jsonl, one object with its text a line"
         )
 
 
@@ -185,7 +185,7 @@ def stdin_texts() -> Iterator[str]:
     found = stdin_lines()
     first = next(found, None)
     if first is None:
-        raise InputError("standard input holds no texts: one stands in each line")
+        raise InputError("standard input holds no texts: write one per line")
     yield first
     yield from found
 

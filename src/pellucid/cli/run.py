@@ -32,7 +32,7 @@ TASK_ALIASES = ", ".join(f"{alias} for {one.name}" for one in TASKS for alias in
 
 _TASKS = "\n".join(f"  {name:<24} {says}" for name, says in TASK_ROWS)
 
-HELP = f"""Ask a model a question.
+HELP = f"""Run a task on texts.
 
 TASK is one of the list below. Texts are the arguments, the lines of standard input (`-`), the lines of a FILE, or a
 column of a table.
@@ -41,7 +41,7 @@ column of a table.
 Tasks:
 {_TASKS}
 
-One may also say {TASK_ALIASES}.
+Other names: {TASK_ALIASES}.
 
 \b
 Examples:
@@ -114,9 +114,11 @@ Examples:
     help="Show what each token added, alone, by gradients; a hundred times the work, but for tasks that write "
     "(gradient x input of what was written).",
 )
-@click.option("--whole", is_flag=True, help="FILE, or standard input, is one text.")
-@click.option("--encoding", metavar="NAME", default="utf-8", help="Of FILE, where it is not UTF-8.")
-@click.option("--skip-bad-rows", is_flag=True, help="Leave out what is no row, or lacks a field, and list it.")
+@click.option("--whole", is_flag=True, help="Read FILE, or standard input, as one text.")
+@click.option("--encoding", metavar="NAME", default="utf-8", help="Encoding of FILE, where it is not UTF-8.")
+@click.option(
+    "--skip-bad-rows", is_flag=True, help="Leave out rows that cannot be read or lack a field, and list them."
+)
 @click.option(
     "--dtype",
     default="float32",
@@ -125,7 +127,7 @@ Examples:
     help="Load the model as float32, bfloat16, float16, int8, int4, ...; auto, the fastest that is safe here.",
 )
 @click.option("--output", "-o", type=NonEmptyPath(dir_okay=False), help="Write JSON lines to a file.")
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON per answer, with all that is told beside it.")
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON per answer, with all of its fields.")
 def command(task: str | None, model: str | None, dtype: str, as_json: bool, output: Path | None, **typed: Any) -> None:
     """Runs the task, and prints its answers; its help is `HELP`."""
     if task is None:

@@ -33,8 +33,8 @@ _FILE = NonEmptyPath(dir_okay=False)
     type=TEXT,
     multiple=True,
     metavar="CONDITION",
-    help='Of columns beside the text: "sector = Financials", "founded >= 2000", "headquarters ~ Texas" (contains it); '
-    "all of several must hold.",
+    help='A condition on columns beside the text: "sector = Financials", "founded >= 2000", '
+    '"headquarters ~ Texas" (contains it); all of several must hold.',
 )
 @click.option(
     "--mode",
@@ -44,9 +44,9 @@ _FILE = NonEmptyPath(dir_okay=False)
     help="Compare vectors (dense), words (BM25), or both.",
 )
 @click.option(
-    "--rerank", metavar="MODEL", help="A model that orders anew, by query and text together or by its vectors."
+    "--rerank", metavar="MODEL", help="A model that reorders the hits, by query and text together or by its vectors."
 )
-@click.option("--model", "-m", help="Who reads the query; by default the model that INDEX names.")
+@click.option("--model", "-m", help="The model that embeds the query; by default the model that INDEX names.")
 @click.option("--why", is_flag=True, help="Show which words matched which.")
 @click.option("--output", "-o", type=_FILE, metavar="FILE", help="Write a page of --why, as .html, with all numbers.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per query, with its hits.")
@@ -74,7 +74,7 @@ def command(
     import pellucid
 
     if output is not None and not why:
-        raise click.UsageError("--output is the page of --why, which was not given")
+        raise click.UsageError("--output writes the page of --why, which was not given")
     check_output_path("--output", output, ".html")
     is_stdin = queries == ("-",)
     query_texts = list(stdin_texts() if is_stdin else queries)

@@ -65,14 +65,12 @@ class TypedItems:
         self._check_compatible()
         paired = self.first is not None or self.second is not None or self.pair_column is not None
         if paired and len(names) < 2:
-            raise click.UsageError(f"{task} takes one text at a time: leave out --pair, --question and their kin")
+            raise click.UsageError(f"{task} takes one text at a time: leave out --pair, --question and the like")
         if ranked:
             return self._ranking_items(task, names)
         if not self.texts:
             if self.first is None or self.second is None:
-                raise click.UsageError(
-                    f"{task} was given no text: write one behind it, a FILE, or - for standard input"
-                )
+                raise click.UsageError(f"{task} was given no text: write one after it, a FILE, or - for standard input")
             self.item_noun = "pair"
             return [{names[0]: self.first, names[1]: self.second}]
         if len(names) > 1 and not paired and names[1] != "text_pair":
@@ -104,7 +102,7 @@ class TypedItems:
     def _ranking_items(self, task: str, names: tuple[str, ...]) -> list[Any]:
         """One query, and all texts as its documents."""
         if self.first is None:
-            raise click.UsageError(f"{task} needs to know what is asked: add --query TEXT")
+            raise click.UsageError(f"{task} needs a query: add --query TEXT")
         documents = list(self._texts(file_argument(self.texts, self.column)))
         self.location_of, self.item_noun = None, "query"  # they are one item
         return [{names[0]: self.first, names[1]: documents}]
@@ -180,7 +178,7 @@ def split_name_value(option: str, text: str, placeholder: str = "VALUE") -> tupl
     """
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
-        raise click.UsageError(f"{option} {text} says no {placeholder.lower()}: write {option} NAME={placeholder}")
+        raise click.UsageError(f"{option} {text} gives no {placeholder.lower()}: write {option} NAME={placeholder}")
     return name.strip(), value.strip()
 
 

@@ -33,8 +33,8 @@ HELP = f"""Train a model on DATA.
 
 TASK is one of the list below. DATA is a table (.csv, .tsv, .jsonl) with the columns of the task, a file of plain text,
 or for a translation two files whose lines belong together. What is written is an ordinary model, with a card, its
-scores, the curves of the training, and a recipe that repeats it. A training that was broken off goes on with --resume,
-bit for bit.
+scores, the curves of the training, and a recipe that repeats it. A training that was interrupted continues with
+--resume, bit for bit.
 
 \b
 Tasks:
@@ -55,26 +55,26 @@ _COMMON = ("epochs", "learning_rate", "batch_size", "seed", "lora")
 
 @click.command("train", help=HELP)
 @click.argument("given", nargs=-1, metavar="TASK DATA...")
-@click.option("--model", "-m", help="What learns: a folder, hub id or installed model.")
+@click.option("--model", "-m", help="The model to train: a folder, hub id or installed model.")
 @click.option("--output", "-o", required=True, type=NonEmptyPath(file_okay=False), help="A folder to write.")
 @click.option("--validation", metavar="FILE|SHARE", help="Held-out rows, or the share of DATA that is.  [default: 0.1]")
 @click.option(
-    "--column", "-c", "columns", multiple=True, metavar="NAME=COLUMN", help="Where a column has another name."
+    "--column", "-c", "columns", multiple=True, metavar="NAME=COLUMN", help="A column that has another name in DATA."
 )
-@click.option("--encoding", metavar="NAME", help="Of DATA and FILE, where they are not UTF-8.")
-@click.option("--epochs", metavar="N", help="How often every row is read.  [default: 3; similarity: 4]")
+@click.option("--encoding", metavar="NAME", help="Encoding of DATA and FILE, where they are not UTF-8.")
+@click.option("--epochs", metavar="N", help="How many times every row is read.  [default: 3; similarity: 4]")
 @click.option(
     "--learning-rate",
     metavar="R",
     help="Peak learning rate.  [default: 1e-4 or 5e-5, by task; with --lora ten times that]",
 )
 @click.option(
-    "--batch-size", metavar="N", help="Rows of one step.  [default: as many as 2,048 tokens hold; similarity: 32]"
+    "--batch-size", metavar="N", help="Rows per step.  [default: as many as 2,048 tokens hold; similarity: 32]"
 )
 @click.option("--precision", "--dtype", "precision", metavar="NAME", help="float32, bfloat16 or auto.  [default: auto]")
-@click.option("--lora", metavar="RANK", help="Learn an adapter of this rank, and not the whole model.")
+@click.option("--lora", metavar="RANK", help="Train a LoRA adapter of this rank instead of the whole model.")
 @click.option("--teacher", metavar="MODEL", help="Learn from this model's answers as well as from the labels.")
-@click.option("--seed", metavar="N", help="Of everything that is drawn.  [default: 0]")
+@click.option("--seed", metavar="N", help="Seed of every random choice.  [default: 0]")
 @click.option(
     "--set",
     "-s",
@@ -83,14 +83,14 @@ _COMMON = ("epochs", "learning_rate", "batch_size", "seed", "lora")
     type=TEXT,
     names=lambda: training_setting_names() | objective_option_names(),
     typed_elsewhere={"task": "TASK", "data": "DATA", "out": "--output", "progress": "pellucid --quiet train"},
-    help="Any setting, or option of the task (docs/training.md); a name unlike any lists them.",
+    help="Any setting, or option of the task (docs/training.md); an unknown name lists them.",
 )
 @click.option(
     "--from-scratch", is_flag=True, help="Take the architecture and tokenizer of --model, with new random weights."
 )
-@click.option("--recipe", type=NonEmptyPath(dir_okay=False), help="A .toml that says all this.")
-@click.option("--resume", is_flag=True, help="Go on where this training was broken off; begin where there is none.")
-@click.option("--overwrite", is_flag=True, help="Begin anew in a folder that holds files.")
+@click.option("--recipe", type=NonEmptyPath(dir_okay=False), help="A .toml file with all of this.")
+@click.option("--resume", is_flag=True, help="Continue this training where it was interrupted, or start it.")
+@click.option("--overwrite", is_flag=True, help="Start again in a folder that holds files.")
 @click.option("--json", "as_json", is_flag=True, help="The scores, and what led to them, as JSON.")
 def command(
     given: tuple[str, ...],
@@ -169,7 +169,7 @@ def _show_report(report: "Report") -> None:
         print_rich(scores_table(report.scores, {"before": report.before, "baseline": report.simplest}), err=True)
         if report.simplest:
             say("baseline: the commonest label, the mean, or no answer, for every row; - where it has no such score")
-    best_note = f"; the numbers of step {report.best_step:,} were the best and are kept" if report.best_step else ""
+    best_note = f"; the weights of step {report.best_step:,} were the best and are kept" if report.best_step else ""
     say(f"{format_count(report.steps, 'step')} in {report.seconds:,.1f} s{best_note}")
 
 

@@ -29,7 +29,7 @@ MARKS = {True: "ok", False: "FAILS", None: "-"}
     show_default=True,
     help="What to compute in; float64 shows smaller mistakes.",
 )
-@click.option("--json", "as_json", is_flag=True, help="As JSON, with the difference at every place.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON, with the difference at every point.")
 def command(checkpoint: str, texts: tuple[str, ...], tokens: int, dtype: str, as_json: bool) -> None:
     """Check that a checkpoint computes the right numbers here.
 
@@ -85,7 +85,7 @@ def _verdict(checkpoint: str, dtype: str, checks: "list[Check]") -> str:
         first = next((f", first at {check.where}" for check in failed if check.where), "")
         return f"{checkpoint} computes wrong numbers: {len(failed)} of {len(checks)} checks fail in {dtype}{first}"
     left = [check.name for check in checks if check.holds is None]
-    without = f"; not asked: {', '.join(left)}" if left else ""
+    without = f"; not checked: {', '.join(left)}" if left else ""
     return f"{checkpoint} computes what it should: {len(checks) - len(left)} checks hold in {dtype}{without}"
 
 

@@ -73,7 +73,7 @@ def check_save_arguments(arguments: Mapping[str, Any]) -> None:
     """Checks the arguments of saving besides the folder; InputError for an unsupported one."""
     for name in arguments:
         if name not in _SAVE_ARGUMENTS:
-            raise InputError(f"there is no argument {name!r} to save by{did_you_mean(name, _SAVE_ARGUMENTS)}")
+            raise InputError(f"there is no argument {name!r} for saving{did_you_mean(name, _SAVE_ARGUMENTS)}")
     without_unsupported(arguments, _SAVE_ARGUMENTS)
 
 
@@ -95,14 +95,16 @@ def without_unsupported(arguments: Mapping[str, Any], unsupported: UnsupportedAr
         nothing = value is None or value is False or (isinstance(value, str | list) and not value)
         if unsupported.get(name) is not None and not nothing:
             short = " ".join(reprlib.repr(value).split())
-            raise InputError(f"{name} is {short}, which is not understood here: {unsupported[name]}")
+            raise InputError(f"{name} is {short}, which is not supported here: {unsupported[name]}")
     return {name: value for name, value in arguments.items() if name not in unsupported}
 
 
 def warn_of_remote_code(arguments: Mapping[str, Any]) -> None:
     """Warns that `trust_remote_code` is ignored."""
     if arguments.get("trust_remote_code"):
-        log.warning("trust_remote_code=True: pellucid runs no code of a checkpoint, and opens what it knows itself")
+        log.warning(
+            "trust_remote_code=True: pellucid runs no code of a checkpoint, and opens only the families that it knows"
+        )
 
 
 def resolve_device(name: str, value: Any, default: str) -> str | torch.device:
@@ -115,7 +117,7 @@ def resolve_device(name: str, value: Any, default: str) -> str | torch.device:
     if isinstance(value, Mapping):
         devices = set(value.values())
         if len(devices) != 1:
-            raise InputError(f"{name} names {len(devices)} devices, and a model stands on one: pass {name}='auto'")
+            raise InputError(f"{name} names {len(devices)} devices, and a model is on one: pass {name}='auto'")
         (value,) = devices
     if type(value) is int:
         return "cpu" if value < 0 else f"cuda:{value}"
@@ -141,6 +143,6 @@ def check_not_exported() -> None:
 def no_architecture_error(kind: type) -> InputError:
     """The error for a model class without an architecture, such as the base class."""
     return InputError(
-        f"{kind.__name__} is of no architecture: derive from the class of one, such as BertModel, or hold what "
+        f"{kind.__name__} has no architecture: derive from a class that has one, such as BertModel, or hold what "
         "AutoModel.from_pretrained opens in an nn.Module"
     )

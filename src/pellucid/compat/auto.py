@@ -58,7 +58,7 @@ def open_model(
     if not (has_config := config is not None):
         config = PretrainedConfig.of(read_config(name, hub_options), path_text(name))
     elif not isinstance(config, PretrainedConfig):
-        raise InputError(f"config is {type(config).__name__}, expected what AutoConfig.from_pretrained gives")
+        raise InputError(f"config is {type(config).__name__}, expected what AutoConfig.from_pretrained returns")
     config = copy.deepcopy(config)  # so that changes of the model's config stay its own
     if kind is not None and config.family is not kind.family:
         raise InputError(f"{name} is a {config.model_type}, not a {kind.family.model_type}: open it with an Auto class")
@@ -90,7 +90,7 @@ def open_model(
         raise CheckpointMismatchError(error, advice) from error
     if loaded.untrained:
         parts = "" if "all" in loaded.untrained else f" for its {join_names(loaded.untrained, 3)}"
-        log.warning("%s holds no trained numbers%s: they are random, and it is to be trained first", name, parts)
+        log.warning("%s holds no trained weights%s: they are random, so train it first", name, parts)
     kind = kind or architecture_class(loaded.family.page(loaded.config.head).architecture)
     if kind.__init__ is PreTrainedModel.__init__ and not init_arguments:
         return kind.from_model(Model(loaded), config)
@@ -176,7 +176,9 @@ class QuestionAnsweringModel(PreTrainedModel):
         start_positions, end_positions: Int[Tensor, "batch"]; positions beyond the text are ignored by the loss.
         """
         if arguments.get("labels") is not None:
-            raise InputError("labels were given, and answers are given by start_positions and end_positions: give both")
+            raise InputError(
+                "labels were given, and answers are learned from start_positions and end_positions: give both"
+            )
         if start_positions is not None and end_positions is not None:
             arguments["labels"] = torch.stack((start_positions.view(-1), end_positions.view(-1)), dim=-1)
         return super().forward(input_ids, attention_mask, token_type_ids, **arguments)

@@ -186,7 +186,7 @@ def build_batch(features: Features, kind: str | None, single: bool, rows: Sequen
             check_equally_long(lists, ", and ", Argument("truncation", True))
         elif len({len(row) for row in lists}) > 1:
             raise InputError(
-                f"{name} of unequal length make no tensor, and only ids and masks are padded: do it before"
+                f"{name} of unequal length cannot form a tensor, and only ids and masks are padded: pad them first"
             )
     return BatchEncoding.with_rows({name: _to_tensor(column, kind) for name, column in features.items()}, rows)
 

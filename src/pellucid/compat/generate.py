@@ -97,7 +97,7 @@ def check_mask(config: Config, mask: Any) -> None:
         return
     tensor = torch.as_tensor(mask, device="cpu")
     if tensor.dim() == 2 and (row := _row_with_gap(tensor)) is not None:
-        raise InputError(f"attention_mask leaves out tokens within row {row}: take them out of input_ids")
+        raise InputError(f"attention_mask leaves out tokens within row {row}: remove them from input_ids")
 
 
 def _row_with_gap(mask: Tensor) -> int | None:
@@ -122,10 +122,12 @@ def _settings(loaded: Loaded, requested: dict[str, Any], width: int, prompts: Se
         requested.pop("min_length", None)
     settings = settings_of(loaded, compatible_lengths(without_idle_options(requested, from_checkpoint)))
     if settings.stop:
-        raise InputError(f"writing is to end at {settings.stop!r}, and ids are no text: {UNSUPPORTED['stop_strings']}")
+        raise InputError(
+            f"generation is to stop at {settings.stop!r}, and ids are not text: {UNSUPPORTED['stop_strings']}"
+        )
     token_budgets = [token_budget(loaded, prompt, new, i) for i, prompt in enumerate(prompts)]
     if is_length_given and min(token_budgets, default=new) < new:
-        log.warning("%d new tokens are asked for, and this model has positions for %d more", new, min(token_budgets))
+        log.warning("%d new tokens are requested, and this model has positions for %d more", new, min(token_budgets))
     return settings
 
 
@@ -183,7 +185,7 @@ def _with_streamer(steps: Iterable[Step], streamer: Any, initial_ids: list[Any],
         yield from steps
         return
     if text_count != 1:
-        raise InputError(f"a streamer hears one text, and {text_count} are written: give one prompt, or leave it out")
+        raise InputError(f"a streamer takes one text, and {text_count} are written: give one prompt, or leave it out")
     streamer.put(torch.tensor(initial_ids, device="cpu"))
     for step in steps:
         streamer.put(torch.tensor(step.tokens, device="cpu"))
@@ -200,7 +202,7 @@ def without_idle_options(requested: dict[str, Any], from_checkpoint: Mapping[str
         else set()
     )
     if found := idle & requested.keys():
-        log.warning("%s: neither drawn nor searched by, and left out", join_names(sorted(found)))
+        log.warning("%s: left out, since it has no effect without sampling or beams", join_names(sorted(found)))
     return {name: value for name, value in requested.items() if name not in found}
 
 
@@ -210,10 +212,10 @@ def compatible_lengths(requested: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(requested)
     if min_new_tokens is not None and found.pop("min_length", None):
         log.warning(
-            "min_length is not heeded beside min_new_tokens, which is %s: give min_new_tokens alone", min_new_tokens
+            "min_length is ignored beside min_new_tokens, which is %s: give min_new_tokens alone", min_new_tokens
         )
     if isinstance(min_new_tokens, int) and isinstance(max_new_tokens, int) and min_new_tokens > max_new_tokens:
-        log.warning("min_new_tokens is %d, and %d new tokens are written at most", min_new_tokens, max_new_tokens)
+        log.warning("min_new_tokens is %d, and %d new tokens are generated at most", min_new_tokens, max_new_tokens)
         found["min_new_tokens"] = max_new_tokens
     return found
 
@@ -227,7 +229,7 @@ def _max_new_tokens(max_new_tokens: int | None, max_length: int | None, loaded: 
         and max_length is not None
     ):
         log.warning(
-            "max_length is not heeded beside max_new_tokens, which is %d: give max_new_tokens alone", max_new_tokens
+            "max_length is ignored beside max_new_tokens, which is %d: give max_new_tokens alone", max_new_tokens
         )
     max_length = from_checkpoint.get("max_length") if max_length is None else max_length
     if max_new_tokens is not None:
@@ -255,7 +257,7 @@ def _default_new_tokens(max_positions: int | None, prompt_length: int) -> int:
 
 
 def _num_tokens_message(tokens: int) -> str:
-    return f"{format_count(tokens, 'token')} {'stands' if tokens == 1 else 'stand'}"
+    return f"the prompt has {format_count(tokens, 'token')}"
 
 
 def _as_list(ids: Any) -> Any:

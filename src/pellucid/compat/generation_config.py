@@ -39,7 +39,7 @@ UNSUPPORTED: UnsupportedArguments = {
     ),
     **dict.fromkeys(
         ("logits_processor", "prefix_allowed_tokens_fn"),
-        "rules are asked for by name, such as repetition_penalty=1.1 or bad_words_ids=[[3]]",
+        "rules are given by name, such as repetition_penalty=1.1 or bad_words_ids=[[3]]",
     ),
     **dict.fromkeys(
         ("past_key_values", "cache", "inputs_embeds", "assistant_model"),
@@ -136,7 +136,7 @@ def options_from_settings(
 def _check_not_requested(requested: dict[str, Any]) -> None:
     for name, value in requested.items():
         if name in IDLE and has_effect(name, value):
-            raise InputError(f"{name} is {shorten(repr(value))}, which is not followed here: leave it out")
+            raise InputError(f"{name} is {shorten(repr(value))}, which is not supported here: leave it out")
 
 
 def settings_to_save(loaded: Loaded, own: Any) -> dict[str, Any]:

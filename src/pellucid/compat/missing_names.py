@@ -8,7 +8,7 @@ from pellucid.errors import did_you_mean
 
 _THEIRS = "take it from transformers, whose own works on these models and tokenizers"
 _TOKENIZER = "take AutoTokenizer, which opens every tokenizer that is read here"
-_TEXTS = "models of texts alone are read here"
+_TEXTS = "only models of texts are supported here"
 
 _ADVICE = {
     r"(Seq2Seq)?Trainer|(Seq2Seq)?TrainingArguments|\w*Callback|TrainerState|TrainerControl|EvalPrediction": _THEIRS,
@@ -24,7 +24,7 @@ _ADVICE = {
     r"AutoModelForMultipleChoice|\w+ForMultipleChoice": "no head that chooses among several texts is read; the heads "
     "are those of its other AutoModelFor... classes",
     r"Auto\w*Processor|AutoFeatureExtractor|AutoModelFor(Image|Audio|Vision|Speech|Video)\w*": _TEXTS,
-    r"logging": "what is said here goes to Python's logging.getLogger('pellucid')",
+    r"logging": "messages go to Python's logging.getLogger('pellucid')",
     r"\w+PreTrainedModel": "derive from the class of an architecture, such as BertModel, or hold a model in an "
     "nn.Module",
     r"PretrainedModel": "it is spelt PreTrainedModel",

@@ -120,7 +120,7 @@ class PreTrainedModel(Parts):
         check_not_exported()
         for name, value in unread.items():
             if value is not None:
-                raise InputError(f"{name} was given, and a pass does not read it here: give input_ids and masks alone")
+                raise InputError(f"{name} was given, which is not supported here: give input_ids and masks alone")
         check_mask(self.pellucid.config, attention_mask)
         self._check_head_linears()
         if labels is not None:
@@ -202,8 +202,8 @@ class PreTrainedModel(Parts):
         self._check_head_linears()
         if not self._uses_our_forward:
             raise InputError(
-                f"this {type(self).__name__} has a forward of its own, which {what} would not ask: call the model "
-                "itself, or ask .pellucid, which answers without it"
+                f"this {type(self).__name__} has a forward of its own, which {what} would not call: call the model "
+                "itself, or use .pellucid, which ignores it"
             )
 
     def _check_head_linears(self) -> None:

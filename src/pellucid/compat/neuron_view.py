@@ -95,7 +95,7 @@ def _check_numbers(reference_model: torch.nn.Module, trace: Trace, last: str) ->
     near_enough = TOLERANCE if parameter.dtype in (torch.float32, torch.float64) else 50 * TOLERANCE
     if actual.shape != expected.shape or (actual - expected).abs().max() > near_enough * expected.abs().max():
         raise InputError(
-            f"this {type(reference_model).__name__} computes other numbers than what lies in {trace.model}, so it "
+            f"this {type(reference_model).__name__} computes other numbers than the files of {trace.model}, so it "
             "was changed since then: save_pretrained(folder) writes it, and show takes the folder"
         )
 

@@ -21,8 +21,8 @@ _OWN = ("network", "pellucid", "config", "generation_config")
 _ALTERNATIVES = {
     "gradient_checkpointing_enable": ": every pass keeps what its gradients need; smaller batches need less memory",
     "set_attn_implementation": ": pass attn_implementation to from_pretrained",
-    "get_encoder": ": AutoModel.from_pretrained opens the body, and its parts stand in .network",
-    "get_decoder": ": AutoModel.from_pretrained opens the body, and its parts stand in .network",
+    "get_encoder": ": AutoModel.from_pretrained opens the body, and its parts are in .network",
+    "get_decoder": ": AutoModel.from_pretrained opens the body, and its parts are in .network",
     "prune_heads": ": .pellucid.edit({'layers.3.attention.weights': zero(head=5)}), of pellucid.edits, leaves one out",
 }
 """The reference's names that do not exist here, each with its alternative."""
@@ -35,7 +35,7 @@ _WIDTH_PRESERVING = (nn.Dropout, nn.Identity, nn.Tanh, nn.ReLU, nn.GELU, nn.SiLU
 class _Body(nn.ModuleDict):
     def forward(self, *inputs: Any, **arguments: Any) -> Any:
         raise InputError(
-            "base_model holds parts to be frozen, and is not called: ask the whole model, with "
+            "base_model is for freezing its parts, and cannot be called: call the whole model, with "
             "output_hidden_states=True, or open the body alone with AutoModel.from_pretrained"
         )
 
@@ -186,7 +186,7 @@ class Parts(nn.Module):
         for step in self.maps[name].split("."):
             part = getattr(part, step, None)
         if part is None:
-            raise AttributeError(f"{name} was taken away from this {type(self).__name__}: set it to another part first")
+            raise AttributeError(f"{name} was removed from this {type(self).__name__}: set it to a module first")
         return part
 
     def _set_head_linear(self, name: str, value: Any) -> None:
@@ -198,18 +198,18 @@ class Parts(nn.Module):
         owner, last = self._parent_and_name(name)
         expected, found = feature_count(getattr(owner, last, None), "in_features"), feature_count(value, "in_features")
         if None not in (expected, found) and expected != found:
-            raise InputError(
-                f"{name} reads {found} numbers, and what comes before it gives {expected}: give it as many"
-            )
+            raise InputError(f"{name} reads {found} numbers, and its input has {expected}: give it as many")
         setattr(owner, last, value)
         self.sync_labels()
         try:
             check_network(self.current_model().loaded, "saved")
         except InputError as error:
-            advice = "; config.tie_word_embeddings = False says that it is no more" if "one table" in str(error) else ""
+            advice = "; if they are two, set config.tie_word_embeddings = False" if "one table" in str(error) else ""
             if self._label_head() is not None and feature_count(value) is None:
-                advice = "; how many labels it gives is not seen: set model.num_labels"
-            warnings.warn(f"{name} answers and learns as set, but keep state_dict(): {error}{advice}", stacklevel=3)
+                advice = "; its number of labels is unknown: set model.num_labels"
+            warnings.warn(
+                f"{name} is used and trained as set, but only state_dict() keeps it: {error}{advice}", stacklevel=3
+            )
 
     def _label_head(self) -> nn.Module | None:
         head = self.pellucid.config.head
@@ -260,8 +260,8 @@ class Parts(nn.Module):
         if known and self._label_head() is not None:
             known += ", or open the model with from_pretrained(..., num_labels=7) for another number of labels"
         return (
-            f"{name!r} cannot be set to another part, since no pass would ask it: the parts of this "
-            f"{type(self).__name__} stand in .network" + (f", and of its head set {known}" if known else "")
+            f"{name!r} cannot be replaced, since no pass would use it: the parts of this "
+            f"{type(self).__name__} are in .network" + (f", and of its head set {known}" if known else "")
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -272,7 +272,7 @@ class Parts(nn.Module):
                 raise
             if name in vars(self).get("maps", ()):
                 return self._head_linear(name)
-            elsewhere = ": its parts stand in .network, and what else it can do in .pellucid"
+            elsewhere = ": its parts are in .network, and its other methods in .pellucid"
             known = [one for one in dir(type(self)) if one != name and not one.startswith("_")]
             if name in _ALTERNATIVES:
                 known, elsewhere = [], _ALTERNATIVES[name]

@@ -136,8 +136,8 @@ def _pop_load_options(options: dict[str, Any]) -> dict[str, Any]:
     known = [name for name in HUB_ARGUMENTS if name != "cache_dir"]
     if strange := [name for name in more if name not in (*known, "dtype", "torch_dtype")]:
         raise InputError(
-            f"model_kwargs hold {join_names(strange)}, which this pipeline does not heed: open the model with "
-            "AutoModel.from_pretrained and its kin, and pass that"
+            f"model_kwargs hold {join_names(strange)}, which this pipeline does not use: open the model with "
+            "AutoModel.from_pretrained and the like, and pass that"
         )
     return more | {name: options.pop(name) for name in known if name in options}
 
@@ -262,7 +262,7 @@ _LIST_ARGUMENTS = "candidate_labels targets ignore_labels eos_token_id function_
 
 def _find_call_class(task: str) -> type[PipelineCall]:
     if task not in _CALL_CLASSES:
-        raise InputError(f"the reference has no task {task!r}: ask pellucid.pipeline")
+        raise InputError(f"the reference has no task {task!r}: use pellucid.pipeline")
     return _CALL_CLASSES[task]
 
 

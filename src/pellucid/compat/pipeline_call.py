@@ -70,7 +70,7 @@ class PipelineCall:
                 {key: one for key, one in call.items() if key != cls.input_argument},
             )
         if len(inputs) != 1:
-            raise InputError(f"{len(inputs)} things were given, expected one: a text, or a list of several")
+            raise InputError(f"{len(inputs)} arguments were given, expected one: a text, or a list of several")
         return inputs[0], call
 
     def is_single_item(self, items: list[Any]) -> bool:

@@ -37,7 +37,7 @@ class TextGenerationCall(GenerationCall):
         check_one_of("handle_long_generation", arguments.get("handle_long_generation"), ("hole", None))
         if arguments.get("handle_long_generation") is not None:
             if self._is_truncating():
-                raise InputError("handle_long_generation is 'hole' and truncation is asked for too: leave one out")
+                raise InputError("handle_long_generation is 'hole' and truncation is set too: leave one out")
             long = {"long": "truncate", "max_length": None, "truncation_side": "left"}
         elif "long" in long:
             long["truncation_side"] = self.tokenizer.truncation_side

@@ -197,14 +197,12 @@ def _our_template(template: str) -> str:
     try:
         parts = list(string.Formatter().parse(template))
     except ValueError as error:
-        raise InputError(
-            f"hypothesis_template is {template!r}: {error}; a brace that is one is written twice"
-        ) from error
+        raise InputError(f"hypothesis_template is {template!r}: {error}; write a literal brace twice") from error
     fields = [(name, kind or "s", way or "s") for _, name, kind, way in parts if name is not None]
     found = "".join(before if name is None else f"{before}{{}}" for before, name, *_ in parts)
     readable = fields == [("", "s", "s")] or {*fields} == {("0", "s", "s")}
     if not readable or found.count("{}") != len(fields):
-        raise InputError(f"hypothesis_template is {template!r}, expected {{}} or {{0}} in the place of the label")
+        raise InputError(f"hypothesis_template is {template!r}, expected {{}} or {{0}} where the label goes")
     return found
 
 

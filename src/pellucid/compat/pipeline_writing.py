@@ -190,7 +190,7 @@ class GenerationCall(PipelineCall, ABC):
             limits = {"max_length": own["max_length"]} if "max_length" in own else {"max_new_tokens": DEFAULT_LENGTH}
         if "max_new_tokens" in limits and "max_length" in _length_arguments(self.call_arguments):
             new = limits["max_new_tokens"]
-            log.warning("max_length is not heeded beside max_new_tokens, which is %d: give max_new_tokens alone", new)
+            log.warning("max_length is ignored beside max_new_tokens, which is %d: give max_new_tokens alone", new)
         return {"max_new_tokens": limits["max_new_tokens"]} if "max_new_tokens" in limits else limits
 
     def _new_token_budget(self, item: Any, max_length: int) -> int:

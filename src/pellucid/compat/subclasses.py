@@ -68,13 +68,11 @@ def build_subclass(
     }
     fresh = [name for name in found.state_dict() if name not in known]
     if fresh:
-        sentence = (
-            "%s holds no numbers for %s of this %s: they stay as its __init__ made them, and it is to be trained first"
-        )
+        sentence = "%s holds no weights for %s of this %s: they keep the values of its __init__, so train it first"
         log.warning(sentence, loaded.name, join_names(fresh, 3), kind.__name__)
     if left:
         log.warning(
-            "%s of %s have no place in this %s, and are left out", join_names(left, 3), loaded.name, kind.__name__
+            "%s of %s are unknown to this %s, and are left out", join_names(left, 3), loaded.name, kind.__name__
         )
     random = {name.split(".")[1] for name in fresh if name.startswith("network.")}
     found.pellucid = Model(

@@ -194,7 +194,7 @@ class AutoTokenizer(Vocabulary):
         check_bool("already_has_special_tokens", already_has_special_tokens)
         if token_ids_1 is not None or not already_has_special_tokens:
             raise InputError(
-                "already_has_special_tokens is not True, or second ids stand beside, and only ids of whole rows, "
+                "already_has_special_tokens is not True, or second ids were given, and only ids of whole rows, "
                 "with their special tokens, are masked here: encode texts with return_special_tokens_mask=True instead"
             )
         special = {*self.all_special_ids}
@@ -228,18 +228,18 @@ class AutoTokenizer(Vocabulary):
         """
         if sanitize_control_tokens:
             raise InputError(
-                "sanitize_control_tokens is True and is not followed: leave it out, and call "
+                "sanitize_control_tokens is True and is not supported: leave it out, and call "
                 "tokenizer.pellucid.apply_chat_template with ",
                 Argument("tokenize", True),
                 " and ",
                 Argument("parse_special_tokens", False),
             )
         if return_assistant_tokens_mask:
-            raise InputError("return_assistant_tokens_mask is True, and no template is asked who speaks: leave it out")
+            raise InputError("return_assistant_tokens_mask is True, which is not supported: leave it out")
         template_arguments: dict[str, Any] = {"add_generation_prompt": add_generation_prompt, **variables}
         if add_generation_prompt and variables.get("continue_final_message"):
             raise InputError(
-                "add_generation_prompt and continue_final_message are True, and a text cannot go on with an old "
+                "add_generation_prompt and continue_final_message are True, and a text cannot both continue an old "
                 "message and begin a new one: leave one out"
             )
         many, conversations = list_conversations(conversation)
@@ -289,4 +289,4 @@ def _rows_to_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 @functools.cache
 def _warn_of_spaces() -> None:
-    log.warning("clean_up_tokenization_spaces=True is not followed: this tokenizer's tokens spell their spaces (BPE)")
+    log.warning("clean_up_tokenization_spaces=True is not supported: this tokenizer's tokens spell their spaces (BPE)")

@@ -94,7 +94,7 @@ class Config:
         check_choice("residual", self.residual, ("post", "pre"))
         self._check_heads()
         if (self.decoder is None) == (self.kind == "encoder-decoder"):
-            wrong = f" is {self.decoder!r} in a config of kind {self.kind!r}; only one of both fits"
+            wrong = f" is {self.decoder!r} in a config of kind {self.kind!r}; encoder-decoders alone have one"
             raise InputError(Argument("decoder"), wrong)
         if self.embedding_size is not None:
             check_count("embedding_size", self.embedding_size)
@@ -112,7 +112,7 @@ class Config:
             check_bool(name, getattr(self, name))
         self._check_tokens()
         if self.pooler and self.kind != "encoder":
-            raise InputError(Argument("pooler"), f" is True in a config of kind {self.kind!r}: encoders alone have one")
+            raise InputError(Argument("pooler"), f" is True in a config of kind {self.kind!r}: only encoders have one")
         if getattr(self.position, "skip_padding", False) and self.kind != "encoder":
             raise InputError(
                 Argument("skip_padding"),
@@ -175,7 +175,8 @@ class Config:
                 raise InputError(both, f" is {width}, expected a whole number from 1 to 100,000,000")
         if isinstance(self.attention_position, Rotary) and self.head_dim % 2:
             raise InputError(
-                Argument("head_dim"), f" is {self.head_dim}, expected an even number: positions turn pairs of numbers"
+                Argument("head_dim"),
+                f" is {self.head_dim}, expected an even number: rotary positions rotate pairs of numbers",
             )
 
     # Derived facts, under the names that users know.

@@ -115,7 +115,7 @@ def beam_search(
     """
     if settings.num_beams < 2:
         raise InputError(
-            Argument("num_beams"), " is 1, and a search follows 2 beams at least: raise it, or write without a search"
+            Argument("num_beams"), " is 1, and beam search needs at least 2 beams: raise it, or leave it out"
         )
     module = generation_module(loaded)
     until = deadline(settings) if until is None else until

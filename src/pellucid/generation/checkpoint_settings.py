@@ -114,7 +114,7 @@ def required_start_token(loaded: Loaded) -> int:
     """The same, but raises InputError if there is none."""
     if (start := decoder_start_token(loaded)) is None:
         raise InputError(
-            "this model has no decoder_start_token_id, which stands before the first word, and no bos_token_id: set "
+            "this model has no decoder_start_token_id, the first input of its decoder, and no bos_token_id: set "
             "one in its config.json"
         )
     return start

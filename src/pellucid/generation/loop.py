@@ -83,7 +83,7 @@ def check_no_beams(settings: Settings, reason: str, more: str = "") -> None:
 
 def _check_supported(settings: Settings, judge: Judge | None) -> None:
     """Refuses settings that would otherwise be silently ignored."""
-    check_no_beams(settings, "a search knows its texts only at the end: write with ")
+    check_no_beams(settings, "beam search has its texts only at the end: pass ")
     if settings.stop and judge is None:
         raise InputError(
             f"stop is {shorten(repr(settings.stop))}, and ids are not text: give a judge that finds the end, or pass ",
@@ -100,7 +100,7 @@ def generation_module(loaded: Loaded, *, packed: bool = True) -> Decoder | Encod
     module = loaded.module
     if not loaded.config.writes or not isinstance(module, Decoder | EncoderDecoder):
         kind = f"of kind {loaded.config.kind!r} with {head.name if head else 'no'} head"
-        raise InputError(f"this model is {kind}; to write, a decoder needs a head for the next token")
+        raise InputError(f"this model is {kind}; to generate text, a decoder needs a head for the next token")
     if isinstance(module, EncoderDecoder):
         required_start_token(loaded)
     return module.packed_copy() if packed else evaluation_copy(module.require_no_row_edits())

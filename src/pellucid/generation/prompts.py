@@ -61,7 +61,9 @@ def chat_request(loaded: Loaded, messages: Messages, options: Mapping[str, Any])
     for kind, noun in ((_is_text, "text"), (_is_conversation, "conversation")):
         if isinstance(messages, list | tuple) and messages and all(map(kind, messages)):
             quantity = format_count(len(messages), noun)
-            raise InputError(f"a list of {quantity} was given, expected one text or a conversation: ask one by one")
+            raise InputError(
+                f"a list of {quantity} was given, expected one text or a conversation: pass them one by one"
+            )
     tokenizer = _required_tokenizer(loaded)
     ids = tokenizer.apply_chat_template(messages, tokenize=True, parse_special_tokens=False)
     return _request(with_end_tokens(loaded, end_of_turn(tokenizer)), [list(map(int, ids))], options)

@@ -70,7 +70,7 @@ def chain(options: Mapping[str, Any], *, sampling: bool, vocab_size: int | None 
             if value != option.default:
                 values[name] = value
                 if option.sampling and not sampling:
-                    argument, wrong = Argument(name), f" is {shorten(repr(value))} and nothing is drawn: pass "
+                    argument, wrong = Argument(name), f" is {shorten(repr(value))} and nothing is sampled: pass "
                     raise InputError(argument, wrong, Argument("do_sample", True), ", or leave ", argument, " out")
     requested = {OPTIONS[name].rule for name in values}
     return tuple(

@@ -86,14 +86,14 @@ class Settings:
     def _check_compatible(self) -> None:
         if self.do_sample and self.num_beams > 1:
             both = Argument("do_sample", True), " and ", Argument("num_beams", self.num_beams)
-            raise InputError(both, " do not go together: draw, or search")
+            raise InputError(both, " do not go together: sample, or use beam search")
         if not self.do_sample and self.num_return_sequences > self.num_beams:
             raise InputError(
                 f"num_return_sequences is {self.num_return_sequences} and ",
                 Argument("num_beams"),
-                f" {self.num_beams}: a search gives as many texts as beams at most; raise ",
+                f" {self.num_beams}: beam search returns at most as many texts as beams; raise ",
                 Argument("num_beams"),
-                ", or draw with ",
+                ", or sample with ",
                 Argument("do_sample", True),
             )
 
@@ -164,7 +164,7 @@ def read_settings(
 def _check_has_effect(requested: Mapping[str, Any], settings: Settings) -> None:
     """Refuses requested options that would have no effect."""
     if "seed" in requested and not settings.do_sample:
-        argument, wrong = Argument("seed"), f" is {shorten(repr(requested['seed']))} and nothing is drawn: pass "
+        argument, wrong = Argument("seed"), f" is {shorten(repr(requested['seed']))} and nothing is sampled: pass "
         raise InputError(argument, wrong, Argument("do_sample", True), ", or leave ", argument, " out")
     min_new_tokens, max_new_tokens = requested.get("min_new_tokens"), settings.max_new_tokens
     if isinstance(min_new_tokens, int) and min_new_tokens > max_new_tokens:

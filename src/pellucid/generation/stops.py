@@ -80,7 +80,7 @@ def check_stops(tokenizer: Tokenizer, stop: Sequence[str]) -> None:
         for token in special:
             if token in text and token != text:
                 raise InputError(
-                    f"stop holds {text!r}, and {token!r} is a special token, which is no part of a text: "
+                    f"stop holds {text!r}, and {token!r} is a special token, which is not part of a text: "
                     "name it alone, or the rest alone"
                 )
 

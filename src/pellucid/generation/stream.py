@@ -21,7 +21,7 @@ def stream(loaded: Loaded, prompt: str | Messages, *, alternatives: int = 0, **o
     """
     check_count("alternatives", alternatives, most=MAX_ALTERNATIVES, least=0)
     request = prompt_request(loaded, prompt, require_one_sequence(options))
-    reason = "a search knows its answer only at the end: stream with "
+    reason = "beam search has its answer only at the end: stream with "
     check_no_beams(request.settings, reason, ", or wait for the whole")
     return _pieces(request, alternatives)
 

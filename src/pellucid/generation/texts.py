@@ -150,7 +150,7 @@ def _beam_search_group(
     ]
     for i, prompt, texts in zip(group, prompts, sequences):
         if not texts:
-            raise InputError(f"the rules leave no text to be found for prompt {i}: loosen them, or search more beams")
+            raise InputError(f"the rules exclude every text for prompt {i}: loosen them, or search more beams")
         if look:
             scores = score_tokens(
                 request.loaded, [prompt] * len(texts), [sequence.ids for sequence in texts], alternatives

@@ -127,7 +127,7 @@ class EncoderDecoder(PackableNetwork):
             raise InputError("decoder_input_ids are needed: this pass has no input_ids to shift right")
         if self.start_token_id is None:
             raise InputError(
-                "this model has no decoder_start_token_id, which its decoder reads first: set it in its config.json, "
+                "this model has no decoder_start_token_id, the first input of its decoder: set it in its config.json, "
                 "or give ids of its decoder (decoder_input_ids)"
             )
         start = torch.full_like(ids[:, :1], self.start_token_id)

@@ -15,7 +15,7 @@ def check_finite(numbers: Tensor, module: nn.Module) -> Tensor:
     if not numbers.numel() or bool((numbers.amax(dim=-1) < torch.inf).all()):
         return numbers
     kind = next(module.parameters()).dtype
-    advice: MessagePart = "; its tables, or edits of it, hold numbers that are too large for this text"
+    advice: MessagePart = "; its weights, or an edit, hold numbers that are too large for this text"
     if torch.finfo(kind).max < torch.finfo(torch.float32).max:
         advice = ("; load it with ", Argument("dtype", "float32"))
     raise InputError(f"numbers of this pass became infinite or NaN in {str(kind).removeprefix('torch.')}", advice)

@@ -92,7 +92,7 @@ class Observable(nn.Module):
         if self.observer is not None and self.observer.by_row:
             raise InputError(
                 "an edit of a row holds for calls of the model and for traces alone, whose rows are the texts as they "
-                "were given; here they are read in an order of their own: edit all of them, or trace them"
+                "were given; here they are read in another order: edit all of them, or trace them"
             )
         return self
 

@@ -2,10 +2,10 @@
 
 _EMBED = "model.embed(texts) gives the vectors"
 _TRACE = "model.trace(text) keeps the numbers of one pass under their names, TransformerLens's too"
-_EDIT = "within `with model.edit({name: function}):` every pass goes on with what the function answers"
+_EDIT = "within `with model.edit({name: function}):` every pass continues with what the function returns"
 _TOKENIZER = "model.tokenizer makes ids of words, and words of ids"
 _MODULE = "model.module is the plain nn.Module, which has it"
-_MOVE = "model.to(device) moves the numbers, and model.to(dtype=...) changes their kind"
+_MOVE = "model.to(device) moves the numbers, and model.to(dtype=...) changes their dtype"
 _SAVE = (
     "model.save(folder) writes a checkpoint that pellucid opens, and transformers and sentence-transformers where they "
     "have the architecture"
@@ -34,7 +34,7 @@ EQUIVALENTS = {
         _MODULE,
     ),
     "forward": "model(input_ids, attention_mask) is one pass",
-    "requires_grad_": 'model.freeze("*") stops every parameter from learning, and model.unfreeze("*") lets it',
+    "requires_grad_": 'model.freeze("*") freezes every parameter, and model.unfreeze("*") makes them trainable',
     "num_parameters": "sum(table.numel() for table in model.parameters()) counts them",
     **dict.fromkeys(("cuda", "cpu", "half", "float", "bfloat16", "double"), _MOVE),
     **dict.fromkeys(("save_pretrained", "push_to_hub"), _SAVE),

@@ -64,7 +64,7 @@ class PackableNetwork(Observable):
     def check_dtype(self, dtype: torch.dtype | None) -> None:
         """Raises InputError for a dtype requested of a quantized network, which computes in its own."""
         if self.bits and dtype is not None:
-            own_kind = f"a model of {self.bits} bits computes in its own numbers: leave "
+            own_kind = f"a model of {self.bits} bits computes in its own dtype: leave "
             raise InputError(own_kind, Argument("dtype"), " out")
 
     def packed_copy(self, dtype: torch.dtype | None = None) -> Self:
@@ -137,7 +137,7 @@ class PackableNetwork(Observable):
         over its weights alone would silently lose the rest."""
         self.require_float("training")
         if self.observer is not None:
-            raise InputError("an edited model does not learn: take the model that it was made from")
+            raise InputError("an edited model cannot be trained: train the model that it was made from")
         if name := foreign_module(self):
             raise InputError(f"{name} has a hook or is of another library, which training would ignore: remove it")
         for name, one in self.named_parameters():

@@ -43,7 +43,7 @@ class StagedVectors:
 
     def __post_init__(self) -> None:
         if self.folder.is_symlink():
-            raise UnsafeFileError(f"{self.folder} is a link, and what is written there may land outside: take it away")
+            raise UnsafeFileError(f"{self.folder} is a link, and what is written there may land outside: remove it")
         for path in sorted(self.folder.glob("*.npz")):
             if not STAGED.fullmatch(path.name):
                 continue

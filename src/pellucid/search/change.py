@@ -36,7 +36,7 @@ MAX_DELETED_SHARE = 0.2
 MAX_REPORTED = 50
 """Skipped items that are logged one by one."""
 
-_RESUME_ADVICE = "do the same again, and it goes on from there"
+_RESUME_ADVICE = "run the same again to continue from there"
 
 MAX_SEGMENTS = 8
 """Segments, which are searched one after the other; where there are more, the small ones are merged."""
@@ -159,7 +159,7 @@ def _check_vector_arguments(corpus: Corpus, options: BuildOptions) -> None:
     for name in (*READ_OPTIONS, *vars(options)):
         value = (vars(corpus) | vars(options))[name]
         if type(value) is not type(defaults[name]) or value != defaults[name]:
-            raise InputError(Argument(name), " is of texts, and vectors were given: leave it out, or name a model")
+            raise InputError(Argument(name), " is for texts, and vectors were given: leave it out, or name a model")
 
 
 def _create_from_vectors(folder: Path, source: Any, requested: Settings, progress: bool | None) -> Generation:

@@ -44,13 +44,13 @@ def check_columns(
             if canonical_date(operand) and not any(_YEAR.match(value) for value in values):
                 log.warning("%s holds no date as 2026-01-02, and is compared with %r", condition.column, operand)
             elif not any((number_of(value) is not None) == of_numbers for value in values):
-                kind = "no number" if of_numbers else "numbers alone"
+                kind = "no number" if of_numbers else "only numbers"
                 log.warning("%s holds %s, and is compared with %r", condition.column, kind, operand)
 
 
 def unknown_column_message(column: str, known: Collection[str]) -> str:
     """The message that no row has a column, with those that exist."""
-    there = f"there are {join_names(sorted(known))}" if known else "rows have nothing beside their texts"
+    there = f"there are {join_names(sorted(known))}" if known else "rows have no columns beside the text"
     return f"no row has {column!r}{did_you_mean(column, known)}; {there}"
 
 
@@ -75,7 +75,7 @@ def check_deletion(
         if named and not any(_some(segment.searchable_mask([alike])) for segment in segments):
             same, column = join_names(map(str, condition.values)), condition.column
             hint = did_you_mean(str(condition.values[0]), _values(segments, condition))
-            advice = "so it leaves none out: correct it, or leave the condition out; nothing was deleted"
+            advice = "so it excludes no row: correct it, or leave the condition out; nothing was deleted"
             raise InputError(Argument("where"), f": no row has {column} = {same}{hint}, {advice}")
 
 
@@ -84,7 +84,7 @@ def _misread_date_message(segments: Sequence[OpenSegment], condition: Condition)
     if condition.operator[0] in "<>" and number_of(value) is None and canonical_date(value) is None:
         known = _values(segments, condition) - {""}
         if known and all(map(canonical_date, known)):
-            return f"{condition.column} holds dates alone, and is compared with {value!r}"
+            return f"{condition.column} holds only dates, and is compared with {value!r}"
         others = sorted(one for one in known if not _YEAR.match(one))
         if _NEAR_DATE.fullmatch(str(value)) and others and any(map(canonical_date, known)):
             return f"{condition.column} holds {others[0]!r}, and is compared with {value!r}: give a whole date"

@@ -242,14 +242,14 @@ def parse_condition(text: str) -> Condition:
         raise InputError(f"cannot read the condition {shorten(text)!r}, expected a column, one of {known}, a value")
     if value[:1] in ("=", "<", ">", "~"):
         raise InputError(
-            f"cannot read the condition {shorten(text)!r}: {sign[0]}{value[0]} is no operator, expected one of "
+            f"cannot read the condition {shorten(text)!r}: {sign[0]}{value[0]} is not an operator, expected one of "
             f"{' '.join(OPERATORS)}"
         )
     if not value and sign[0][0] in "<>":
-        raise InputError(f"cannot read the condition {shorten(text)!r}: no value stands behind {sign[0]}")
+        raise InputError(f"cannot read the condition {shorten(text)!r}: no value follows {sign[0]}")
     if more := _MORE.search(value) or (_BETWEEN.search(value) if sign[0][0] in "<>" else None):
         raise InputError(
-            f"the condition {shorten(text)!r} holds a second one, {shorten(more[1])!r}: "
+            f"the condition {shorten(text)!r} holds a second condition, {shorten(more[1])!r}: "
             "give each by itself, all must hold"
         )
     return Condition(_checked_column(column), sign[0], (value,))
@@ -271,9 +271,9 @@ def _column_conditions(column: str, operand: Any) -> list[Condition]:
         return [Condition(column, operator, (_checked_value(column, value),)) for operator, value in operand.items()]
     values = [operand] if (found := as_list(operand)) is None else found
     if not values:
-        raise InputError(WHERE, f": {column} may be none of no values: give one at least")
+        raise InputError(WHERE, f": {column} is compared with no values: give one at least")
     if len(values) > MAX_VALUES:
-        raise InputError(WHERE, f": {column} may be one of {len(values):,} values, expected at most {MAX_VALUES:,}")
+        raise InputError(WHERE, f": {column} is compared with {len(values):,} values, expected at most {MAX_VALUES:,}")
     return [Condition(column, "=", tuple(_checked_value(column, value) for value in values))]
 
 

@@ -19,7 +19,7 @@ def copy_generation(folder: Path, manifest: Manifest, target: Path) -> Path:
         if target.exists():
             raise InputError(f"{target} exists already: give the name of a new folder")
         if target.parent.resolve().is_relative_to(folder.resolve()):
-            raise InputError(f"{target} lies within the index itself, which clears away what is not its own")
+            raise InputError(f"{target} lies within the index itself, which removes files that are not its own")
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))  # an unpredictable name
         staging = temporary / "new"
@@ -38,7 +38,7 @@ def copy_generation(folder: Path, manifest: Manifest, target: Path) -> Path:
         sync_to_disk(target.parent)
     except (CorruptFileError, OSError) as error:
         if isinstance(error, CorruptFileError | FileNotFoundError) and newest_manifest(folder) != manifest:
-            raise InputError(f"{folder} was changed meanwhile: open it again, and save that") from error
+            raise InputError(f"{folder} was changed meanwhile: open it again, and save again") from error
         if isinstance(error, OSError):
             raise cannot_write(target, error) from error
         raise

@@ -96,7 +96,8 @@ def check_encoder(encoder: Encoder, loaded: Loaded) -> None:
     if not same:
         how = "its case, its special tokens, or the end that it cuts" if encoder.reading else f"it cuts the {side} end"
         raise InputError(
-            f"this index was built with {encoder.name}, and the tokenizer of {found.name} reads a text otherwise than "
+            f"this index was built with {encoder.name}, and the tokenizer of {found.name} splits texts differently "
+            "from "
             f"the one that built it ({how}): search with that one, or build it again"
         )
 
@@ -116,8 +117,8 @@ def load_encoder(encoder: Encoder) -> Loaded:
         loaded = open_checkpoint(encoder.name, **options, hub_options=HubOptions(encoder.revision))
     except NotFoundError as error:
         if encoder.revision is None:
-            at = " (", Argument("model", Placeholder("FOLDER")), " says where it lies now): "
-            raise NotFoundError("the model of this index is not here", *at, error) from error
+            at = " (", Argument("model", Placeholder("FOLDER")), " gives its present path): "
+            raise NotFoundError("the model of this index was not found", *at, error) from error
         loaded = open_checkpoint(encoder.name, **options)  # another revision with the same files may be cached
     check_encoder(encoder, loaded)
     return loaded
@@ -127,7 +128,8 @@ def _check_has_model(encoder: Encoder) -> None:
     """Raises InputError where an index was built from vectors, whose model is unknown."""
     if not encoder.digest:
         raise InputError(
-            "this index was built from vectors that were given, and no model reads texts for it: ask with vectors, or "
+            "this index was built from vectors that were given, and no model reads texts for it: search with "
+            "vectors, or "
             "build it again, from texts or from all vectors"
         )
 
@@ -171,7 +173,7 @@ def passage_span_function(loaded: Loaded, tokens: int | None, prompt: str) -> Sp
                 Argument("prompt"), f" has {format_count(taken, 'token')}, which leaves no room for a text"
             )
     if max_tokens and tokens and tokens > max_tokens:
-        log.warning("passages have %d tokens, for the model reads no more at once, and not %d", max_tokens, tokens)
+        log.warning("passages have %d tokens, as many as the model reads at once, instead of %d", max_tokens, tokens)
     window_length = min((n for n in (max_tokens, tokens) if n), default=None)
 
     def spans(text: str, number: int) -> list[tuple[int, int]]:

@@ -155,7 +155,7 @@ class Entries:
         try:
             known = {} if metadata == "{}" else json.loads(metadata)
         except (TypeError, ValueError, RecursionError) as error:
-            raise self._corrupt_error(f"the metadata of a row is no JSON ({error})") from error
+            raise self._corrupt_error(f"the metadata of a row is not JSON ({error})") from error
         whole = type(id_) is str and type(text) is str and type(known) is dict
         if not whole or not (first is last is None or (type(first) is type(last) is int and 0 <= first <= last)):
             raise self._corrupt_error(_CORRUPT_ROW)
@@ -186,7 +186,7 @@ class Entries:
         """The hash of each row's text, in the order of their numbers."""
         found = [row[0] for row in self._run("SELECT hash FROM rows ORDER BY number")]
         if not all(isinstance(one, bytes) for one in found):
-            raise self._corrupt_error("the hash of a text is none")
+            raise self._corrupt_error("a text has an invalid hash")
         return found
 
     def ids(self) -> list[str]:
@@ -210,7 +210,7 @@ class Entries:
         clauses = [condition.sql(self.column_spellings(condition.column), parameters) for condition in conditions]
         if len(parameters) > (max_variables := self._connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)):
             many = f" has too many values, {len(parameters):,} with their columns, and SQLite takes {max_variables:,}"
-            raise InputError(WHERE, f"{many}: ask for fewer")
+            raise InputError(WHERE, f"{many}: use fewer")
         fitting = self._run(f"SELECT number FROM rows WHERE {' AND '.join(clauses)}", parameters)
         mask = np.zeros(self.rows, bool)
         mask[[number for (number,) in fitting]] = True
@@ -245,7 +245,7 @@ class Entries:
         ((places,),) = self._run("SELECT group_concat(doc) FROM standing WHERE term = ?", (word,))
         rows = np.fromstring(places or "", np.int64, sep=",")  # one string instead of half a million tuples
         if len(rows) and not 0 <= rows.min() <= rows.max() < self.rows:
-            raise self._corrupt_error("its words stand in rows that are not there")
+            raise self._corrupt_error("its words refer to rows that do not exist")
         return rows
 
     @cached_property

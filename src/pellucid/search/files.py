@@ -41,7 +41,7 @@ def find_files(name: str | Path) -> tuple[list[Path], list[Path], list[InputErro
         raise cannot_read(error.filename or text, error) from error
     except (OSError, ValueError, RuntimeError) as error:
         why = getattr(error, "strerror", None) or error
-        raise InputError(f"{text[:200]!r} is no path, and no pattern of files: {why}") from error
+        raise InputError(f"{text[:200]!r} is neither a path nor a pattern of files: {why}") from error
 
 
 def _matching(start: Path, pattern: Path) -> tuple[list[Path], list[InputError]]:

@@ -75,7 +75,7 @@ def newest_manifest(folder: Path) -> Manifest:
             return read_manifest(path)
         except FileNotFoundError as error:  # a writer has just replaced it with a newer one
             if path == _newest_path(folder):
-                raise CorruptFileError(f"{path} leads nowhere: restore it, or build the index again") from error
+                raise CorruptFileError(f"{path} is a broken link: restore it, or build the index again") from error
         except OSError as error:
             raise cannot_read(path, error) from error
 
@@ -89,7 +89,7 @@ def _newest_path(folder: Path) -> Path:
     found = manifest_paths(folder)
     if not found:
         unfinished = (folder / BUILDING).is_dir()
-        advice = "its build was not finished: run the same build again, it goes on" if unfinished else "no generation"
+        advice = "its build was not finished: run the same build again to continue" if unfinished else "no generation"
         raise NotFoundError(f"{folder} holds no index ({advice})")
     return found[max(found)]
 
@@ -115,7 +115,7 @@ def checked_path(folder: Path, segment: Segment, name: str) -> Path:
         if any(one.is_symlink() for one in (path.parents[1], path.parent, path)):
             raise UnsafeFileError(f"{path} is reached by a link, which may lead outside: put the file itself there")
         if not path.is_file() and path.exists():
-            raise CorruptFileError(f"{path} is no regular file: put the file itself there")
+            raise CorruptFileError(f"{path} is not a regular file: put the file itself there")
         fits = path.stat().st_size == size and digest_of(path) == digest
     except FileNotFoundError as error:
         raise CorruptFileError(f"{path} is missing: restore it, or build the index again") from error
@@ -185,7 +185,7 @@ def change_lock(folder: Path, reload: Callable[[], object]) -> Iterator[None]:
         if not made:
             raise
         reload()
-        done = f"interrupted; {folder} is changed already, as it was asked to: do not do the same again"
+        done = f"interrupted after {folder} was changed as requested: do not run the same again"
         raise Interrupted(done) from stop
 
 
@@ -206,7 +206,7 @@ def _create_folder(folder: Path) -> bool:
     except OSError as error:
         raise cannot_write(folder, error) from error
     if strange:
-        raise InputError(f"{folder} holds {strange[0].name!r}, which is no part of an index: give a new folder's name")
+        raise InputError(f"{folder} holds {strange[0].name!r}, which is not part of an index: give a new folder's name")
     if made:
         sync_to_disk(folder.parent)
     return made

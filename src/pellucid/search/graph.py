@@ -30,7 +30,7 @@ class _Reader:
     offset: int = 0
 
     def fault(self, what: str) -> NoReturn:
-        raise CorruptFileError(f"{self.path} is no graph that can be searched: {what}")
+        raise CorruptFileError(f"{self.path} is not a graph that can be searched: {what}")
 
     def unpack(self, layout: str) -> tuple[Any, ...]:
         return struct.unpack("<" + layout, self.read_array(struct.calcsize("<" + layout), "u1").tobytes())
@@ -76,14 +76,14 @@ def check_graph(path: Path, data: np.ndarray, rows: int, dimension: int, metric:
     ):
         read.fault("its neighbours of each level are not counted upwards")
     if len(levels) != rows or not (levels.min() >= 1 and levels.max() == top + 1 < len(cumulative_neighbours)):
-        read.fault("its rows do not stand on levels that are there")
+        read.fault("its rows are on levels that do not exist")
     if not 0 <= entry < rows or levels[entry] != top + 1:
-        read.fault("its search does not begin on the top level")
+        read.fault("its search does not start on the top level")
     ends = np.concatenate([[0], np.cumsum(cumulative_neighbours[levels], dtype=np.int64)])
     if len(starts) != rows + 1 or not np.array_equal(starts.astype(np.int64), ends) or ends[-1] != len(neighbours):
         read.fault("the neighbours of its rows do not follow one another")
     if len(neighbours) and not (neighbours.min() >= -1 and neighbours.max() < rows):
-        read.fault(f"a neighbour is none of its {rows:,} rows")
+        read.fault(f"a neighbour is not one of its {rows:,} rows")
     for level in range(1, top + 1):
         _check_level(read, level, cumulative_neighbours, levels, ends, neighbours)
 
@@ -101,4 +101,4 @@ def _check_level(
     places = starts[rows][:, None] + np.arange(cumulative_neighbours[level], cumulative_neighbours[level + 1])
     found = neighbours[places]
     if (levels[found[found >= 0]] <= level).any():
-        read.fault(f"a neighbour on level {level} does not stand there")
+        read.fault(f"a neighbour on level {level} is not on that level")

@@ -25,7 +25,7 @@ MAX_BATCH_CANDIDATES = 2**22
 """Candidates of several queries that are held at a time (48 MiB)."""
 
 
-_FAISS_FAILS = "a search in a graph needs FAISS, which is there and does not open"
+_FAISS_FAILS = "a search in a graph needs FAISS, which is installed, and cannot be imported"
 
 
 def faiss() -> Any:
@@ -116,7 +116,7 @@ def write_graph(graph: Any, path: Path) -> None:
     """Raises ResourceError on a full disk, and InputError for a path that is not valid Unicode, which FAISS cannot
     take."""
     if replace_surrogates(str(path)) != str(path):
-        raise InputError(f"{str(path)!r} is no text, and FAISS writes nowhere else: give another name")
+        raise InputError(f"{str(path)!r} is not UTF-8 text, as FAISS needs its paths: give another name")
     try:
         faiss().write_index(graph, str(path))
     except RuntimeError as error:
@@ -133,7 +133,7 @@ def read_graph(path: Path, rows: int, dimension: int, metric: str) -> tuple[Any,
     try:
         graph = library.read_index(library.ZeroCopyIOReader(library.swig_ptr(memory), len(memory)))
     except RuntimeError as error:
-        raise CorruptFileError(f"{path} is no graph of FAISS: {str(error)[:120]}") from error
+        raise CorruptFileError(f"{path} is not a FAISS graph: {str(error)[:120]}") from error
     graph.referenced_objects = [memory]  # which FAISS does not copy
     return graph, memory[-size:].view("<f4").reshape(rows, dimension)
 

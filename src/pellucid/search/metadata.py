@@ -46,7 +46,7 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(one) for one in value]
     if isinstance(value, float) and math.isinf(value):
-        raise ValueError(f"{value} is no number there: leave it empty, or give it as a text")
+        raise ValueError(f"{value} is not a JSON number: leave it empty, or give it as a text")
     return None if isinstance(value, float) and math.isnan(value) else value
 
 

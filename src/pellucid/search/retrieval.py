@@ -82,9 +82,9 @@ def search_queries(
     """The hits of each query.  inputs: texts, or prepared vectors."""
     are_vectors = isinstance(inputs, np.ndarray)
     if are_vectors and request.rerank is not None:
-        raise InputError("rerank reads texts, and vectors were asked for: give the queries as texts")
+        raise InputError("rerank reads texts, and the queries are vectors: give the queries as texts")
     if are_vectors and request.mode == "words":
-        raise InputError("a vector has no words: give the queries as texts, or ask with ", Argument("mode", "dense"))
+        raise InputError("a vector has no words: give the queries as texts, or search with ", Argument("mode", "dense"))
     reranker = None if request.rerank is None else load_reranker(request.rerank)
     searcher = SegmentSearcher(generation.segments, request, generation.manifest.settings.efSearch)
     queries = _queries(encode, searcher, inputs)

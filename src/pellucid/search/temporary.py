@@ -23,7 +23,7 @@ def build_folder(out: str | os.PathLike[str] | None) -> Iterator[Path]:
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, Interrupted):  # whose message says that texts are kept there
-            none = "interrupted; nothing of it is kept, since it has no folder ("
+            none = "interrupted; nothing is kept, since the index has no folder ("
             raise Interrupted(none, Argument("out"), ")") from error
         raise
 

@@ -44,7 +44,7 @@ class LazyVectors:
         try:
             self.vectors = np.asarray(list(vectors) if isinstance(vectors, Iterator) else vectors)
         except (TypeError, ValueError, RuntimeError) as error:  # the last of PyTorch, for tensors with gradients
-            raise InputError(f"{what} are no table of numbers: {str(error)[:120]}") from error
+            raise InputError(f"{what} are not a table of numbers: {str(error)[:120]}") from error
         if self.vectors.ndim != 2:
             raise InputError(f"{what} have the shape {list(self.vectors.shape)}, expected [rows, dimension]")
         if self.vectors.dtype.kind not in "fiub":

@@ -49,7 +49,7 @@ def check_port(port: int) -> None:
 def port_errors(port: int) -> Iterator[None]:
     """Raises InputError for a port out of range, and turns an OSError within the block into one that names the port."""
     if not 0 <= port <= 65535:
-        raise InputError(f"port {port} is not there: ports go from 1 to 65535, and 0 stands for any that is free")
+        raise InputError(f"port {port} is out of range: ports go from 1 to 65535, and 0 takes any that is free")
     try:
         yield
     except OSError as error:

@@ -106,7 +106,7 @@ def attribute_generation(loaded: Loaded, prompt: Sequence[int], answer: Sequence
         points, gradients = record_with_gradients(_plain_module(loaded), batch, [name], of)
     scores = (points[name] * gradients[name])[0, : len(prompt)].sum(dim=-1).cpu().double().tolist()
     read = _as_text(tokenizer, tokens_of(tokenizer, prompt))
-    return AnswerAttribution("log-probability of what was written", read, tuple(scores), "gradient x input")
+    return AnswerAttribution("log-probability of the generated text", read, tuple(scores), "gradient x input")
 
 
 def _as_text(tokenizer: Tokenizer | None, tokens: Iterable[str]) -> tuple[str, ...]:
@@ -151,7 +151,7 @@ def _sum_sides(by_side: dict[str, Tensor]) -> list[float]:
 def _window_description(targets: Sequence[Target]) -> str:
     """Which windows, in words; "" for a text that was read whole."""
     parts = [
-        f"stretch {target.window.index + 1} of {target.window.count}{target.text_name and f' of {target.text_name}'}"
+        f"window {target.window.index + 1} of {target.window.count}{target.text_name and f' of {target.text_name}'}"
         for target in targets
         if target.window.count > 1
     ]

@@ -40,7 +40,7 @@ def config_of(name: str) -> Config:
         return read_config(name)
     except NotFoundError as error:
         hint = did_you_mean(name, known)
-        raise NotFoundError(f"{name!r} is no family{hint}, and {error}" if hint else str(error)) from error
+        raise NotFoundError(f"{name!r} is not a family{hint}, and {error}" if hint else str(error)) from error
 
 
 def compare_configs(left: Config, right: Config) -> list[Axis]:

@@ -101,7 +101,7 @@ def _encode_rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[_R
             strange += is_all_unknown(ids, special, unknown)
     warn_of_truncation(cut, len(rows), plan.max_length)
     if bare:
-        log.warning("%d of %d texts kept no token but special ones, which tell no text from another", bare, len(rows))
+        log.warning("%d of %d texts kept no token but special ones, which are alike for every text", bare, len(rows))
     if empty:
         log.warning("%d of %d texts are empty; their vectors are those of the special tokens alone", empty, len(rows))
     warn_unknown_tokens(strange, len(rows))
@@ -111,7 +111,9 @@ def _encode_rows(loaded: Loaded, texts: Sequence[str], plan: Pooling) -> list[_R
 def warn_unknown_tokens(number: int, total: int) -> None:
     """Warns of texts that consist of unknown tokens only, if there are any."""
     if number:
-        log.warning("%d of %d texts are unknown tokens alone; their vectors do not tell them apart", number, total)
+        log.warning(
+            "%d of %d texts consist of unknown tokens alone; their vectors do not distinguish them", number, total
+        )
 
 
 def _pooled_batches(

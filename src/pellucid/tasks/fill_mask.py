@@ -153,9 +153,9 @@ def _masks_by_window(tokenizer: Tokenizer, windows: Sequence[Window]) -> list[tu
 def _no_mask_error(tokenizer: Tokenizer, item: str, index: int) -> InputError:
     mask = tokenizer.mask_token
     if mask is not None and mask in item:
-        cut = ": its mask stands in the part that is cut off: pass "
+        cut = ": its mask is in the part that is cut off: pass "
         return InputError(Item(index), cut, Argument("long", "windows"), " to read all of it")
-    return InputError(Item(index), f" has no mask: write {mask} where a word is to be found")
+    return InputError(Item(index), f" has no mask: write {mask} where a word is to be predicted")
 
 
 def _fill_text(tokenizer: Tokenizer, text: str, window: Window, position: int, token: int) -> str:

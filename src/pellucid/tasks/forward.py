@@ -68,8 +68,8 @@ def _run_module(loaded: Loaded, watch: Observer | None, **inputs: Tensor | None)
         if (part := _peft_part(loaded.module)) is None:
             raise
         raise InputError(
-            f"{part}, and a pass asks more of what stands there than that has: hang adapters on linear maps alone, as "
-            "target_modules=['query', 'value'], and learn a map of the head whole by its own name"
+            f"{part}, which lacks what a pass needs there: put adapters on linear layers alone, as "
+            "target_modules=['query', 'value'], and train a layer of the head whole by its own name"
         ) from error
 
 
@@ -112,7 +112,8 @@ def _warn_of_padding(ids: Tensor, pad: int | None, begin: int | None) -> None:
         full = full & (real[:, 0] if pad != begin else real[:, :2].any(dim=1))  # the first may begin the text
     if not bool(full.all()):
         warnings.warn(
-            f"input_ids begin or end in {pad}, the id of padding, and no attention_mask says so: every position counts "
+            f"input_ids begin or end in {pad}, the id of padding, and no attention_mask was given: every position "
+            "counts "
             "as real; pass the tokenizer's attention_mask",
             stacklevel=4,
         )

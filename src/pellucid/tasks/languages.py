@@ -30,7 +30,7 @@ def language(option: str, name: str) -> str:
     if name.lower() not in _CODES:
         hint = did_you_mean(name.title(), LANGUAGES.values(), 1)
         raise InputError(
-            f"{option} is {shorten(name, 40)!r}{hint}, expected a code such as 'de' or a name such as 'German'; what a "
-            "model is given in other words can be set with prefix"
+            f"{option} is {shorten(name, 40)!r}{hint}, expected a code such as 'de' or a name such as 'German'; a "
+            "prompt in other words can be set with prefix"
         )
     return LANGUAGES[code_of(name)]

@@ -64,14 +64,14 @@ TASKS = (
         "question-answering",
         "question_answering:QuestionAnswering",
         "distilbert/distilbert-base-cased-distilled-squad",
-        "The stretch of a context that answers a question.",
+        "The passage of a context that answers a question.",
         ("score", "start", "end", "answer"),
     ),
     TaskInfo(
         "fill-mask",
         "fill_mask:FillMask",
         "distilbert/distilroberta-base",
-        "The words that fit in the place of a mask.",
+        "The words that fit where a mask is.",
         ("score", "token", "token_str", "sequence"),
     ),
     TaskInfo(
@@ -99,7 +99,7 @@ TASKS = (
         "text-generation",
         "text_generation:TextGeneration",
         SMALL,
-        "How a text, or a conversation, goes on.",
+        "The continuation of a text or a conversation.",
         ("generated_text",),
     ),
     TaskInfo(

@@ -52,7 +52,7 @@ def compare_with_reference(
         part = {place: difference for place, difference in whole.points if place.endswith(endings)}
         if part:
             yield check_differences(
-                f"transformers: {name}", part, tolerance, f"at {len(part)} of {len(whole.points)} places"
+                f"transformers: {name}", part, tolerance, f"at {len(part)} of {len(whole.points)} points"
             )
     if tokens and loaded.config.writes:
         begin(f"writing {format_count(tokens, 'token')} with both")

@@ -46,7 +46,7 @@ class Reader(Task):
         super().__post_init__()
         check_bool("parse_special_tokens", self.parse_special_tokens)
         if self.explain and type(self).attribution_targets is Reader.attribution_targets:
-            wrong = f"{self.name} gives no number that could be explained: leave "
+            wrong = f"{self.name} returns no score that could be explained: leave "
             raise InputError(wrong, Argument("explain"), " out")
 
     @abstractmethod

@@ -31,7 +31,7 @@ def version() -> str:
     try:
         return importlib.metadata.version("transformers")
     except importlib.metadata.PackageNotFoundError as error:
-        raise NoReference("not installed; pip install 'transformers>=5', and ask again") from error
+        raise NoReference("not installed; pip install 'transformers>=5', and run this again") from error
 
 
 def open_reference(loaded: Loaded) -> tuple[Any, str]:
@@ -40,7 +40,7 @@ def open_reference(loaded: Loaded) -> tuple[Any, str]:
     Raises NoReference where it cannot open them.
     """
     if (source := loaded.source) is None:
-        raise NoReference("this model was built and has no files")
+        raise NoReference("this model was built here and has no files")
     if sys.flags.optimize > 1:
         raise NoReference("it reads its own docstrings, which Python leaves out here: run without -OO")
     if source.base is not None:
@@ -84,7 +84,7 @@ def _open(loaded: Loaded, folder: Path, **form: str) -> Any:
             raise _no_reference_error("it does not open these files", error) from error
     missing = [name for name in report["missing_keys"] if loaded.config.pools or "pooler" not in name]
     if missing:  # it would compute with random weights
-        raise NoReference(f"it finds no numbers for {join_names(sorted(missing), 3)}")
+        raise NoReference(f"it finds no weights for {join_names(sorted(missing), 3)}")
     return model.eval()
 
 

@@ -60,7 +60,7 @@ def _first_token_id(tokenizer: Tokenizer, target: str) -> int | None:
         warnings.warn(f"the target {target!r} has no token and is left out", stacklevel=2)
         return None
     (first,) = tokenizer.convert_ids_to_tokens(pieces[:1])
-    warnings.warn(f"the target {target!r} is no token of the vocabulary: {first!r} is asked about", stacklevel=2)
+    warnings.warn(f"the target {target!r} is not a token of the vocabulary: {first!r} is used", stacklevel=2)
     return pieces[0]
 
 
@@ -78,7 +78,7 @@ def _no_token_error(tokenizer: Tokenizer, target: str) -> InputError:
         f"the target {target!r} is {len(tokens)} tokens ({pieces}) and a mask holds one: choose another word{others}, "
         "or pass ",
         Argument("partial_targets", True),
-        " to ask about its first token",
+        " to use its first token",
     )
 
 

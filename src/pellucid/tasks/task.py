@@ -178,6 +178,6 @@ def text_or_pair(item: Any, index: int, names: tuple[str, str] = ("text", "text_
     first, second = item[0], None if is_missing(item[1]) else item[1]
     for name, one in zip(names, (first,) if second is None else (first, second)):
         if not isinstance(one, str):
-            advice = f"; columns go by name, {name}=[...]" if is_list_like(one) else ""
+            advice = f"; give columns by name, {name}=[...]" if is_list_like(one) else ""
             raise InputError(Item(index), f" holds {type(one).__name__}, expected two texts{advice}")
     return first, second

@@ -97,7 +97,7 @@ def _task_options(loaded: Loaded, names: Sequence[str]) -> dict[str, Any]:
         name for name, own in _ENDS.items() if name in stated and _as_set(stated[name]) != _as_set(own(loaded))
     ]:
         log.warning(
-            "%s: task_specific_params sets %s for one task only; that is not followed, so texts may differ. "
+            "%s: task_specific_params sets %s for one task only; that is ignored, so texts may differ. "
             "To use it, set it in %s",
             *(_config_path(loaded), join_names(left), FILE),
         )

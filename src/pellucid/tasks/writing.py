@@ -153,8 +153,8 @@ def _language_token(loaded: Loaded, target: str) -> str | None:
     if not found or found[0] in known[:2]:
         return next(iter(found), None)
     raise InputError(
-        f"tgt_lang is {shorten(target, 40)!r}, and this model has no token for it, such as {found[0]}: other "
-        "wordings can be set with prefix"
+        f"tgt_lang is {shorten(target, 40)!r}, and this model has no token for it, such as {found[0]}: a "
+        "prompt in other words can be set with prefix"
     )
 
 

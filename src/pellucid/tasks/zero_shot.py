@@ -52,9 +52,7 @@ class ZeroShotClassification(Reader):
         check_choice("roles", self.roles, ("named", "fixed"))
         template = self.hypothesis_template
         if not isinstance(template, str) or "{}" not in template:
-            raise InputError(
-                f"hypothesis_template is {template!r}, expected a text with {{}} in the place of the label"
-            )
+            raise InputError(f"hypothesis_template is {template!r}, expected a text with {{}} where the label goes")
         if self.candidate_labels is not None:
             labels_of(self.candidate_labels)
 
@@ -144,6 +142,6 @@ def labels_of(candidate_labels: str | Sequence[str]) -> list[str]:
         if not label.strip():
             raise InputError(_LABELS, f"[{i}] is empty: leave it out or write what it stands for")
         if label in seen:
-            raise InputError(_LABELS, f"[{i}] is {label!r} once more: give each label once")
+            raise InputError(_LABELS, f"[{i}] is {label!r} again: give each label once")
         seen.add(label)
     return labels

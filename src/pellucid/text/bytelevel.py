@@ -29,7 +29,7 @@ def open_bytelevel(
     layout = layout_of(model_type, settings) or (None if model_type else _guessed_layout(vocabulary))
     if layout is None or layout.form != "bytelevel":
         raise InputError(
-            f"{path.parent}: vocab.json and merges.txt do not tell how {model_type or 'this model'} splits words, "
+            f"{path.parent}: vocab.json and merges.txt do not say how {model_type or 'this model'} splits words, "
             "expected GPT-2's or RoBERTa's family: add its tokenizer.json"
         )
     settings = with_default_roles(layout.roles, settings)
@@ -55,7 +55,7 @@ def _guessed_layout(vocabulary: dict[str, int]) -> Layout | None:
 def _read_vocabulary(path: Path) -> dict[str, int]:
     found = read_json_value(path, MAX_BYTES)
     if not isinstance(found, dict) or not found or not all(type(i) is int for i in found.values()):
-        raise CorruptFileError(f"{path} is no vocabulary, expected an object of words and their ids")
+        raise CorruptFileError(f"{path} is not a vocabulary, expected an object of words and their ids")
     ids = set(found.values())
     if len(ids) != len(found) or min(ids) < 0 or max(ids) >= len(ids) + _MAX_GAPS:
         raise CorruptFileError(f"{path} gives {len(found)} words the ids {min(ids)} to {max(ids)}, expected each once")

@@ -33,7 +33,7 @@ def select_template(settings: Mapping[str, Any], chat_template: str | None, tool
     if found is None:
         raise InputError(
             "this tokenizer has no chat template, which makes one text of a conversation: write that text yourself, or "
-            "let tokenizer.apply_chat_template(messages, chat_template=TEMPLATE) write it, and ask generate"
+            "let tokenizer.apply_chat_template(messages, chat_template=TEMPLATE) write it, and pass it to generate"
         )
     if isinstance(found, list):
         found = {str(one["name"]): one.get("template") for one in found if isinstance(one, dict) and "name" in one}
@@ -119,7 +119,7 @@ def _with_end_mark(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     parts = content if isinstance(content, list) else [{"text": content}]
     places = [i for i, part in enumerate(parts) if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
     if not places or not parts[places[-1]]["text"].strip():
-        raise InputError(f"message {len(others)} has no text to go on with: give it some, or leave it out")
+        raise InputError(f"message {len(others)} has no text to continue: give it some, or leave it out")
     i = places[-1]
     marked = f"{parts[i]['text']}{_MARK} "
     whole = [*parts[:i], dict(parts[i]) | {"text": marked}, *parts[i + 1 :]] if isinstance(content, list) else marked
@@ -130,7 +130,7 @@ def _text_before_mark(text: str, messages: list[dict[str, Any]]) -> str:
     """The text up to the end of the last message, stripped where the template strips that."""
     before, mark, after = text.rpartition(_MARK)
     if not mark:
-        raise InputError(f"the chat template leaves message {len(messages) - 1} out, so it cannot be gone on with")
+        raise InputError(f"the chat template leaves message {len(messages) - 1} out, so it cannot be continued")
     before = before.replace(f"{_MARK} ", "").replace(_MARK, "")  # where the template repeats the message
     return before if after.startswith(" ") else before.rstrip()
 

@@ -144,7 +144,7 @@ def truncate_pair(first: Any, second: Any, limit: int | None, added: int, strate
 def truncates_second(strategy: str, second: Any) -> bool:
     """Whether only the second text is to be truncated. Raises InputError where there is none."""
     if strategy == "only_second" and second is None:
-        raise InputError("'only_second' says that the second text is to be cut, and there is one text alone")
+        raise InputError("'only_second' cuts the second text, and there is only one")
     return strategy == "only_second"
 
 
@@ -166,7 +166,7 @@ def overlap_tokens(stride: int | None, room: int) -> int:
     if type(shared) is not int or not 0 <= shared < room:
         raise InputError(
             Argument("stride"),
-            f" is {stride!r}, expected a whole number below the {format_count(room, 'token')} of a window: ask for "
+            f" is {stride!r}, expected a whole number below the {format_count(room, 'token')} of a window: pass "
             "fewer, or raise ",
             Argument("max_length"),
         )
@@ -184,7 +184,8 @@ def panics_as_errors(what: str = "the tokenizer failed on this text") -> Iterato
     except BaseException as error:
         if "ThreadPoolBuildError" in str(error):  # neither the text nor the tokenizer is at fault
             raise ResourceError(
-                "the system starts no more threads, which several texts are read by: set TOKENIZERS_PARALLELISM=false, "
+                "the system starts no more threads, and reading several texts needs them: set "
+                "TOKENIZERS_PARALLELISM=false, "
                 "or raise its limit of memory or processes"
             ) from error
         raise CorruptFileError(f"{what}: {ascii(str(error))[1:-1][:120]}") from error

@@ -34,7 +34,7 @@ def rows_of_frame(data: Any, *required_columns: str | None) -> Iterable[dict[str
         check_unique_columns("the data frame", columns)
         for name in required_columns:
             if name is not None and name not in columns and name in data.index.names:
-                raise InputError(f"{name!r} is the index of the data frame, which no row has: give data.reset_index()")
+                raise InputError(f"{name!r} is the index of the data frame, not a column: give data.reset_index()")
         return data.to_dict("records")
     if hasattr(data, "to_pylist") and hasattr(data, "column_names"):  # Arrow
         check_unique_columns("the Arrow table", data.column_names)

@@ -68,7 +68,7 @@ def open_tokenizer(
         and (other := unfit_tokenizer_class(settings, _FORM_OF_FILE.get(name, "sentencepiece"))) is not None
     ):
         raise InputError(
-            f"{folder}: tokenizer_class is {other!r}, and how that class reads words is not told by {name}: "
+            f"{folder}: tokenizer_class is {other!r}, and {name} does not say how that class splits words: "
             "add its tokenizer.json"
         )
     backend, settings = _OPENERS[name](folder / name, settings, model_type)

@@ -164,7 +164,7 @@ def _merges_by_score(vocabulary: Vocabulary) -> list[tuple[str, str]]:
     if unused := [piece for _, piece, kind, cuts in scored if kind == PieceKind.UNUSED and cuts]:
         log.warning(
             "%s: tokenizer.ggml.token_type calls %s unused, and they are never made; sentencepiece makes them on its "
-            "way to other pieces, so it may cut their texts otherwise",
+            "way to other pieces, so it may split their texts differently",
             vocabulary.source,
             join_names(map(ascii, unused), 3),
         )

@@ -37,7 +37,7 @@ def check_growth(backend: tokenizers.Tokenizer, path: Path) -> None:
     around = max(backend.num_special_tokens_to_add(pair) for pair in (False, True))
     if around > MAX_SPECIAL_TOKENS:
         raise CorruptFileError(
-            f"{path}: {around:,} special tokens stand around a text, expected at most {MAX_SPECIAL_TOKENS:,}"
+            f"{path}: {around:,} special tokens surround a text, expected at most {MAX_SPECIAL_TOKENS:,}"
         )
     _check_post_processor(backend, path)
 
@@ -111,7 +111,7 @@ def _greatest_growth(path: Path, what: str, part: Any) -> float:
             growth *= known(step) if callable(known) else known
         else:
             raise CorruptFileError(
-                f"{path}: {what} has a step {kind[:80]!a}, and how much that makes of a text is not known; take it out"
+                f"{path}: {what} has a step {kind[:80]!a}, whose growth of a text is unknown; remove it"
             )
     return growth
 

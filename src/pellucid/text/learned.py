@@ -89,7 +89,7 @@ def _layout(kind: str, special_tokens: Mapping[str, str] | None, *, add_bos: boo
     default = _DEFAULT_LAYOUTS[kind]
     roles = _checked_roles(default.roles if special_tokens is None else special_tokens)
     if kind in ("wordpiece", "unigram") and "unk" not in roles:
-        raise InputError(f"special_tokens has no 'unk', and kind {kind!r} needs one for what it does not know")
+        raise InputError(f"special_tokens has no 'unk', and kind {kind!r} needs one for unknown words")
     for name, role, is_added in (("add_bos", "bos", add_bos), ("add_eos", "eos", add_eos)):
         if is_added and role not in roles:
             raise InputError(f"{name} is true and no token has the role {role!r}: name it in special_tokens")

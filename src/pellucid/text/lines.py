@@ -134,7 +134,7 @@ def _decoding_error(path: Path, encoding: str, number: int, error: UnicodeError)
         )
     place, byte, guesses = _first_invalid_byte(path)
     tried = [(" or " if at else "", Argument("encoding", guess)) for at, guess in enumerate(guesses)]
-    advice = ("try ", *tried) if tried else ("put it right there, or try another ", Argument("encoding"))
+    advice = ("try ", *tried) if tried else ("correct it there, or try another ", Argument("encoding"))
     return InputError(f"{path} is not UTF-8 text (line {place}, byte 0x{byte:02x}): ", *advice)
 
 

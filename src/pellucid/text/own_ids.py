@@ -101,5 +101,5 @@ def _choose_ids(tokenizer: Tokenizer, key: str, configured: Any, default: Any, f
         return configured
     if fixed or (ids != () and configured != default) or (configured is None and default is not None):
         both = "none" if configured is None else configured, own, "the config" if fixed else "the tokenizer"
-        log.warning("%s is %s in the config, and %s by the tokenizer: that of %s counts", key, *both)
+        log.warning("%s is %s in the config, and %s by the tokenizer: that of %s is used", key, *both)
     return configured if fixed else own

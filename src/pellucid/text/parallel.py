@@ -24,7 +24,7 @@ def read_parallel(paths: Sequence[Path], names: Sequence[str], *, encoding: str 
         if None in each:
             short = paths[each.index(None)]
             long = next(path for path, line in zip(paths, each) if line is not None)
-            raise InputError(f"{short} ends after line {number - 1}, and {long} goes on: their lines do not pair")
+            raise InputError(f"{short} ends after line {number - 1}, and {long} continues: their lines do not pair")
         texts = [line.rstrip("\r\n") for line in each]
         if any(text.strip() for text in texts):
             yield Row(number, dict(zip(names, texts)))

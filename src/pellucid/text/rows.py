@@ -145,7 +145,7 @@ def check_unique_columns(table: str, names: Sequence[str]) -> None:
     twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if twice:
         raise InputError(
-            f"{table} has more than one column {join_names(map(repr, twice))}: rename them, so that each is its own"
+            f"{table} has more than one column {join_names(map(repr, twice))}: rename them, so that names are unique"
         )
 
 
@@ -157,7 +157,7 @@ def check_column(path: Path, column: str | None) -> None:
             f"{path} is a table: name the column with the texts (", Argument("column", Placeholder("NAME")), ")"
         )
     if column is not None and not table:
-        raise InputError(f"{path} is no table, so it has no column {column!r}: expected .csv, .tsv or .jsonl")
+        raise InputError(f"{path} is not a table, so it has no column {column!r}: expected .csv, .tsv or .jsonl")
 
 
 def _plain_rows(rows: Rows) -> Iterator[Row]:
@@ -172,7 +172,7 @@ def _table_rows(rows: Rows) -> Iterator[Row]:
             rows.skip_or_refuse(line, f"{format_count(len(record), 'field')}, expected {len(names)}")
         elif len(names) > 1 and tuple(record) == names:  # in a table of one column its name may be a text
             rows.skip_or_refuse(
-                line, "the names of the columns stand here again, as between tables put together: take them out"
+                line, "the names of the columns are repeated here, as between tables put together: remove them"
             )
         else:
             yield Row(line, dict(zip(names, record)))

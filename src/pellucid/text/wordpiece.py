@@ -24,7 +24,7 @@ def open_wordpiece(
     needed = [unknown, *(layout.roles[role] for role in ("cls", "sep") if stated.get(f"{role}_token") is None)]
     if missing := [token for token in needed if token not in vocabulary]:
         raise CorruptFileError(
-            f"{path} lacks {', '.join(missing)}, which stands for unknown words or around every text"
+            f"{path} lacks {', '.join(missing)}, which is needed for unknown words or around every text"
         )
     settings = {
         role: token

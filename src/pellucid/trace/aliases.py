@@ -134,10 +134,10 @@ def _message_for(
     many = theirs != pattern and "," in theirs
     head = pattern if theirs == pattern else head.format(shorten(pattern), theirs)
     if not _is_version_dependent(config):
-        reason = f"stand{'' if many else 's'} before the gain and bias of {'their norms' if many else 'its norm'}"
+        reason = f"{'are' if many else 'is'} taken before the gain and bias of {'their norms' if many else 'its norm'}"
         return f"{head} {reason} in TransformerLens, and no point here does: {ours} {'have' if many else 'has'} both"
     reason = f"{'are each' if many else 'is'} another number from version to version of TransformerLens"
-    return f"{head} {reason}, where norms stand behind the sum: ask for {ours}"
+    return f"{head} {reason}, where norms follow the sum: use {ours}"
 
 
 def _collapse_layers(names: list[str], config: Config) -> list[str]:

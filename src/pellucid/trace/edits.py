@@ -150,16 +150,16 @@ def change(function: Callable[..., Tensor], **where: OptionalIndices) -> Edit:
             answer = call(now.clone(), context)  # a copy, so that the function may modify it
         except RecursionError as error:
             raise InputError(
-                f"{name} at {context.display_name} calls itself without end; what it needs of the edited model, "
-                "ask before the edit"
+                f"{name} at {context.display_name} calls itself without end: compute what it needs of the edited "
+                "model before the edit"
             ) from error
         if not isinstance(answer, Tensor):
             raise InputError(
-                f"{name} at {context.display_name} answered {type(answer).__name__}, expected {context.describe(now)}"
+                f"{name} at {context.display_name} returned {type(answer).__name__}, expected {context.describe(now)}"
             )
         if (answer := answer.to_dense()).shape != now.shape or context.match_dtype(answer, now).dtype != now.dtype:
             raise InputError(
-                f"{name} at {context.display_name} answered {kind(answer)}, expected {context.describe(now)}"
+                f"{name} at {context.display_name} returned {kind(answer)}, expected {context.describe(now)}"
             )
         return context.match_dtype(answer, now).to(
             now.device, copy=True

@@ -67,7 +67,7 @@ def check_patchable(patched: Tensor, value: Tensor, context: PointContext) -> No
     sizes = zip(context.axes, patched.shape, value.shape)
     if not fits or any(one != two and axis not in free and (axis, one) != ("batch", 1) for axis, one, two in sizes):
         target = f"{context.display_name}, which is {context.describe(value)}"
-        raise InputError(f"{kind(patched)} was to be patched into {target}")
+        raise InputError(f"{kind(patched)} cannot be patched into {target}")
 
 
 def expand_like(operand: Tensor | float, value: Tensor, context: PointContext, name: str) -> Tensor:

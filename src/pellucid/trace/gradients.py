@@ -67,10 +67,10 @@ def record_with_gradients(
 def _check_scalar(answer: object) -> None:
     if not isinstance(answer, Tensor) or answer.numel() != 1:
         got = f"shape {list(answer.shape)}" if isinstance(answer, Tensor) else type(answer).__name__
-        raise InputError(f"gradients_of gave {got}, expected a tensor of one number, such as output.logits[0, -1, 42]")
-    if answer.is_complex():
-        raise InputError("gradients_of gave a complex number, expected a real one: its .abs() or its .real, say")
-    if not answer.requires_grad:
         raise InputError(
-            "gradients_of gave a number that no gradient leads to: it was detached, or is not of this pass"
+            f"gradients_of returned {got}, expected a tensor of one number, such as output.logits[0, -1, 42]"
         )
+    if answer.is_complex():
+        raise InputError("gradients_of returned a complex number, expected a real one: its .abs() or its .real, say")
+    if not answer.requires_grad:
+        raise InputError("gradients_of returned a number without a gradient: it was detached, or is not of this pass")

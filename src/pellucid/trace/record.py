@@ -129,7 +129,7 @@ def kept_names(config: Config, keep: str | Iterable[str]) -> list[str]:
     for pattern in patterns:
         warn_of_omitted(pattern, config, matching)
     if not matching:
-        raise InputError("keep names nothing: expected 'all', 'view', or names of points")
+        raise InputError("keep is empty: expected 'all', 'view', or names of points")
     return [name for name in all_points if name in matching]
 
 

@@ -94,7 +94,7 @@ class Selection:
         for keyword in keywords:
             if keyword not in SELECTABLE_AXES:
                 unknown = f"{shorten(repr(keyword))}{did_you_mean(keyword, SELECTABLE_AXES)}"
-                raise InputError(f"an edit is placed by {', '.join(SELECTABLE_AXES)}, and not by {unknown}")
+                raise InputError(f"an edit selects by {', '.join(SELECTABLE_AXES)}, not by {unknown}")
         provided = [keyword for keyword in SELECTABLE_AXES if keywords.get(keyword) is not None]
         return cls({keyword: _as_indices(keyword, keywords[keyword]) for keyword in provided})
 

@@ -112,11 +112,11 @@ def _text_digest(text: str) -> str:
 def _read_manifest(path: Path, note: Mapping[str, Any]) -> dict[str, Any]:
     text = note.get(FORMAT)
     if not isinstance(text, str):
-        raise InputError(f"{path} is no trace of pellucid: it holds tensors without a manifest named {FORMAT!r}")
+        raise InputError(f"{path} is not a trace of pellucid: it holds tensors without a manifest named {FORMAT!r}")
     try:
         manifest = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{path} has a manifest that is no JSON: {str(error)[:120]}") from error
+        raise CorruptFileError(f"{path} has a manifest that is not JSON: {str(error)[:120]}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise CorruptFileError(f"{path} has a manifest without the format {FORMAT!r}")
     version = manifest.get("version")
@@ -127,7 +127,7 @@ def _read_manifest(path: Path, note: Mapping[str, Any]) -> dict[str, Any]:
             f"{path} is of version {version}, and this pellucid reads traces up to version {VERSION}: update it"
         )
     if note.get(DIGEST) != _text_digest(text):
-        raise CorruptFileError(f"{path} has a manifest that was changed after it was written: record it anew")
+        raise CorruptFileError(f"{path} has a manifest that was changed after it was written: record it again")
     return _read_fields(path, manifest)
 
 
@@ -151,7 +151,7 @@ def _read_fields(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
 def _read_tensor(path: Path, name: str, span: TensorSpan, expected_digest: str) -> Tensor:
     tensor = span.read()
     if tensor_digest(tensor) != expected_digest:
-        raise CorruptFileError(f"{path}: {name!r} is not what was written (its digest differs): record it anew")
+        raise CorruptFileError(f"{path}: {name!r} is not what was written (its digest differs): record it again")
     return tensor
 
 
@@ -164,11 +164,11 @@ def _check_rows(path: Path, trace: Trace) -> None:
         lengths = {len(fact) for fact in (row.tokens, row.ids, row.segments, row.offsets, row.special)}
         pairs = len(row.target_tokens) == len(row.target_ids) and len(row.before) == len(row.before_ids)
         if len(lengths) > 1 or not pairs:
-            raise CorruptFileError(f"{path}: row {i} of the manifest has tokens, ids and places of unequal number")
+            raise CorruptFileError(f"{path}: row {i} of the manifest has unequal numbers of tokens, ids and positions")
         ids = (*row.ids, *row.target_ids, *row.before_ids)
         offsets_fit = all(0 <= start <= end <= MAX_CHARACTERS for start, end in row.offsets)
         if not offsets_fit or not all(0 <= number < 2**31 for number in ids):
-            raise CorruptFileError(f"{path}: row {i} of the manifest has ids or places that no text has")
+            raise CorruptFileError(f"{path}: row {i} of the manifest has ids or positions that no text has")
 
 
 def _check_shapes(path: Path, trace: Trace) -> None:

@@ -55,7 +55,7 @@ def sweep(
             "an edit and a source were given, and only patching takes a source: leave ", Argument("edit"), " out"
         )
     if point is not None and not isinstance(point, str):
-        raise InputError(f"point is {shorten(repr(point))}, expected the name of a point behind its layer")
+        raise InputError(f"point is {shorten(repr(point))}, expected the name of a point within its layer")
     if point is None and loaded.config.kind == "encoder-decoder":
         advice = f"pass point='decoder.{default_point}', or the same of its encoder"
         raise InputError(f"this model has two stacks of layers: {advice}")
@@ -157,8 +157,8 @@ def _logit_difference(loaded: Loaded, words: tuple[str, str]) -> Callable[[Outpu
 
 def _number(measured: Any) -> float:
     if isinstance(measured, Tensor) and measured.numel() != 1:
-        raise InputError(f"the metric gave a tensor of shape {list(measured.shape)}, expected one number")
+        raise InputError(f"the metric returned a tensor of shape {list(measured.shape)}, expected one number")
     try:
         return float(measured)
     except (TypeError, ValueError) as error:
-        raise InputError(f"the metric gave {type(measured).__name__}, expected one number") from error
+        raise InputError(f"the metric returned {type(measured).__name__}, expected one number") from error

@@ -107,7 +107,7 @@ class Trace(NamedTensors):
 
     def _single_row(self, fact: str) -> Reading:
         if len(self.rows) != 1:
-            raise InputError(f"this trace is of {len(self.rows)} texts, each with {fact} of its own: ask row(0).{fact}")
+            raise InputError(f"this trace is of {len(self.rows)} texts, each with {fact} of its own: use row(0).{fact}")
         return self.rows[0]
 
     # -- one of several -----------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class Trace(NamedTensors):
         links to tokens that the causal mask or the sliding window hides are left out.
         """
         if len(self.rows) != 1:
-            raise InputError(f"this trace is of {len(self.rows)} texts: ask row(0).strongest")
+            raise InputError(f"this trace is of {len(self.rows)} texts: use row(0).strongest")
         side = "encoder." if self.config.kind == "encoder-decoder" else ""
         every = self[f"{side}layers.{layer}.attention.weights"][0, :, :, len(self.before) :]
         check_count("most", most)

@@ -200,7 +200,7 @@ def _answer_start(context: str, text: str, start: Any, location: str) -> int:
     if is_blank(start):
         if many != 1:
             raise InputError(
-                f"{location}: the answer {shown!r} stands {many} times in the context: give its answer_start"
+                f"{location}: the answer {shown!r} occurs {many} times in the context: give its answer_start"
             )
         return context.index(text)
     try:
@@ -213,7 +213,7 @@ def _answer_start(context: str, text: str, start: Any, location: str) -> int:
         )
     if begin < 0 or context[begin : begin + len(text)] != text:
         actual = shorten(context[max(begin, 0) :][: len(text)], 60)
-        hint = f"it stands at {context.index(text)}" if many else "it stands nowhere"
+        hint = f"it is at {context.index(text)}" if many else "it does not occur"
         raise InputError(
             f"{location}: the answer {shown!r} is not at character {begin} of the context ({actual!r}); {hint}"
         )

@@ -26,7 +26,7 @@ HUB_NAMES = {
 """The hub's names of scores, where they differ; "loss" is no metric there."""
 
 _USES = {
-    "text-classification": "A text to judge.",
+    "text-classification": "A text to classify.",
     "token-classification": "My name is Ada, and I live in London.",
     "fill-mask": "Paris is the [MASK] of France.",
     "text-generation": "Once upon a time",
@@ -89,7 +89,7 @@ def _front_matter(result: "Result", name: Name, title: str) -> str:
 def _description(result: "Result", name: Name) -> str:
     plan = result.start.plan
     says = {one.name: one.summary for one in TASKS}.get(name.task, name.says)
-    base = "from random numbers" if plan.base.source is None else f"from {_linked(plan.base.source.name)}"
+    base = "from random weights" if plan.base.source is None else f"from {_linked(plan.base.source.name)}"
     data = f"on {format_count(len(plan.data), 'row')} of {escape_markdown(plan.data.name)}"
     labels = plan.loaded.config.labels
     named = name.head and head_named(name.head).answers == "labels"
@@ -159,7 +159,7 @@ def _rows(columns: Iterable[tuple[str, Mapping[str, float]]], names: Iterable[st
 
 def _training_section(result: "Result") -> str:
     start, settings = result.start, result.start.plan.settings
-    best = f"; the numbers are those of step {result.best_step:,}, the best" if result.best_step else ""
+    best = f"; the weights are those of step {result.best_step:,}, the best" if result.best_step else ""
     learned = f"an adapter of rank {settings.lora}" if settings.lora else "the whole model"
     learned = f"{learned}, without {escape_markdown(', '.join(settings.freeze))}" if settings.freeze else learned
     facts = {
@@ -171,9 +171,9 @@ def _training_section(result: "Result") -> str:
         "seed": str(settings.seed),
     }
     rows = "".join(f"| {name} | {value} |\n" for name, value in facts.items())
-    repeat = "`pellucid train --recipe THIS-FOLDER/recipe.toml -o NEW` does it again, from where it was first run"
+    repeat = "`pellucid train --recipe THIS-FOLDER/recipe.toml -o NEW`, run in the folder of the first run, repeats it"
     return (
-        f"## Training\n\n| | |\n|---|---|\n{rows}\nEvery setting, and digests of the base and the data, stand in "
+        f"## Training\n\n| | |\n|---|---|\n{rows}\nEvery setting, and digests of the base and the data, are in "
         f"[recipe.toml](recipe.toml); {repeat}. "
-        "Every step stands in [log.jsonl](log.jsonl).\n\n![Loss, scores and learning rate](curves.svg)\n"
+        "Every step is in [log.jsonl](log.jsonl).\n\n![Loss, scores and learning rate](curves.svg)\n"
     )

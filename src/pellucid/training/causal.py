@@ -77,7 +77,7 @@ class TextGeneration(VocabularyObjective):
         for name in ("between", "random_starts"):
             if self.packing != "stream" and getattr(self, name) != getattr(TextGeneration, name):
                 stream = Argument("packing", "stream")
-                raise InputError(f"{name} is of one long text, and packing is {self.packing!r}: pass ", stream)
+                raise InputError(f"{name} is for one long text, and packing is {self.packing!r}: pass ", stream)
 
     @property
     def ordered(self) -> bool:
@@ -107,7 +107,7 @@ class TextGeneration(VocabularyObjective):
             return concatenate([np.asarray(part.ids, dtype=np.int32) for part in parts])
         end = end_token(loaded)
         if end is None:
-            raise InputError("between is None, and this tokenizer has no end token to stand there: give it some text")
+            raise InputError("between is None, and this tokenizer has no end token to put there: give it some text")
         ids = [tokenizer.encode(_portions(text), add_special_tokens=False) for text in texts]
         return concatenate([np.asarray([i for part in one for i in part.ids] + [end], dtype=np.int32) for one in ids])
 
@@ -163,9 +163,7 @@ def _chunks(texts: Iterable[TokenizedText], room: int) -> list[Chunk]:
         lost += not found
         chunks += found
     if short:
-        log.warning(
-            "%s longer than %s: what is beyond was cut off", format_count(short, "text"), format_count(room, "token")
-        )
+        log.warning("%s longer than %s: the rest was cut off", format_count(short, "text"), format_count(room, "token"))
     if lost:
         log.warning("left out: %s without anything to learn", format_count(lost, "text"))
     return chunks

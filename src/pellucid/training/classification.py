@@ -107,7 +107,7 @@ class TextClassification(DistillationObjective):
         if found.kind != "single" and self.label_smoothing:
             raise InputError("label_smoothing is for one label each: leave it out")
         if found.kind == "soft" and self.class_weights is not None:
-            raise InputError("class_weights are for labels that hold or do not: leave them out where they have shares")
+            raise InputError("class_weights are for labels that hold or do not, and these are shares: leave them out")
         label_weights(self.class_weights, found.classes, found)  # refuses unknown labels before training
         return replace(self, _label_summary=found)
 

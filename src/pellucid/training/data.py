@@ -64,10 +64,10 @@ class File:
         try:
             found = self.path.stat()
         except OSError:
-            return f"{self.path} is gone since it was read: bring it back, to go on with this training later"
+            return f"{self.path} was removed after it was read: restore it to continue this training later"
         if (found.st_size, found.st_mtime_ns) == self.stamp or File.of(self.path).digest == self.digest:
             return None
-        return f"{self.path} has changed since it was read: bring back what it held, to go on with this training later"
+        return f"{self.path} has changed since it was read: restore its content to continue this training later"
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def check_column_names(columns: Mapping[str, str] | None, objective: Any) -> tup
     known: tuple[str, ...] = getattr(objective, "columns", ())
     for ours in normalise_columns(columns):
         if known and ours not in known:
-            what = f"nothing is called {ours!r}{did_you_mean(ours, known)}; it may be {join_names(known)}"
+            what = f"there is no column {ours!r}{did_you_mean(ours, known)}, expected {join_names(known)}"
             raise InputError(Argument("columns"), f": {what}")
     return known
 
@@ -219,7 +219,7 @@ def _row(row: Any, location: str) -> dict[str, Any]:
         return {str(base_value(name)): to_python(value) for name, value in row.items()}
     except RecursionError as error:
         raise InputError(
-            f"{location} holds a list that holds itself, or lists in lists without end: leave it out"
+            f"{location} holds a list that contains itself, or lists in lists without end: leave it out"
         ) from error
 
 

@@ -43,7 +43,7 @@ class DistillationObjective(Objective):
         check_range("teacher_share", self.teacher_share, least=0.0, most=1.0)
         if not self.uses_temperature and self.temperature != DistillationObjective.temperature:
             raise InputError(
-                f"temperature softens the shares of several answers, and {self.name} has one number: leave ",
+                f"temperature softens the probabilities of several answers, and {self.name} has one number: leave ",
                 Argument("temperature"),
                 " out",
             )
@@ -80,9 +80,7 @@ class DistillationObjective(Objective):
             and teacher_vocabulary is not None
             and student_vocabulary != teacher_vocabulary
         ):
-            raise InputError(
-                "the teacher has another vocabulary than what it teaches: the same id must be the same token"
-            )
+            raise InputError("the teacher has another vocabulary than its student: the same id must be the same token")
 
     def is_unlabelled(self, rows: Sequence[Fields]) -> bool:
         """Whether no row has a label and `teacher_share` is 1, so that only the teacher is used."""

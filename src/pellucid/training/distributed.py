@@ -133,7 +133,9 @@ def join_processes(device: torch.device) -> Iterator[Ranks]:
     try:
         dist.init_process_group("nccl" if fast else "gloo", timeout=PATIENCE)
     except (RuntimeError, ValueError) as error:
-        raise InputError(f"the {world} processes do not find each other: {str(error).splitlines()[0]}") from error
+        raise InputError(
+            f"the {world} processes could not connect to each other: {str(error).splitlines()[0]}"
+        ) from error
     try:
         yield Ranks(dist.get_rank(), world, device if fast else torch.device("cpu"))
     finally:

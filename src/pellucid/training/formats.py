@@ -59,7 +59,7 @@ def read_conll(path: Path, encoding: str = "utf-8") -> list[dict[str, Any]]:
     left_out = _notes(read)
     if left_out:
         many, number = format_count(len(left_out), "line"), min(left_out)
-        log.warning("%s: %s left out as notes, # in place of a word (the first: line %d)", path, many, number)
+        log.warning("%s: %s left out as comments, # in place of a word (the first: line %d)", path, many, number)
     sentences = [[one for one in sentence if one.number not in left_out] for sentence in read]
     words = [sentence for sentence in sentences if sentence]
     if not words:
@@ -108,9 +108,7 @@ def _check_lines(path: Path, sentences: Sequence[Sequence[Line]]) -> None:
     second = {sentence[1].fields[0] for sentence in sentences if len(sentence) > 1}
     if width > 2 and (begin, second) in (({"0"}, {"1"}), ({"1"}, {"2"})):
         location = f"{path}, line {sentences[0][0].number}"
-        raise InputError(
-            f"{location}: the first column counts the words, and the words are expected there: take it out"
-        )
+        raise InputError(f"{location}: the first column counts the words, and the words are expected there: remove it")
 
 
 def read_squad(path: Path, encoding: str = "utf-8") -> list[dict[str, Any]]:

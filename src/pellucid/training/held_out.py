@@ -58,7 +58,7 @@ def warn_of_overlap(data: Data, held_out: Data) -> None:
     learned = set(map(_row_digest, data.rows))
     many = sum(_row_digest(row) in learned for row in held_out.rows if not all(map(is_blank, row.values())))
     if many:
-        message = "%d of %d held-out rows stand among those that are learned from: their scores flatter the model"
+        message = "%d of %d held-out rows are among those that are learned from: their scores flatter the model"
         log.warning(message, many, len(held_out))
 
 

@@ -34,7 +34,7 @@ _LISTED = re.compile(r"""\[(["'].*|\d.*,.*)?\]""", re.DOTALL)
 """A list written as text into a table, as pandas does; it would be a label of its own."""
 
 
-_NAME, _NAMES, _SHARES, _NUMBERS = "a name", "a list of names", "shares by name", "numbers by place"
+_NAME, _NAMES, _SHARES, _NUMBERS = "a name", "a list of names", "shares by name", "numbers by position"
 """The forms that a label may have in the data."""
 
 
@@ -73,7 +73,7 @@ def label_of(value: Any, location: str, separator: str | None = None) -> Label:
         value = [part.strip() for part in value.split(separator) if part.strip()]
     if isinstance(value, int | float) and value == IGNORED:
         raise InputError(
-            f"{location}: the label is {IGNORED}, by which others say that there is none: leave the row out"
+            f"{location}: the label is {IGNORED}, which other libraries use for no label: leave the row out"
         )
     if isinstance(value, float) and not value.is_integer():
         raise InputError(
@@ -185,7 +185,7 @@ def check_kind(kind: str, labels: Sequence[Label]) -> None:
     if not labels or matches_kind(kind, labels):
         return
     strange = next((one for one in labels if one.form != _NUMBERS or not _are_whole(one.shares)), labels[0])
-    message = f"{strange.location}: the label is {_short(strange.value)}, and what is learned is"
+    message = f"{strange.location}: the label is {_short(strange.value)}, and the labels of this training are"
     raise InputError(f"{message} {KINDS[kind]}: expected the same in every row")
 
 
@@ -223,7 +223,7 @@ def warn_of_misspelt(labels: Sequence[Label], row_labels: Sequence[Sequence[str]
         return
     if (truths := {"True", "False"} & {*counts}) and (numbers := {"0", "1"} & {*counts}):
         log.warning(
-            "the labels %s stand beside %s: are they the same?", *(join_names(sorted(x)) for x in (truths, numbers))
+            "the labels %s occur beside %s: are they the same?", *(join_names(sorted(x)) for x in (truths, numbers))
         )
     last = {name: label.location for label, names in zip(labels, row_labels) for name in names}
     folded: dict[str, str] = {}
@@ -239,10 +239,10 @@ def warn_of_misspelt(labels: Sequence[Label], row_labels: Sequence[Sequence[str]
         many = f"in one row alone ({last[name]})" if counts[name] == 1 else f"in {counts[name]} rows"
         looks_identical = unicodedata.normalize("NFKC", name) == unicodedata.normalize("NFKC", other)
         one, two = map(ascii if looks_identical else repr, (name, other))
-        advice = "they differ by the spaces at their ends alone" if name.strip() == other.strip() else "is it misspelt?"
-        log.warning("the label %s stands %s, and %s in %d: %s", one, many, two, counts[other], advice)
+        advice = "they differ only by the spaces at their ends" if name.strip() == other.strip() else "is it misspelt?"
+        log.warning("the label %s occurs %s, and %s in %d: %s", one, many, two, counts[other], advice)
     if len(doubtful) > MAX_WARNED:
-        log.warning("%d more labels are near others: is this the right column?", len(doubtful) - MAX_WARNED)
+        log.warning("%d more labels are similar to others: is this the right column?", len(doubtful) - MAX_WARNED)
 
 
 # -- targets ----------------------------------------------------------------------------------------------------------

@@ -131,7 +131,9 @@ def _answer_start(tokenizer: Tokenizer, messages: Any, number: int, so_far: str,
         if place < 0 or not so_far.startswith(marked[:place]):  # the template depends on the answer
             place = so_far.rfind(answer.strip())
     if place < 0:
-        raise InputError(f"{location}: the chat template hides where answer {number} begins, so it cannot be learned")
+        raise InputError(
+            f"{location}: the chat template does not show where answer {number} begins, so it cannot be trained on"
+        )
     return place
 
 

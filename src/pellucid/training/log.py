@@ -58,7 +58,7 @@ class Log:
             if error.errno in FULL:
                 wrong = ResourceError(
                     f"{FULL[error.errno]} for {len(content)} more bytes of {self.path}; the last state is still there: "
-                    "make room, and go on with ",
+                    "free some space, and continue with ",
                     RESUME,
                 )
             raise wrong from error

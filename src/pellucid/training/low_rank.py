@@ -82,9 +82,7 @@ def attach_adapters(loaded: Loaded, settings: Settings) -> Loaded:
         if f"{path}.weight" in trainable and f"{path}.weight" not in fully_trained  # else frozen or fully trained
     }
     if not adapters:
-        raise InputError(
-            f"an adapter changes what is learned already, and {join_names(chosen, 2)} are random or frozen"
-        )
+        raise InputError(f"an adapter needs trained weights, and {join_names(chosen, 2)} are random or frozen")
     if settings.adapter_only:  # fails before the training, not after it
         check_expressible(loaded, {path: low.change for path, low in adapters.items()}, _parameters_to_save(loaded))
     for path, low in adapters.items():
@@ -131,7 +129,7 @@ def target_paths(module: nn.Module, names: Iterable[str]) -> list[str]:
         found |= dict.fromkeys(fits)
     for path in found:
         if id(module.get_submodule(path).weight) in tables:
-            raise InputError(f"{path} has the table of the tokens: an adapter there would change what is read as well")
+            raise InputError(f"{path} holds the token embeddings: an adapter there would change the input as well")
     return list(found)
 
 

@@ -73,14 +73,14 @@ class TrainingIdentity:
                 if name not in free and then.get(name) != now.get(name):
                     found.append(f"{name} was {_short(then.get(name))} and is {_short(now.get(name))}")
         for name, sentence in (
-            ("model", "the model it learns from is another one"),
-            ("data", "the data are others"),
-            ("held_out", "the held-out data are others"),
+            ("model", "its base model is another one"),
+            ("data", "the data differ"),
+            ("held_out", "the held-out data differ"),
         ):
             if getattr(self, name) != getattr(saved, name):
                 found.append(sentence)
         if saved.words and self.words != saved.words:
-            found.append("its tokenizer reads otherwise")
+            found.append("its tokenizer differs")
         return found
 
 
@@ -115,7 +115,7 @@ class Manifest:
         )
         if differences:
             raise InputError(
-                f"the training in {folder} cannot go on: {join_names(differences)}; give what it began with, or ",
+                f"the training in {folder} cannot continue: {join_names(differences)}; give what it started with, or ",
                 OVERWRITE_ADVICE,
             )
 

@@ -88,7 +88,7 @@ class FillMask(VocabularyObjective):
         if loaded.config.kind != "encoder" or tokenizer.mask_token_id is None:
             kind = loaded.config.kind
             lack = f"is of kind {kind!r}" if kind != "encoder" else "has a tokenizer without one"
-            raise InputError(f"fill-mask trains an encoder that knows a mask token, and this model {lack}")
+            raise InputError(f"fill-mask trains an encoder with a mask token, and this model {lack}")
         return head_for(loaded, "masked-lm")
 
     # -- rows to examples ---------------------------------------------------------------------------------------------

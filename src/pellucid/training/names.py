@@ -71,7 +71,7 @@ OBJECTIVES = (
     Name(
         "question-answering",
         "answers:QuestionAnswering",
-        "Which stretch of a context answers a question.",
+        "Which passage of a context answers a question.",
         ("answer",),
         head="question-answering",
         reads="question, context, answers",
@@ -87,7 +87,7 @@ OBJECTIVES = (
     Name(
         "fill-mask",
         "masked:FillMask",
-        "Which word stood where a mask stands now.",
+        "Which word a mask hides.",
         ("masked-lm",),
         head="masked-lm",
         reads="text",

@@ -79,13 +79,13 @@ class SentenceSimilarity(Objective):
         check_bool("symmetric", self.symmetric)
         if self.criterion == "cosine" and self.scale != SentenceSimilarity.scale:
             others = Argument("criterion", "cosent"), " and ", _MATCHES
-            raise InputError("scale is of ", *others, ", and 'cosine' has none")
+            raise InputError("scale is for ", *others, ", and 'cosine' has none")
         if self.top_score is not None:
             check_range("top_score", self.top_score, above=0.0, most=1e9)
         if self.pooling is not None:
             check_choice("pooling", self.pooling, MODES)
         if self.symmetric and not self._is_multiple_negatives:
-            raise InputError(Argument("symmetric", True), " is of ", _MATCHES, ", which finds texts among others")
+            raise InputError(Argument("symmetric", True), " is for ", _MATCHES, ", which finds texts among others")
 
     @property
     def _is_multiple_negatives(self) -> bool:

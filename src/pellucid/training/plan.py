@@ -54,7 +54,7 @@ def make_plan(base: Loaded, data_arguments: DataArguments, objective: Objective,
     rows, held_out = data_arguments.read(objective, settings.seed)
     if settings.patience is not None and held_out is None:
         raise InputError(
-            f"patience is {settings.patience}, and nothing is held out to look at: pass ",
+            f"patience is {settings.patience}, and nothing is held out to evaluate on: pass ",
             Argument("validation", Placeholder("FILE")),
         )
     objective = objective.fitted(rows.rows)
@@ -64,8 +64,8 @@ def make_plan(base: Loaded, data_arguments: DataArguments, objective: Objective,
     held_out_examples = objective.examples(loaded, held_out.rows) if held_out else []
     if held_out and not held_out_examples:
         if settings.patience is not None:
-            raise InputError(f"patience is {settings.patience}, and of the held-out rows nothing can be scored")
-        log.warning("of the held-out rows nothing can be scored, so no scores are computed")
+            raise InputError(f"patience is {settings.patience}, and none of the held-out rows can be scored")
+        log.warning("none of the held-out rows can be scored, so no scores are computed")
     objective.check_held_out(loaded, held_out_examples)
     digest = digest_of_model(base)
     return Plan(base, data_arguments, loaded, objective, settings, rows, held_out, examples, held_out_examples, digest)

@@ -82,13 +82,13 @@ class Recipe:
         found = getattr(self, table).get("file")
         if not found:
             what = getattr(self, table).get("name", "nothing")
-            raise InputError(f"{self.file} names no file for its {table}, which was {what}: say what is read instead")
+            raise InputError(f"{self.file} names no file for its {table}, which was {what}: name what to read instead")
         places = [self.resolve_path(one) for one in ([found] if isinstance(found, str) else found)]
         if gone := [one for one in places if not Path(one).expanduser().exists()]:
             raise NotFoundError(
-                f"{self.file} names {join_names(gone)} as its {table}, by the way from the folder where it was "
+                f"{self.file} names {join_names(gone)} as its {table}, a path from the folder where it was "
                 "trained, and it is neither here nor beside the recipe: go there and name the recipe from there, or "
-                "say what is read instead"
+                "name what to read instead"
             )
         return places[0] if isinstance(found, str) else tuple(places)
 
@@ -144,23 +144,23 @@ def read_recipe(path: Path) -> Recipe:
     unknown key and a value of the wrong type.
     """
     if path.exists() and not path.is_dir() and (not path.is_file() or path.stat().st_size > MAX_BYTES):
-        raise InputError(f"{path} is no recipe: expected a file of at most {MAX_BYTES:,} bytes")
+        raise InputError(f"{path} is not a recipe: expected a file of at most {MAX_BYTES:,} bytes")
     try:
         found = tomllib.loads(path.read_bytes().decode("utf-8-sig"))  # some editors write a byte order mark
         repr(found)  # a hexadecimal number of thousands of digits can be read, but not printed in an error
     except FileNotFoundError as error:
         raise NotFoundError(f"there is no recipe {str(path)!r}") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is no recipe: {error}") from error
+        raise InputError(f"{path} is not a recipe: {error}") from error
     except OSError as error:
         raise cannot_read(path, error) from error
     _check(path, "", found, dict.fromkeys(_TABLES, (object,)) | _OTHERS)
     if found.get("format", FORMAT) != FORMAT:
-        raise InputError(f"{path} is a recipe of form {found['format']}, and {FORMAT} is the one that is read here")
+        raise InputError(f"{path} is a recipe of format {found['format']}, and this pellucid reads {FORMAT}")
     tables = {name: _table(path, name, found[name]) for name in _TABLES if name in found}
     both = set(found.get("options", {})) & set(found.get("settings", {}))
     if both:
-        raise InputError(f"{path}: {join_names(sorted(both))} stands in [options] and in [settings]: leave one out")
+        raise InputError(f"{path}: {join_names(sorted(both))} is in both [options] and [settings]: leave one out")
     others = {name: found.get(name, {}) for name in ("options", "settings", "made", "result")}
     return Recipe(found.get("task", ""), **tables, **others, file=path)
 
@@ -188,7 +188,7 @@ def _check(path: Path, key_prefix: str, found: Mapping[str, Any], known: Mapping
     for name, value in found.items():
         if name not in known:
             hint = did_you_mean(name, known) or f": its keys are {', '.join(known)}"
-            more = "" if key_prefix or hint.startswith(" ") else "; options and settings stand below [settings]"
+            more = "" if key_prefix or hint.startswith(" ") else "; options and settings belong below [settings]"
             raise InputError(f"{path} has no key {key_prefix}{name}{hint}{more}")
         kinds = known[name] if isinstance(known[name], tuple) else (known[name],)
         if object not in kinds and type(value) not in kinds:

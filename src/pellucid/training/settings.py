@@ -101,7 +101,9 @@ class Settings:
                 check_range(name, getattr(self, name), least=0.0, most=0.999)
         check_choice("schedule", self.schedule, SCHEDULES)
         if self.floor and self.schedule == "constant":
-            raise InputError("floor is where a rate ends that falls, and schedule 'constant' has none: leave one out")
+            raise InputError(
+                "floor is the last rate of a schedule that falls, and schedule is 'constant': leave one out"
+            )
         check_choice("precision", self.precision, PRECISIONS)
         for name in ("keep_best", "activation_checkpointing", "adapter_only"):
             check_bool(name, getattr(self, name))
@@ -121,11 +123,11 @@ class Settings:
             check_count("lora", self.lora, most=100_000)
         elif lone := [name for name in _OF_ADAPTERS if getattr(self, name) != getattr(Settings, name)]:
             raise InputError(
-                f"{lone[0]} is set and lora is not: say the rank of the adapter, such as ", Argument("lora", 8)
+                f"{lone[0]} is set and lora is not: give the rank of the adapter, such as ", Argument("lora", 8)
             )
         if self.adapter_dtype != "float32" and not self.adapter_only:
             only = Argument("adapter_only", True)
-            raise InputError("adapter_dtype is that of a folder that holds the adapter alone: pass ", only)
+            raise InputError("adapter_dtype is for a folder that holds the adapter alone: pass ", only)
         if self.lora_alpha is not None:
             check_range("lora_alpha", self.lora_alpha, above=0.0, most=1e6)
         if not self.lora_targets:

@@ -37,7 +37,7 @@ def model_for_training(base: Loaded, objective: Objective, settings: Settings) -
     config = _config(base, objective, settings)
     for key in _LAYERS_LEFT_OUT:
         if config.inert.get(key):
-            log.warning("%s is %s, and no layer is left out here while the others learn", key, config.inert[key])
+            log.warning("%s is %s, and no layer is dropped in training here", key, config.inert[key])
     device = base.module.device
     module = untrained_network(config, settings.seed, device, torch.float32, attention_of(base.module), {})
     reused = _reused_weights(base, config)
@@ -67,7 +67,7 @@ def _check_no_parametrization(module: Network) -> None:
     for path, part in module.named_modules():
         if is_parametrized(part):
             raise InputError(
-                f"{path} has a table that is computed (torch.nn.utils.parametrize), which training would begin anew: "
+                f"{path} has a table that is computed (torch.nn.utils.parametrize), which training would reset: "
                 "take the computation away first (remove_parametrizations)"
             )
 
@@ -139,4 +139,4 @@ def _freeze_parameters(module: Network, base: Network, patterns: tuple[str, ...]
         one.requires_grad_(one.requires_grad and name not in before)
     freeze(module, *patterns)
     if not any(one.requires_grad for one in module.parameters()):
-        raise InputError("everything is frozen, so nothing could learn: freeze less, or unfreeze what is to learn")
+        raise InputError("everything is frozen, so nothing would be trained: freeze less")

@@ -139,7 +139,7 @@ class State(CheckpointStore):
             after = f"the state of step {self.manifest.step}" if self.manifest else "what was there before"
             raise ResourceError(
                 f"{FULL[reason]} while writing {path}: it takes {needed:,} bytes{free_space}; {after} is still "
-                "there: make room, and go on with ",
+                "there: free some space, and continue with ",
                 RESUME,
             ) from error
         except OSError as error:
@@ -201,11 +201,11 @@ def lock_folder(folder: Path) -> contextlib.AbstractContextManager[None]:
 def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | None:
     """The state folder of a run in `out`; None without `out`. Raises InputError where it may not start or resume."""
     if resume and overwrite:
-        raise InputError(RESUME, " goes on and ", OVERWRITE, " starts again: leave one of them out")
+        raise InputError(RESUME, " continues and ", OVERWRITE, " starts again: leave one of them out")
     if out is None:
         if resume:
             raise InputError(
-                "resume needs the folder of a training that was broken off: pass ",
+                "resume needs the folder of a training that was interrupted: pass ",
                 Argument("out", Placeholder("FOLDER")),
             )
         return None
@@ -214,16 +214,16 @@ def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | N
     manifest = None if overwrite else read_manifest(folder)
     if manifest is not None and not resume:
         raise InputError(
-            f"{out} holds a training that is not finished, {manifest.step:,} of {manifest.steps:,} steps are done: go "
-            "on with ",
+            f"{out} holds a training that is not finished, {manifest.step:,} of {manifest.steps:,} steps are done: "
+            "continue with ",
             RESUME,
             ", or ",
             OVERWRITE_ADVICE,
         )
     others = any(path.name != TRAINING for path in files_in(out))
     if resume and others and manifest is None:
-        ended = "a training that has ended" if (out / LOG).is_file() else "files, and no training that was broken off"
-        raise InputError(f"{out} holds {ended}: nothing goes on there; choose a new folder, or ", OVERWRITE_ADVICE)
+        ended = "a training that has ended" if (out / LOG).is_file() else "files, and no training that was interrupted"
+        raise InputError(f"{out} holds {ended}: there is nothing to resume; choose a new folder, or ", OVERWRITE_ADVICE)
     if not out.is_dir() or (others and manifest is None):
         check_target(out, overwrite=overwrite, advice=OVERWRITE_ADVICE)
     return folder

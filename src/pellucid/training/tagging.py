@@ -93,7 +93,7 @@ class TokenClassification(Objective):
             what = f"all words are {next(iter(found))!r}" if found else "there are no words"
             raise InputError(f"there is nothing to tell apart in {len(rows)} sentences: {what}")
         if strange := tags.labels_without_prefix(found):
-            message = "the labels %s begin no entity, so that B- and I- of the others mean nothing: are they misspelt?"
+            message = "the labels %s lack B- and I-, so those of the others are part of the name: are they misspelt?"
             log.warning(message, join_names(strange))
         return replace(self, classes=tags.head_labels(found))
 
@@ -119,7 +119,7 @@ class TokenClassification(Objective):
             found += [Example((one.ids,), (one.type_ids,), target) for one, target in zip(text_windows, targets)]
             cut += any(one.cut for one in text_windows)
         if cut:
-            log.warning("%d of %d sentences were cut: words cut off are neither learned nor scored", cut, len(rows))
+            log.warning("%d of %d sentences were cut: words cut off are neither trained on nor scored", cut, len(rows))
         self._warn_of_changed_tags(rows)
         return found
 

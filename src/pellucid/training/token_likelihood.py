@@ -78,7 +78,7 @@ def likelihood_scores(
 
 def no_target_error() -> InputError:
     """The error for held-out examples without any target."""
-    return InputError("the held-out examples ask for no token: give more of them, or longer ones")
+    return InputError("the held-out examples have no token to predict: give more of them, or longer ones")
 
 
 def _batch_likelihood(module: Network, labels: Tensor, **batch: Tensor) -> LikelihoodSums:

@@ -74,7 +74,7 @@ def run_training(
     if out is not None and settings.adapter_only:
         check_not_base_folder(out, base)
     elif out is not None:
-        check_not_base_folder(out, base, "a training needs to go on where it was broken off")
+        check_not_base_folder(out, base, "a training needs to resume")
     plan = make_plan(base, data_arguments, objective, settings)
     device = next(plan.loaded.module.parameters()).device
     with contextlib.ExitStack() as stack:
@@ -177,7 +177,7 @@ class _TrainingRun:
                 message = data.change_message()
                 if message is not None and message not in self.logged_warnings:
                     self.logged_warnings.add(message)
-                    log.warning("%s; this training goes on with what it read", message)
+                    log.warning("%s; this training continues with what it read", message)
 
     def _save_if_due(self, evaluated: bool) -> None:
         """Saves a state where one is due. Raises Interrupted where a stop was requested, and DivergedError."""
@@ -187,8 +187,8 @@ class _TrainingRun:
         except DivergedError as error:
             loop.undo_skipped_steps()
             self._save_state(diverged=True)
-            stored = f"; the numbers of step {loop.progress.step:,} are kept in {self.folder}: "
-            again = (stored, RESUME, " takes another rate and goes on from there") if self.folder else ()
+            stored = f"; the weights of step {loop.progress.step:,} are kept in {self.folder}: "
+            again = (stored, RESUME, " takes another rate and continues from there") if self.folder else ()
             raise DivergedError(error, again) from error
         ends = evaluated or loop.ends_epoch or not loop.has_next_step
         is_overdue = time.monotonic() - self.last_saved >= PAUSE
@@ -196,10 +196,10 @@ class _TrainingRun:
         if is_due or loop.stopped:
             self._save_state()
         if loop.stopped:
-            advice: MessagePart = "nothing of it is kept, since it has no folder (out)"
+            advice: MessagePart = "nothing is kept, since it has no folder (out)"
             if self.folder:
-                stored_state = f"it is kept in {self.folder}: do the same again with "
-                advice = (stored_state, RESUME, ", and it goes on from there")
+                stored_state = f"it is kept in {self.folder}: run the same again with "
+                advice = (stored_state, RESUME, " to continue from there")
             raise Interrupted(f"interrupted after step {loop.progress.step:,} of {loop.steps:,}; ", advice)
 
     def _save_state(self, *, diverged: bool = False) -> None:
@@ -253,8 +253,8 @@ class _TrainingRun:
         try:
             self._save_state()
         except PellucidError:
-            return f"; nor could what was learned be kept in {self.folder}"
-        return (f"; what was learned is kept in {self.folder}: ", RESUME, " only writes it")
+            return f"; the trained weights could not be kept in {self.folder} either"
+        return (f"; the trained weights are kept in {self.folder}: ", RESUME, " only writes it")
 
     def _final_scores(self, plain: Loaded) -> dict[str, float]:
         """Scores of the kept weights, with the slow scores of the objective where it has such."""

@@ -84,7 +84,7 @@ class TextToText(Objective):
             lone := [name for name in _GENERATION_OPTIONS if getattr(self, name) is not None]
         ):
             raise InputError(
-                f"{lone[0]} is of writing, and ", Argument("generate", False), " writes nothing: leave one out"
+                f"{lone[0]} is for generation, and ", Argument("generate", False), " writes nothing: leave one out"
             )
         for name in ("prefix", "src_lang", "tgt_lang"):
             value = getattr(self, name)

@@ -110,7 +110,7 @@ def find_attention(manifest: dict[str, Any], layer: int | None, side: str | None
         check_choice("side", side, SIDES)
     of_side = [entry for entry in entries if side is None or side_of(entry) == side]
     if not of_side:
-        raise InputError(f"this page has no attention of the {side}: it is of a model that has one side")
+        raise InputError(f"this page has no attention of the {side}: its model is not an encoder-decoder")
     number = manifest["show"]["layer"] if layer is None else layer
     found = [entry for entry in of_side if type(number) is int and entry["layer"] == number]
     if not found and layer is None:

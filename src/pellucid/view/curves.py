@@ -49,7 +49,7 @@ class Curves(Drawing):
         subtitle = format_count(last, "step")
         missing = sum(1 for _, loss, _ in self.steps if loss is None)
         subtitle += f", {missing:,} without a finite loss" if missing else ""
-        subtitle += f"; the best numbers are those of step {self.best:,}" if self.best is not None else ""
+        subtitle += f"; the best weights are those of step {self.best:,}" if self.best is not None else ""
         return draw_panels(
             self.title, subtitle, [panel for panel in panels if panel is not None], last, theme, self.best
         )

@@ -105,7 +105,7 @@ def _sequences(weights: GivenWeights, paired_names: list[str]) -> list[dict[str,
 
 def _tokens(name: str, tokens: Sequence[str] | None, second: int | None) -> list[dict[str, Any]]:
     if tokens is None:
-        raise InputError(f"{name} are not there: the page writes them beside the weights")
+        raise InputError(f"{name} are missing: the page writes them beside the weights")
     checked = require_list(name, tokens, "a list of one token or more")
     for token in checked:
         if not isinstance(token, str):
@@ -115,10 +115,10 @@ def _tokens(name: str, tokens: Sequence[str] | None, second: int | None) -> list
     if not checked:
         raise InputError(f"{name} are {tokens!r}, expected a list of one token or more")
     if second is not None:
-        second = require_integer("sentence_b_start", second, "the place of a token")
+        second = require_integer("sentence_b_start", second, "the position of a token")
         if not 0 < second < len(checked):
             raise InputError(
-                f"sentence_b_start is {second}, expected the place of a token from 1 to {len(checked) - 1}"
+                f"sentence_b_start is {second}, expected the position of a token from 1 to {len(checked) - 1}"
             )
     special = [_SPECIAL.fullmatch(token) is not None for token in checked]
     segments = [int(second is not None and place >= second) for place in range(len(checked))]

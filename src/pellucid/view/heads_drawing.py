@@ -51,7 +51,7 @@ def draw_heads(choice: Choice, theme: str, threshold: float) -> str:
     sheet.notes += _notes(choice, head_lines, queries, keys, threshold, drawn_weight, total_weight)
     rows = queries if choice.token is None else [choice.token]
     weights = np.stack([one.weights[np.ix_(rows, keys)] for one in head_lines])
-    return sheet.text(f"{len(queries)} tokens that look and {len(keys)} that are looked at", weights)
+    return sheet.text(f"{len(queries)} queries and {len(keys)} keys", weights)
 
 
 def _shown_tokens(choice: Choice) -> tuple[list[int], list[int]]:

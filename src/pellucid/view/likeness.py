@@ -24,11 +24,12 @@ MAX_FRAME_HEIGHT = 640
 """The largest height of a frame in a notebook, in pixels; a taller page scrolls in it."""
 
 NOTE = (
-    "A column is a word of the query, a row a word of the text; framed is what is most like each word of the query. "
+    "A column is a word of the query, a row a word of the text; the word that is most like each word of the query "
+    "is framed. "
     "In the text above, a word has the shade of the largest number of its row. "
-    "Each number is the cosine of two words' vectors behind the last layer, from −1 to 1; a word of several tokens is "
-    "their mean, and punctuation is left out where there is anything else. It shows which words are alike where they "
-    "stand, and not why the texts as a whole are near: their vectors are made from all tokens together."
+    "Each number is the cosine of two words' vectors after the last layer, from −1 to 1; a word of several tokens is "
+    "their mean, and punctuation is left out where there is anything else. It shows which words are alike in "
+    "their contexts, not why the texts as a whole are near: their vectors are made from all tokens together."
 )
 
 COLUMNS_PROPERTY = "columns"

@@ -54,7 +54,7 @@ def draw_matrix(choice: Choice, theme: str, scale: str) -> str:
         sheet.notes.append(f"Of {cells} each cell is the largest of {fold} x {fold}.")
     if not chosen.attention_mask.all():
         sheet.notes.append("Empty cells are masked.")
-    description = f"{len(chosen.queries)} rows that look, {len(chosen.keys)} columns that are looked at"
+    description = f"{len(chosen.queries)} queries (rows), {len(chosen.keys)} keys (columns)"
     return sheet.text(description, chosen.weights)
 
 

@@ -83,7 +83,7 @@ def _attention_data(trace: Trace, name: str) -> AttentionData:
     queries, keys = (1, 0) if cross or trace.before else (int(side == "decoder"),) * 2
     is_recomputable = _has_query_and_key(trace, name) and not trace.before
     if not is_recomputable and weights is None:
-        raise _missing_error(f"{name} stands behind a cache, and this trace has no {name + '.weights'!r}")
+        raise _missing_error(f"{name} follows a cache, and this trace has no {name + '.weights'!r}")
     sample = trace.samples.get(name) if isinstance(trace, LongTrace) else None
     if weights is None and (edit := _edit_of_weights(trace, name)):
         reason = f"{shorten(repr(str(edit)))} changed what {name} makes of query and key"

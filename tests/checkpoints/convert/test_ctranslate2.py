@@ -111,12 +111,12 @@ def test_a_newer_file_with_two_names_for_one_table(tmp_path: Path) -> None:
         with pytest.raises(CorruptFileError, match="ends in the middle"):
             read_variables(tmp_path / "model.bin")
     for damaged, message in (
-        (whole + b"x", "1 bytes behind its last"), (b"\x07" + whole[1:], "version 7 .* expected 2 to 6"),
-        (b"PK" + whole[2:], "no model of CTranslate2"),
+        (whole + b"x", "1 bytes after its last"), (b"\x07" + whole[1:], "version 7 .* expected 2 to 6"),
+        (b"PK" + whole[2:], "not a model of CTranslate2"),
         (whole.replace(b"b\0\x01\5", b"b\0\x01\6"), "not what its shape"),
         (whole.replace(b"b\0\x01\5", b"b\0\x63\5"), "99 dimensions"),
-        (newest(tensors, {"b": "a/weight"}), "b stands for"), (newest(tensors, {"x": "y"}), "y, which is not there"),
-        (newest({"../a": tensors["b"]}, {}), "no name for a tensor"),
+        (newest(tensors, {"b": "a/weight"}), "the alias b names"), (newest(tensors, {"x": "y"}), "y, which is missing"),
+        (newest({"../a": tensors["b"]}, {}), "not a valid tensor name"),
     ):  # fmt: skip
         (tmp_path / "model.bin").write_bytes(damaged)
         with pytest.raises(PellucidError, match=message):
@@ -201,7 +201,12 @@ CASES: dict[str, tuple[Callable[[Tensors], None], int | None, type[PellucidError
         InputError,
         "5 heads do not divide a width of 32; one of 1, 2, 4, 8, 16, 32",
     ),
-    "missing": (gone, 8, CheckpointMismatchError, "/foreign is no whole Transformer: 1 missing (decoder.layers.2.feed"),
+    "missing": (
+        gone,
+        8,
+        CheckpointMismatchError,
+        "/foreign is not a whole Transformer: 1 missing (decoder.layers.2.feed",
+    ),
     "too many": (beyond, 8, CheckpointMismatchError, "linear_9/weight"),
     "narrow": (narrow, 8, CheckpointMismatchError, "[128, 9], expected [128, 32]"),
     "bytes without a scale": (whole_numbers, 8, CheckpointMismatchError, "without a scale"),

@@ -137,7 +137,7 @@ def test_a_mask_of_something_else_than_the_keys_padding_is_refused(tmp_path: Pat
 
 def test_a_norm_over_another_axis_is_refused(tmp_path: Path) -> None:
     folder = rewritten(export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17), "LayerNormalization", 1, axis=1)
-    with pytest.raises(CheckpointMismatchError, match=r"is no norm of each token"):
+    with pytest.raises(CheckpointMismatchError, match=r"is not a norm of each token"):
         convert(folder, tmp_path / "ours")
 
 

@@ -132,7 +132,7 @@ def test_a_vector_of_a_text_beside_the_states_is_left_out_and_named(
     model.graph.output.append(helper.make_tensor_value_info("sentence", 1, None))
     onnx.save(model, folder / "model.onnx")
     convert(folder, tmp_path / "ours")
-    assert "its output sentence is no part of BERT; left out" in caplog.text
+    assert "its output sentence is not part of BERT; left out" in caplog.text
 
 
 def test_whatever_is_put_between_two_steps_is_refused(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_a_bias_that_is_computed_is_refused(tmp_path: Path, kind: str) -> None:
     model.graph.node.insert(0, helper.make_node("ConstantOfShape", ["width"], ["computed"], value=value))
     node.input[2] = "computed"
     onnx.save(model, folder / "model.onnx")
-    with pytest.raises(CheckpointMismatchError, match=r"adds what is no vector of the file \(computed\)"):
+    with pytest.raises(CheckpointMismatchError, match=r"adds something other than a vector of the file \(computed\)"):
         convert(folder, tmp_path / "ours")
 
 

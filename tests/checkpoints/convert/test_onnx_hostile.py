@@ -169,7 +169,7 @@ CASES = [
     Case("two files", two_files, InputError, "a.onnx"),
     Case("empty", raw(lambda data: b""), CorruptFileError, "holds no operations"),
     Case("cut in half", raw(lambda data: data[: len(data) // 2]), CorruptFileError, "cut short"),
-    Case("text", raw(lambda data: b"<!doctype html><html>" * 90), CorruptFileError, "no ONNX model"),
+    Case("text", raw(lambda data: b"<!doctype html><html>" * 90), CorruptFileError, "not an ONNX model"),
     Case("too few numbers", graph(lambda g: table(g, "dense.bias").ClearField("raw_data")), CorruptFileError, "shape"),
     Case("endless shape", graph(lambda g: table(g, "dense.bias").dims.extend([2**39] * 3)), CorruptFileError, "shape"),
     Case("complex numbers", graph(other_type), CorruptFileError, "COMPLEX64"),

@@ -27,7 +27,7 @@ CASES = [
         "too few numbers",
         graph(lambda g: table(g, "dense.bias").ClearField("raw_data")),
         CorruptFileError,
-        "has fewer or more numbers than its shape [32] asks for",
+        "has fewer or more numbers than its shape [32] needs",
     ),
     Case(
         "endless shape",
@@ -41,8 +41,12 @@ CASES = [
         CorruptFileError,
         "an operation in it makes nothing",
     ),
-    Case("a whole constant of words", constant(["odd"], value_int="three"), CorruptFileError, "a value_int that is no"),
-    Case("a real constant of words", constant(["odd"], value_float="3"), CorruptFileError, "a value_float that is no"),
+    Case(
+        "a whole constant of words", constant(["odd"], value_int="three"), CorruptFileError, "a value_int that is not a"
+    ),
+    Case(
+        "a real constant of words", constant(["odd"], value_float="3"), CorruptFileError, "a value_float that is not a"
+    ),
 ]
 
 

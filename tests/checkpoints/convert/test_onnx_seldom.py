@@ -172,7 +172,7 @@ def test_a_softmax_without_an_axis_is_read_by_the_version_of_the_file(tmp_path: 
     if fits:
         convert(folder, tmp_path / "ours")
     else:
-        with pytest.raises(CheckpointMismatchError, match=r"Softmax .*: it is over axis 1"):
+        with pytest.raises(CheckpointMismatchError, match=r"Softmax .*: its softmax is over axis 1"):
             convert(folder, tmp_path / "ours")
 
 
@@ -274,13 +274,13 @@ def test_an_attention_that_holds_the_biases_of_three_products(tmp_path: Path, ha
 # -- what running would cost -------------------------------------------------------------------------------------------
 
 COSTS: dict[str, tuple[list[tuple[str, list[str], dict[str, int]]], str]] = {
-    "a table of many axes": ([("ConstantOfShape", ["many axes"], {})], "it is given 65,536 sizes or axes"),
-    "a table spread over many axes": ([("Expand", ["zero", "many axes"], {})], "it is given 65,536 sizes or axes"),
+    "a table of many axes": ([("ConstantOfShape", ["many axes"], {})], "it has 65,536 sizes or axes"),
+    "a table spread over many axes": ([("Expand", ["zero", "many axes"], {})], "it has 65,536 sizes or axes"),
     "a giant": ([("Expand", ["zero", "far"], {}), ("Tile", ["x", "seven"], {}), ("Tile", ["x", "seven"], {})], "makes"),
-    "twenty cuts": ([("Slice", ["x", "twenty", "ends", "twenty"], {})], "it is given 20 sizes or axes"),
-    "a place of a number": ([("Size", ["x"], {}), ("Gather", ["x", "three"], {})], "a place of a single number"),
+    "twenty cuts": ([("Slice", ["x", "twenty", "ends", "twenty"], {})], "it has 20 sizes or axes"),
+    "a place of a number": ([("Size", ["x"], {}), ("Gather", ["x", "three"], {})], "it indexes a scalar"),
     "too many products": ([("Expand", ["zero", "square"], {}), ("MatMul", ["x", "x"], {})], "68,719,476,736 products"),
-    "a long way": ([("Identity", ["x"], {})] * 2_000, "more than 120 operations stand on the way"),
+    "a long way": ([("Identity", ["x"], {})] * 2_000, "more than 120 operations lie on the way"),
 }
 
 

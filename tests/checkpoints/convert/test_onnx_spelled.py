@@ -87,11 +87,11 @@ def fused(folder: Path) -> onnx.ModelProto:
 @pytest.mark.parametrize(
     ("setting", "value", "says"),
     [
-        ("num_heads", 8, "cuts into 8 heads, config.json says 4"),
-        ("unidirectional", 1, "looks only back"),
-        ("mask_filter_value", -1.0, "hides its scores in another way"),
-        ("do_rotary", 1, "looks only back"),
-        ("scale", 0.5, "scales or hides its scores in another way"),
+        ("num_heads", 8, "it has 8 heads, config.json says 4"),
+        ("unidirectional", 1, "is causal, or"),
+        ("mask_filter_value", -1.0, "masks its scores in another way"),
+        ("do_rotary", 1, "is causal, or"),
+        ("scale", 0.5, "scales or masks its scores in another way"),
     ],
 )
 def test_settings_of_a_fused_attention_are_read(tmp_path: Path, setting: str, value: Any, says: str) -> None:

@@ -212,7 +212,7 @@ def test_what_it_refuses(minilm: pellucid.Model) -> None:
     ):
         minilm.explain.gradient_x_input(TEXT, 0)
     with pytest.raises(
-        InputError, match=r"target 'god' is no label of this model \(did you mean good\?\): it has bad, good"
+        InputError, match=r"target 'god' is not a label of this model \(did you mean good\?\): it has bad, good"
     ):
         labels.gradient_x_input(TEXT, "god")
     with pytest.raises(InputError, match="against is label 2, expected 0 to 1"):
@@ -226,7 +226,7 @@ def test_what_it_refuses(minilm: pellucid.Model) -> None:
     with pytest.raises(InputError, match="has 2 mask tokens, expected one"):
         masked.gradient_x_input("[MASK] [MASK]", "banana")
     with pytest.raises(
-        InputError, match="token-classification head answers at every token: say which with position=0 to 6"
+        InputError, match="token-classification head answers at every token: choose one with position=0 to 6"
     ):
         marks.gradient_x_input(TEXT, 0)
     with pytest.raises(InputError, match="steps is 3, expected a whole number from 4"):

@@ -43,7 +43,7 @@ def test_what_it_refuses(minilm: pellucid.Model) -> None:
     with pytest.raises(InputError, match="side is 'left', expected 'encoder' or 'decoder'"):
         built(minilm.tokenizer, "t5").explain.attention_rollout(TEXT, side="left")
     writer = built(minilm.tokenizer, "gpt2")
-    with pytest.raises(InputError, match="goes on behind tokens in a cache"):
+    with pytest.raises(InputError, match="continues after cached tokens"):
         attention_rollout(writer.trace("an arrow", after="time flies like"))
     with pytest.raises(InputError, match="this trace is of 2 texts"):
         writer.explain.attention_rollout(writer.trace(["time", "flies"]))

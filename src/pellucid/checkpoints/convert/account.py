@@ -70,7 +70,7 @@ def check_shapes(body: Body, facts: dict[str, Any], config: dict[str, Any]) -> N
     for name, part in body.tables.items():
         expected = shapes[re.sub(r"\.\d+\.", ".{i}.", name)]
         if part.shape != expected:
-            problems.append(f"{name} has shape {list(part.shape)}, config.json asks for {list(expected)}")
+            problems.append(f"{name} has shape {list(part.shape)}, expected {list(expected)} by config.json")
     if problems:
         more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
         raise CheckpointMismatchError(f"{body.steps.graph.path} does not fit: {'; '.join(problems[:3])}{more}")

@@ -46,7 +46,7 @@ def _integers(numbers: Tensor | None, default: Any = None) -> Any:
     if numbers is None:
         return default
     if numbers.numel() > _MAX_AXES:
-        raise ValueError(f"it is given {numbers.numel():,} sizes or axes")
+        raise ValueError(f"it has {numbers.numel():,} sizes or axes, expected at most {_MAX_AXES}")
     return [int(number) for number in numbers.reshape(-1).tolist()]
 
 
@@ -118,7 +118,7 @@ def _reduction(function: Callable[[Tensor, list[int], bool], Tensor]) -> Operati
 
 def _softmax(attributes: Attributes, numbers: Tensor) -> Tensor:
     if attributes.get("axis", -1) not in (-1, numbers.dim() - 1):  # older versions then flatten all axes from there on
-        raise ValueError(f"it is over axis {attributes['axis']}")
+        raise ValueError(f"its softmax is over axis {attributes['axis']}")
     return torch.softmax(numbers, -1)
 
 
@@ -244,7 +244,7 @@ def _slice(attributes: Attributes, numbers: Tensor, *inputs: Tensor | None) -> T
         _integers(part, attributes.get(name)) for name, part in zip(names, [*inputs, *[None] * 4], strict=False)
     )
     if axes and len({axis % numbers.dim() for axis in axes}) < len(axes):
-        raise ValueError("it cuts an axis twice")
+        raise ValueError("it slices an axis twice")
     for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
         axis, step = axes[i] if axes else i, steps[i] if steps else 1
         size = numbers.shape[axis]

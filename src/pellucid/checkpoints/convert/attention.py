@@ -87,7 +87,7 @@ def check_query(steps: Steps, query: Linear, heads: int) -> None:
     shape = constant_shape.numbers.tolist() if constant_shape else [constants.number(name) for name in parts]
     if len(shape) == 4 and (shape[2] not in (None, -1, heads) or shape[3] not in (None, -1, width // heads)):
         found = shape[2] if shape[2] not in (None, -1) else width // max(int(shape[3]), 1)
-        raise steps.not_bert_error(f"it cuts into {found} heads, config.json says {heads}")
+        raise steps.not_bert_error(f"it has {found} heads, config.json says {heads}")
 
 
 def check_attributes(steps: Steps, node: Node, heads: int, default_scale: float) -> None:
@@ -95,7 +95,7 @@ def check_attributes(steps: Steps, node: Node, heads: int, default_scale: float)
     attributes = node.attributes
     found = attributes.get("num_heads", attributes.get("q_num_heads", heads))
     if found != heads:
-        raise steps.not_bert_error(f"it cuts into {found} heads, config.json says {heads}")
+        raise steps.not_bert_error(f"it has {found} heads, config.json says {heads}")
     key_value_heads, mask_value = (
         attributes.get("kv_num_heads", heads),
         attributes.get("mask_filter_value", _MAX_MASK_VALUE),

@@ -184,7 +184,7 @@ def _check_outputs(body: Body, rest: Sequence[Linear | Norm], pooled: str, infer
     if unmatched and (inferred != PLAIN or body.last_norm.output not in matched):
         raise unmatched[0][1]
     for name, _ in unmatched:
-        log.warning("%s: its output %s is no part of BERT; left out", body.steps.graph.path.name, printable(name))
+        log.warning("%s: its output %s is not part of BERT; left out", body.steps.graph.path.name, printable(name))
     if columns and [column for _, column in columns] != [0, 1]:
         raise body.steps.not_bert_error(
             f"its outputs {' and '.join(printable(name) for name, _ in columns)} are no start and end"

@@ -108,5 +108,5 @@ def check_tensors(folder: Path, tensors: dict[str, Tensor], config: dict[str, An
         name: StoredTensor(value.dtype, tuple(value.shape), lambda value=value: value)
         for name, value in tensors.items()
     }
-    error_start = f"{folder} is no whole Transformer"  # the facts were derived from these tensors
+    error_start = f"{folder} is not a whole Transformer"  # the facts were derived from these tensors
     make_plan(family, family.read(config, path), stored, path, new_head=False, error_start=error_start)

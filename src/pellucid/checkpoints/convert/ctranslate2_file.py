@@ -51,7 +51,7 @@ class _Reader:
     def text(self) -> str:
         raw = self.read_bytes(self.unpack("H"))
         if raw[-1:] != b"\0" or not raw[:-1].isascii():
-            raise CorruptFileError(f"{self.path} is no model of CTranslate2: {raw[:40]!r} is no name")
+            raise CorruptFileError(f"{self.path} is not a model of CTranslate2: {raw[:40]!r} is not a name")
         return raw[:-1].decode()
 
     def name(self) -> str:
@@ -68,7 +68,7 @@ def read_variables(path: Path) -> tuple[str, dict[str, TensorSpan]]:
         reader = _Reader(path, file, path.stat().st_size)
         version = reader.unpack("I")
         if version > _MAX_PLAUSIBLE_VERSION:
-            raise CorruptFileError(f"{path} is no model of CTranslate2: it begins with no number of a version")
+            raise CorruptFileError(f"{path} is not a model of CTranslate2: it does not begin with a version number")
         if not 2 <= version <= NEWEST:
             raise CheckpointMismatchError(
                 f"{path} is of version {version} of CTranslate2's, expected 2 to {NEWEST}: make it with CTranslate2 4"
@@ -83,7 +83,9 @@ def read_variables(path: Path) -> tuple[str, dict[str, TensorSpan]]:
         for _ in range(reader.unpack("I") if version >= 3 else 0):
             alias, name = reader.name(), reader.name()
             if alias in found or name not in found:
-                raise CorruptFileError(f"{path}: {alias} stands for {name}, which is not there, or stands there itself")
+                raise CorruptFileError(
+                    f"{path}: the alias {alias} names {name}, which is missing, or is a variable itself"
+                )
             found[alias] = found[name]
         if reader.bytes_left:
             raise CorruptFileError(f"{path} has {reader.bytes_left:,} bytes after its last variable")

@@ -69,9 +69,9 @@ def _read_tokens(path: Path) -> tuple[str, ...]:
         text = path.read_text(encoding="utf-8")
         tokens = json.loads(text) if path.suffix == ".json" else text.removesuffix("\n").split("\n")
     except (ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{path} is no list of tokens in UTF-8") from error
+        raise CorruptFileError(f"{path} is not a list of tokens in UTF-8") from error
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-        raise CorruptFileError(f"{path} is no list of tokens")
+        raise CorruptFileError(f"{path} is not a list of tokens")
     tokens = [token.removesuffix("\r") for token in tokens]
     if len(set(tokens)) < len(tokens):
         raise CorruptFileError(f"{path} names a token twice, so its lines cannot be counted as ids")

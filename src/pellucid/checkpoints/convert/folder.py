@@ -16,7 +16,7 @@ from pellucid.errors import InputError
 def check_target(target: Path, source: Path, overwrite: bool) -> None:
     """Refuses a target that is a file, that holds files already, or that is the source itself."""
     if target.is_dir() and target.resolve() in (source.resolve(), source.resolve().parent):
-        raise InputError(f"{target} is where the foreign files lie: choose another folder")
+        raise InputError(f"{target} is the folder of the foreign files: choose another folder")
     folder.check_target(target, overwrite=overwrite)
 
 

@@ -42,7 +42,7 @@ class ForeignModel:
     licences: dict[str, Path]
 
 
-_IS_CHECKPOINT = "is a checkpoint, which opens as it is: there is nothing to convert"
+_IS_CHECKPOINT = "is a checkpoint, which opens directly: there is nothing to convert"
 
 
 def find_foreign_model(name: str) -> ForeignModel:

@@ -34,7 +34,7 @@ def build_graph(
         else:
             initializers[node.outputs[0]] = constant
     if not nodes:
-        raise CorruptFileError(f"{path} holds no operations: it is no ONNX model, or was cut short; fetch it again")
+        raise CorruptFileError(f"{path} holds no operations: it is not an ONNX model, or was cut short; fetch it again")
     own_inputs = tuple(name for name in inputs if name not in initializers)
     return Graph(path, tuple(nodes), initializers, own_inputs, tuple(outputs), sizes, opset)
 
@@ -48,7 +48,7 @@ def constant_value(path: Path, name: str, value: Any) -> Initializer | None:
         numbers = torch.tensor(value, dtype=dtype, device="cpu")
     except (TypeError, ValueError, RuntimeError) as error:
         raise CorruptFileError(
-            f"{path} is damaged: a constant in it has a {name} that is no number; fetch it again"
+            f"{path} is damaged: a constant in it has a {name} that is not a number; fetch it again"
         ) from error
     return Initializer(kind, tuple(numbers.shape), lambda: numbers)
 
@@ -61,12 +61,12 @@ def check_shape(path: Path, name: str, shape: tuple[int, ...]) -> None:
 
 def wrong_count_error(path: Path, name: str, shape: tuple[int, ...]) -> CorruptFileError:
     """The error for a tensor whose number of values does not match its shape."""
-    return CorruptFileError(f"{path}: {name[:80]!r} has fewer or more numbers than its shape {list(shape)} asks for")
+    return CorruptFileError(f"{path}: {name[:80]!r} has fewer or more numbers than its shape {list(shape)} needs")
 
 
 def no_model_error(path: Path, size: int) -> CorruptFileError:
     """The error for bytes that are not an ONNX model.  size: how many."""
-    return CorruptFileError(f"{path} ({size:,} bytes) is no ONNX model, or was cut short; fetch it again")
+    return CorruptFileError(f"{path} ({size:,} bytes) is not an ONNX model, or was cut short; fetch it again")
 
 
 def nested_graph_error(path: Path, kind: str, name: str) -> CheckpointMismatchError:

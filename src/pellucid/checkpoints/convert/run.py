@@ -265,7 +265,7 @@ class GraphRun:
     def _check_norm(self, norm: Norm, summed: Tensor, consumer: str) -> None:
         """Refuses a decomposed norm that computes something else, or does not normalise each token."""
         if norm.node.attributes.get("axis", -1) not in (-1, summed.dim() - 1):
-            raise self.steps.not_bert_error(f"{norm.node} in {consumer} is no norm of each token")
+            raise self.steps.not_bert_error(f"{norm.node} in {consumer} is not a norm of each token")
         if norm.node.op_type != "Div":
             return
         self._execute(self.steps.graph.producers[norm.output], consumer, 0)
@@ -275,4 +275,4 @@ class GraphRun:
         if actual.shape != expected.shape or not bool(
             ((actual - expected).abs() <= ROUNDING_TOLERANCE * (weight.abs() + expected.abs())).all()
         ):
-            raise self.steps.not_bert_error(f"{norm.node} in {consumer} is no layer norm")
+            raise self.steps.not_bert_error(f"{norm.node} in {consumer} is not a layer norm")

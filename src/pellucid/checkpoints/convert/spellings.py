@@ -117,14 +117,16 @@ def _bias(steps: Steps, node: Node, index: int) -> ConstantTensor | None:
         return None
     found = steps.constants.vector(node.input(index))
     if found is None:
-        raise steps.not_understood_error(f"{node} adds what is no vector of the file ({printable(node.input(index))})")
+        raise steps.not_understood_error(
+            f"{node} adds something other than a vector of the file ({printable(node.input(index))})"
+        )
     return found
 
 
 def _attach_bias(steps: Steps, node: Node, value: str, bias: ConstantTensor | None) -> None:
     step = steps.source_step(value)
     if not isinstance(step, Linear) or step.bias is not None or bias is None:
-        raise steps.not_understood_error(f"{node} adds a bias to what is no product")
+        raise steps.not_understood_error(f"{node} adds a bias to something other than a product")
     step.bias = bias
 
 
@@ -180,7 +182,7 @@ def _norm(
 ) -> Iterator[Step]:
     scale, shift = steps.constants.vector(weight), steps.constants.vector(bias)
     if shift is None and bias:
-        raise steps.not_understood_error(f"{node} adds what is no vector of the file ({printable(bias)})")
+        raise steps.not_understood_error(f"{node} adds something other than a vector of the file ({printable(bias)})")
     if scale is not None:
         zeros = scale.numbers.new_zeros(()).expand(scale.shape)  # exporters omit an all-zero bias
         shift = shift or ConstantTensor(zeros, frozenset())

@@ -200,7 +200,7 @@ def _rope_scaling(header: Header, architecture: str, raw: dict[str, Any]) -> dic
     if llama3_scaling is not None:
         raise CheckpointMismatchError(
             f"{header.path}: rope_freqs.weight scales positions as Llama 3 does, and {architecture}.rope.scaling "
-            f"once more by {factor:g}; only one of them is understood"
+            f"once more by {factor:g}; only one of the two is understood"
         )
     return {"rope_type": "linear", "factor": factor}
 

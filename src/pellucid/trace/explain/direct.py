@@ -214,7 +214,7 @@ def _logit_direction(
             return direction * torch.rsqrt(stream.var(correction=0) + norm.eps), added
         case RMSNorm():
             return direction * torch.rsqrt(stream.pow(2).mean() + norm.eps), added
-    raise TypeError(f"nothing says how a sum goes through {type(norm).__name__}")
+    raise TypeError(f"direct logit attribution does not support the norm {type(norm).__name__}")
 
 
 def _head_contributions(output: nn.Linear, heads: Tensor, direction: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ class HeadScores:
         rows = [["", "strongest heads"]]
         for name in NAMES:
             found = ", ".join(f"{layer}.{head} {score:.2f}" for layer, head, score in self.strongest(name, 4))
-            rows.append([name, found or "no token of this text says anything"])
+            rows.append([name, found or "this text has no token to score by"])
         return (
             f"HeadScores({format_count(layers, 'layer')}, {format_count(heads, 'head')})\n{table(rows, left_columns=2)}"
         )

@@ -107,7 +107,7 @@ def _warn_of_other_logits(loaded: Loaded, norm: nn.Module, trace: Trace, last: s
     traced = trace["logits"][0, -1:].to(lens_logits)
     distance = float((lens_logits - traced).norm())
     if not distance <= LOGITS_TOLERANCE * float(traced.norm()):  # `not <=` also catches NaN
-        log.warning("the lens misses the logits by %.2g: is the trace of a model with other numbers?", distance)
+        log.warning("the lens misses the logits by %.2g: is the trace of a model with other weights?", distance)
 
 
 def _top_tokens(loaded: Loaded, norm: nn.Module, stream: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -80,7 +80,7 @@ def _target_position(loaded: Loaded, reading: Reading, logits: Tensor, position:
     if head.answers != "vocabulary":
         last = logits.shape[1] - 1
         raise InputError(
-            f"a {head.name} head answers at every token: say which with ", Argument("position", 0), f" to {last}"
+            f"a {head.name} head answers at every token: choose one with ", Argument("position", 0), f" to {last}"
         )
     mask = loaded.required_tokenizer.mask_token_id
     masks = [i for i, number in enumerate(reading.ids) if number == mask]
@@ -88,7 +88,7 @@ def _target_position(loaded: Loaded, reading: Reading, logits: Tensor, position:
         written = loaded.required_tokenizer.mask_token or "a mask"
         raise InputError(
             f"the text has {len(masks)} mask tokens, expected one: write {written} "
-            "in place of one word, or say which token with ",
+            "in place of one word, or choose the token with ",
             Argument("position", Placeholder("N")),
         )
     return masks[0]
@@ -105,7 +105,7 @@ def _answer_index(loaded: Loaded, answer: str | int, name: str, size: int) -> in
         return answer
     if not is_one_of(answer, *labels):
         hint = did_you_mean(str(answer), labels)
-        raise InputError(f"{name} {answer!r} is no label of this model{hint}: it has {join_names(labels, 12)}")
+        raise InputError(f"{name} {answer!r} is not a label of this model{hint}: it has {join_names(labels, 12)}")
     return labels.index(answer)
 
 
