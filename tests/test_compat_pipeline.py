@@ -700,5 +700,5 @@ def test_a_pipeline_is_saved_whole(checkpoint: Callable[[str], Path], opened: bo
 
 def test_labels_by_place_are_led_to_their_name(checkpoint: Callable[[str], Path]) -> None:
     classify = pellucid.pipeline("zero-shot-classification", checkpoint("bert-nli"))
-    with pytest.raises(InputError, match=r"takes sequences, and 2 things were given: .* as candidate_labels=...$"):
+    with pytest.raises(InputError, match=r"takes sequences, and 2 arguments were given: .* as candidate_labels=...$"):
         classify(GOOD, ["a", "b"])
