@@ -218,7 +218,7 @@ def test_what_another_model_remembers_is_refused(made: Kernels, dtype: torch.dty
     """By its address the kernel would write beside it; before, PyTorch's own steps refused it."""
     remembered = KeyValues(5)
     remembered.extend_both(numbers(*held).to(dtype)[:, :, :3])
-    with pytest.raises(InputError, match=r"remembers .*make a new cache"):
+    with pytest.raises(InputError, match=r"this cache holds .*make a new cache"):
         made.attend(numbers(1, 6 * 8), remembered, 2, 2, 1.0)
 
 

@@ -236,7 +236,7 @@ def test_equal_rows_are_embedded_once_and_equal_ids_are_refused_or_the_last_one_
     caplog.clear()
     with pytest.raises(InputError, match="the ids 7 are in the index already: pass update=True to replace them"):
         index.add([{"id": "7", "text": "later"}], progress=False)
-    with pytest.raises(InputError, match=r"twice, the second time as item 1: give each its own$"):
+    with pytest.raises(InputError, match=r"twice, again as item 1: give each its own$"):
         index.add([{"id": "8", "text": "one"}, {"id": "8", "text": "two"}], progress=False)
     assert "rows" not in caplog.text
 

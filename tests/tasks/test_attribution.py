@@ -289,7 +289,7 @@ def test_the_reason_is_of_the_stretch_in_which_the_label_stands_out(feelings: "p
     parts = [text[start:end] for start, end in answer.read.windows]
     each = [{one["label"]: one["score"] for one in feelings(part, **setting).all}[answer["label"]] for part in parts]
     assert answer.why is not None
-    assert answer.why.said == f"logit of {answer['label']!r} in stretch {each.index(max(each)) + 1} of {len(parts)}"
+    assert answer.why.said == f"logit of {answer['label']!r} in window {each.index(max(each)) + 1} of {len(parts)}"
 
 
 LONG = "The dog sleeps in Zürich, and Marie Curie lives in Paris near the sea. " * 8
@@ -324,7 +324,7 @@ def test_every_task_tells_why_under_every_rule(tmp_path: Path, task: str, rule: 
         writes = task.endswith("generation") or "summ" in task
         assert writes or len(one.why.tokens) <= 2 * 48
         whole = writes or rule == "truncate" or one.get("text") == TEXT
-        assert bool(re.search(r" in stretch \d+ of \d+( and stretch .*)?" + OF.get(task, "$"), one.why.said)) != whole
+        assert bool(re.search(r" in window \d+ of \d+( and window .*)?" + OF.get(task, "$"), one.why.said)) != whole
     assert answer
 
 
