@@ -49,12 +49,12 @@ def load(
         installed package ("all-MiniLM-L6-v2"). Files in the hub's cache are used without a network request.
     device: "cpu", "cuda", "mps", or "auto" for the fastest one available.
     dtype: None is float32; "auto" the fastest that is safe here; "checkpoint" that of most of its weights; or a name.
-        "int8" and "int4" quantize weight matrices to 8 or 4 bits (token embeddings to 8 or 6), for inference only.
+        "int8" and "int4" quantize weight matrices to 8 or 4 bits (token embeddings to 8, or 6 with `fast`), to run.
     head: "own" is the head that the checkpoint was saved with, None the body alone, or a name such as
         "sequence-classification"; a head that the file does not hold gets random weights, with a warning.
     attention: "fused" (one kernel) or "explicit" (scores, softmax and weighted sum, each in plain code).
 
-    Raises NotFoundError, CheckpointMismatchError, CorruptFileError, ResourceError; UnsafeFileError, as no code is run.
+    Raises NotFoundError, CheckpointMismatchError, CorruptFileError, ResourceError, UnsafeFileError (code in a file).
     """
     options = HubOptions(revision, token, local_files_only)
     return Model(open_checkpoint(name, device=device, dtype=dtype, head=head, attention=attention, hub_options=options))
@@ -144,7 +144,7 @@ class Model(Editable):
         prompt: taken as it is; of an encoder-decoder, the encoder's input. For conversations see `chat`.
         progress: show a bar; by default for long work at a terminal.
         options: `max_new_tokens` (256), `stop`, `do_sample`, `temperature`, `top_k`, `top_p`, `seed`, `num_beams`, and
-            all others of `pellucid.generation.Settings` and its rules; by default the checkpoint's, not `max_length`.
+            all others of `pellucid.generation.Settings` and its rules; by default the checkpoint's, except `max_length`.
         """
         return writing.texts.generate(self.loaded, prompt, progress=progress, **options)
 

@@ -86,7 +86,8 @@ class Attention(nn.Module):
 
         x: Float[Tensor, "batch seq hidden"], the input of the queries.
         memory: Float[Tensor, "batch source memory"], the input of keys and values; None for x itself.
-        bias: Float[Tensor, "batch|1 heads|1 seq source"], added to the scaled scores; that of `run` in self-attention.
+        bias: Float[Tensor, "batch|1 heads|1 seq source"], added to the scaled scores; in self-attention by default that
+            of `run`.
         ->  Float[Tensor, "batch seq hidden"]
         """
         run = run or Pass()

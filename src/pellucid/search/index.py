@@ -77,8 +77,8 @@ class Index:
 
         model: a model or its name; None where `source` is an array of vectors, Float[ndarray, "rows dimension"].
         source: a .csv, .tsv or .jsonl file with its `column`; text files by a path, a pattern or a folder; a data
-            frame; or an iterable of texts, pairs of id and text, or mappings with a `column`. Empty texts and hidden
-            files are skipped.
+            frame; or an iterable of texts, pairs of id and text, or mappings with a `column`. Empty texts, and hidden
+            files of a folder, are skipped.
         out: the folder to write, which must hold nothing else; None keeps the index as long as this object, see `save`.
         id_column: the column of the ids; by default texts are numbered from 1.
         metric: "cosine", "dot" or "euclidean".
@@ -86,7 +86,7 @@ class Index:
             last is raised, and logged, until at least 95 of 100 true neighbours of displaced rows are found; of queries
             far from all rows fewer may be found: measure yours by `index.curve(queries)`.
         passage_tokens: longer texts are split into passages of so many tokens; by default the model's maximum length.
-        prompt: a prefix of every text.  dtype: the dtype to compute in; "bfloat16" or "auto" is faster.
+        prompt: a prefix of every text.  dtype: the dtype to compute in; "bfloat16" or "auto" for speed.
         encoding: of files.  skip_bad: skips invalid rows.  on_duplicate: "error", or "keep-last" of an id.
 
         An interrupted build is resumed by calling it again.
@@ -131,8 +131,9 @@ class Index:
         where: conditions on the other columns, such as {"sector": "Financials"}, {"founded": {">=": 2000}}, or "founded
             >= 2000". A row without the column matches none, "!=" included.
         mode: "dense" compares vectors, "words" ranks by words (BM25), "hybrid" fuses both rankings (more of each with k
-            above 50, which may change the first hits); a word in no text is replaced by the nearest one. The rarest
-            words are searched for, in at most 50,000 rows; the others only by "words", where no row matches.
+            above 50, which may change the first hits); a word in no text is replaced by the nearest one. Words are
+            searched for, the rarest first, while at most 50,000 rows hold them in all; the others only by "words", where
+            no row matches.
         rerank: a model, or its name, that reorders the best 50: one with a sequence-classification head of one label
             reads query and text together, any other compares their vectors.
         """

@@ -72,8 +72,8 @@ class Editable:
         Blocks nest: inner edits are made after outer ones. A block that ends does so everywhere: an `asyncio` task
         started inside it continues without its edits. All passes are edited: calls, `trace` and `trace_writing` (whose
         `edits` list them), `embed`, `score`, and every pass of `generate`. Edited passes run on the plain blocks
-        instead of the faster packed ones, which round differently, so in half precision unedited `generate` may even
-        differ by a word: compare with an edit that changes nothing, `scale(1)`. Editing `scores` or `weights` makes the
+        instead of the faster packed ones, so these three differ from unedited ones by rounding too, in half precision
+        even by a word: compare with an edit that changes nothing, `scale(1)`. Editing `scores` or `weights` makes the
         attention of that layer explicit. An edit that changes no number changes no bit of a call, except where
         gradients are recorded (as in a plain call outside `torch.no_grad()`): there it stays part of the graph, and an
         edited layer in half precision rounds differently.

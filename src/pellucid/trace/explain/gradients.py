@@ -72,7 +72,7 @@ def gradient_x_input(
     The embedding is `embeddings.output`, position and type included. What it does not show: anything beyond the
     immediate neighbourhood of this input. Where the output is saturated the gradient is nearly zero, however much a
     token matters; and the scores have no meaningful sum. `integrated_gradients` avoids both at some cost.
-    Raises InputError for a model without a head, or with an untrained one.
+    Raises InputError for a model without a head, or with one that alone is untrained.
     """
     request = TargetRequest(text, target, against, position, pair, decoder_text)
     task = prepare(loaded, request, "gradient x input")
@@ -109,7 +109,8 @@ def integrated_gradients(
     The scores sum to the output minus that of the baseline (completeness); `error` is the difference, and a warning is
     logged where it is large. What it does not show: interactions of tokens, which are distributed over them anyway; and
     the path crosses inputs that no text produces.
-    Raises InputError for a model without a head, or with an untrained one, and for a baseline that its tokenizer lacks.
+    Raises InputError for a model without a head, or with one that alone is untrained, and for a baseline that its
+        tokenizer lacks.
     """
     check_count("steps", steps, least=NODES, most=100_000)
     request = TargetRequest(text, target, against, position, pair, decoder_text)

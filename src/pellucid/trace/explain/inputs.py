@@ -110,7 +110,7 @@ def checked_position(position: int, tokens: int) -> int:
 
 
 def check_head(loaded: Loaded, method: str, *names: str) -> None:
-    """Raises InputError for a model without one of these heads, or whose head is untrained."""
+    """Raises InputError for a model without one of these heads, or whose head alone is untrained."""
     head = loaded.config.head
     if head is None or (names and head.name not in names):
         has = "no head" if head is None else f"a {head.name} head"

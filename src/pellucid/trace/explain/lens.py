@@ -74,7 +74,7 @@ def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: s
     map for each layer). In models that norm the stream itself (BERT, BART) each layer's output is already normed.
     Logs a warning where a trace holds other logits at its last position, as that of a model with other weights does;
     not for edited traces, nor in 8 and 4 bits.
-    Raises InputError for a model without a head over the vocabulary, or with an untrained one.
+    Raises InputError for a model without a head over the vocabulary, or with one that alone is untrained.
     """
     check_head(loaded, "the logit lens", *OF_TOKENS)
     check_count("k", k, most=loaded.config.vocab_size)
