@@ -593,9 +593,7 @@ def test_to_delete_by_no_condition_deletes_nothing(minilm: pellucid.Model) -> No
 
 def test_a_word_for_reading_that_is_none_is_named(minilm: pellucid.Model) -> None:
     index = built(minilm, ["one"])
-    with pytest.raises(
-        InputError, match=r"there is no generation option 'colum' of reading texts .did you mean column"
-    ):
+    with pytest.raises(InputError, match=r"there is no generation option 'colum' of reading texts .did you mean column"):
         index.add(["two"], colum="x")
     with pytest.raises(InputError, match="passage_tokens is 0"):
         built(minilm, ["one"], passage_tokens=0)
