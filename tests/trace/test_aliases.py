@@ -1,5 +1,4 @@
-"""Other libraries' names of points lead to ours, in `keep=` and in a trace; those without a counterpart are
-reported."""
+"""Other libraries' names of points lead to ours, in `keep=` and in a trace; names without a counterpart are errors."""
 
 import re
 

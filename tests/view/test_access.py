@@ -93,8 +93,7 @@ def hues(theme: str) -> list[str]:
 
 
 def examine(tab: Page, states: dict[str, str]) -> None:
-    """Asserts that axe finds nothing serious, and no text below 4.5 to 1, in each state, reached by keys from the
-    last."""
+    """Asserts that axe finds nothing serious and no contrast below 4.5 to 1, in each state; keys lead to the next."""
     tab.evaluate(AXE)
     for state, keys in states.items():
         press(tab, keys)

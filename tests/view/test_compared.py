@@ -35,9 +35,7 @@ def test_each_training_is_a_line_with_its_name(tmp_path: Path) -> None:
 def test_a_training_that_ran_over_is_told() -> None:
     broken = [*log(0.1, 20), *({"step": i, "loss": math.nan} for i in range(21, 31))]
     text = compared({"one": log(0.1), "two": broken}).text()
-    assert (
-        text.count("2 trainings, 30 steps at most; two: 10 without a finite loss") == 2
-    )  # drawn, and for screen readers
+    assert text.count("2 trainings, 30 steps at most; two: 10 without a finite loss") == 2  # drawn, and read aloud
 
 
 def test_nothing_to_draw_is_said() -> None:

@@ -71,8 +71,7 @@ RINGS = """(cell) => {
 
 @pytest.mark.parametrize("scheme", few(["light", "dark"], ["light"]))
 def test_the_cell_in_hand_is_seen_on_any_shade(show: Show, scheme: str) -> None:
-    """Ink is nearly as dark as the deepest shade, in dark mode as bright, so it encloses a ring of the paper's
-    colour."""
+    """Ink is nearly as dark as the deepest shade, in dark mode as bright: a ring of the paper's colour is in it."""
     tab = show(written(), "#view=lens", color_scheme=scheme)
     paper = tab.locator(".words-name").first.evaluate("(name) => getComputedStyle(name).backgroundColor")
     cell = tab.locator(".word[data-row='1'][data-column='2']")
