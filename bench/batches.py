@@ -1,4 +1,4 @@
-"""Texts to padded batches and vectors back in order, for the engines that bring no text side of their own."""
+"""Texts to padded batches, and vectors back in order, for engines that have no tokenizer of their own."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -13,13 +13,13 @@ from tokenizers import Tokenizer
 class Batch:
     """Some of the texts, padded to the longest of them."""
 
-    rows: list[int]  # where each text stands in the input
+    rows: list[int]  # index of each text in the input
     ids: np.ndarray  # int64 [texts, tokens]
     mask: np.ndarray  # int64 [texts, tokens], 1 on tokens and 0 on padding
 
 
 def read_tokenizer(model: Path) -> Tokenizer:
-    """The checkpoint's Rust tokenizer, without padding, cut where sentence-transformers cuts."""
+    """The checkpoint's Rust tokenizer, without padding, truncating where sentence-transformers does."""
     longest = json.loads((model / "sentence_bert_config.json").read_text())["max_seq_length"]
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     tokenizer.no_padding()
@@ -28,12 +28,12 @@ def read_tokenizer(model: Path) -> Tokenizer:
 
 
 def token_counts(texts: Sequence[str], model: Path) -> list[int]:
-    """How many tokens each text has for ``model``, special ones included."""
+    """Number of tokens of each text for ``model``, including special tokens."""
     return [len(encoding.ids) for encoding in read_tokenizer(model).encode_batch_fast(list(texts))]
 
 
 def _cut(order: Sequence[int], lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Runs of ``order`` (longest first) that fill at most ``budget`` positions, at least one text each."""
+    """Groups of consecutive rows of ``order`` (longest first), each of at most ``budget`` positions or of one row."""
     rows: list[int] = []
     for row in order:
         if rows and lengths[rows[0]] * (len(rows) + 1) > budget:
@@ -55,7 +55,7 @@ def _pad(rows: list[int], ids: Sequence[list[int]]) -> Batch:
 
 
 def pack(tokenizer: Tokenizer, texts: Sequence[str], budget: int) -> Iterator[Batch]:
-    """Tokenises, sorts by length, longest first, and pads batch by batch."""
+    """Tokenizes, sorts by length, longest first, and pads each batch."""
     ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(list(texts))]
     lengths = [len(row) for row in ids]
     order = sorted(range(len(ids)), key=lambda row: -lengths[row])
@@ -64,7 +64,7 @@ def pack(tokenizer: Tokenizer, texts: Sequence[str], budget: int) -> Iterator[Ba
 
 
 def pool(states: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Mean over the tokens, then length one: float32 [texts, tokens, width] to [texts, width]."""
+    """Mean over the tokens, normalised to length one: float32 [texts, tokens, width] to [texts, width]."""
     weights = mask.astype(np.float32)[:, None, :]
-    mean = np.matmul(weights, states)[:, 0]  # the sum: the length of a sum and of a mean point the same way
+    mean = np.matmul(weights, states)[:, 0]  # the sum, which has the same direction as the mean
     return mean / np.linalg.norm(mean, axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""The checkpoint in the formats of the other engines, each made once in a process of its own.
+"""Converts the checkpoint to the formats of the other engines, each once and in a separate process.
 
 python convert.py KIND MODEL FOLDER     with KIND one of onnx, fused, int8, ctranslate2,
                                         or, for a GGUF file as MODEL, checkpoint, writer, writer8
@@ -13,18 +13,18 @@ from pathlib import Path
 
 
 class ConversionError(Exception):
-    """A format could not be made; the message is the last line of what the converter said."""
+    """A conversion failed; the message is the last line of the converter's output."""
 
 
 def bert_with_pooling(model: Path):
-    """The encoder, the mean over tokens and the normalisation as one module of ids and mask."""
+    """The encoder, mean pooling and normalisation as one module of ids and mask."""
     import torch
     from transformers import BertModel
 
     class Pooled(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            # Eager attention: its pattern is the one that ONNX Runtime and OpenVINO fuse.
+            # ONNX Runtime and OpenVINO fuse the pattern of eager attention.
             options = {"attn_implementation": "eager", "add_pooling_layer": False}
             self.bert = BertModel.from_pretrained(model, **options).eval()
 
@@ -37,7 +37,7 @@ def bert_with_pooling(model: Path):
 
 
 def example() -> dict:
-    """Ids and mask to trace with; one row has padding, so that the mask is not folded away."""
+    """Ids and mask for tracing; one row has padding, so that the mask is not folded into a constant."""
     import torch
 
     ids = torch.randint(1000, 20000, (3, 17), generator=torch.Generator().manual_seed(0))
@@ -47,7 +47,7 @@ def example() -> dict:
 
 
 def to_onnx(model: Path, file: Path) -> None:
-    """One graph, pooling inside, free batch and length; the tracing exporter, whose graph fuses best."""
+    """One graph with pooling and dynamic batch and length, by the tracing exporter, whose graph fuses best."""
     import torch
 
     names = list(example())
@@ -70,7 +70,7 @@ def to_fused(model: Path, file: Path) -> None:
 
 
 def to_int8(model: Path, file: Path) -> None:
-    """Dynamic 8-bit quantisation, a scale per output channel, signed weights (the fast kernels)."""
+    """Dynamic 8-bit quantization with one scale per output channel and signed weights (which have the fast kernels)."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     source = converted("onnx", model, file.parent)
@@ -79,26 +79,26 @@ def to_int8(model: Path, file: Path) -> None:
 
 
 def to_ctranslate2(model: Path, folder: Path, quantization: str | None = None) -> None:
-    """CTranslate2's folder in float32; the compute type is chosen when it is opened."""
+    """A CTranslate2 folder in float32; the compute type is chosen when it is loaded."""
     from ctranslate2.converters import TransformersConverter
 
     TransformersConverter(str(model)).convert(str(folder), quantization=quantization, force=True)
 
 
 def to_checkpoint(file: Path, folder: Path) -> None:
-    """A GGUF file's numbers in float32, in a folder that transformers and its friends open."""
+    """The weights of a GGUF file in float32, in a folder that transformers and compatible libraries load."""
     import pellucid
 
     pellucid.load(file).save(folder)
 
 
 def to_writer(file: Path, folder: Path, quantization: str | None = None) -> None:
-    """The same for CTranslate2, in float32."""
+    """A GGUF file converted to CTranslate2, in float32."""
     to_ctranslate2(converted("checkpoint", file, folder.parent), folder, quantization)
 
 
 def to_writer8(file: Path, folder: Path) -> None:
-    """The same for CTranslate2, in 8 bits: opened as such, it never takes the memory of the float32 one."""
+    """A GGUF file converted to CTranslate2 in 8 bits, which never takes the memory of the float32 weights."""
     to_writer(file, folder, "int8")
 
 
@@ -114,12 +114,12 @@ KINDS: dict[str, tuple[str, Callable[[Path, Path], None]]] = {
 
 
 def converted(kind: str, model: Path, folder: Path) -> Path:
-    """The checkpoint in format ``kind`` under ``folder``, made by a child process if it is not there yet."""
+    """The path of the checkpoint in format ``kind`` under ``folder``, converted by a child process if it is missing."""
     target = folder / KINDS[kind][0]
     if target.exists():
         return target
     command = [sys.executable, __file__, kind, str(model), str(folder)]
-    alone = os.environ | {"OMP_NUM_THREADS": "1", "PELLUCID_THREADS": "1"}  # several only wait for each other here
+    alone = os.environ | {"OMP_NUM_THREADS": "1", "PELLUCID_THREADS": "1"}  # more threads would wait for each other
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=alone)
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]

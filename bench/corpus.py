@@ -1,6 +1,6 @@
 """The texts of the embedding benchmark: 2,000 of five kinds, from company names to paragraphs.
 
-The data is not part of this repository. ``PELLUCID_SHARED`` names the folder that holds ``data/``.
+The data are not part of this repository. ``PELLUCID_SHARED`` names the folder that contains ``data/``.
 """
 
 import csv
@@ -17,12 +17,12 @@ MISSING = "set PELLUCID_SHARED to the folder whose data/ holds sst2, stsb, agnew
 
 
 class CorpusError(Exception):
-    """The data is not where ``PELLUCID_SHARED`` points; the message is one sentence for the user."""
+    """The data are not where ``PELLUCID_SHARED`` points; the message is one sentence for the user."""
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens per text, after the model's own cut, special tokens included."""
+    """Tokens per text, after the model's own truncation, including special tokens."""
 
     total: int
     mean: float
@@ -64,7 +64,7 @@ def _paragraphs(data: Path) -> list[str]:
     return [line for line in lines if line and not line.startswith("=")]
 
 
-# Kind of text, its share of the corpus in percent.
+# Reader of one kind of text, and its share of the corpus in percent.
 KINDS: tuple[tuple[Callable[[Path], list[str]], int], ...] = (
     (_companies, 20),
     (_reviews, 20),
@@ -75,7 +75,7 @@ KINDS: tuple[tuple[Callable[[Path], list[str]], int], ...] = (
 
 
 def data_folder() -> Path:
-    """The folder ``data`` of ``PELLUCID_SHARED``, or a sentence that says what is missing."""
+    """The folder ``data`` of ``PELLUCID_SHARED``. Raises CorpusError if the variable is unset."""
     shared = os.environ.get("PELLUCID_SHARED")
     if not shared:
         raise CorpusError(f"bench: {MISSING}")
@@ -83,7 +83,7 @@ def data_folder() -> Path:
 
 
 def read_corpus(count: int = 2000) -> list[str]:
-    """``count`` different texts, the same ones in the same order at every call."""
+    """``count`` distinct texts, the same in the same order on every call."""
     data, draw = data_folder(), random.Random(SEED)
     texts: list[str] = []
     try:
@@ -102,7 +102,7 @@ def sample(texts: Sequence[str], count: int = 300) -> list[str]:
 
 
 def lengths(texts: Sequence[str], model: Path) -> Lengths:
-    """How long the texts are in tokens of ``model``."""
+    """Statistics of the texts' lengths in tokens of ``model``."""
     counts = sorted(token_counts(texts, model))
     last, total = len(counts) - 1, sum(counts)
     return Lengths(total, total / len(counts), counts[last // 2], counts[last * 95 // 100], counts[last])

@@ -1,4 +1,4 @@
-"""One work, and several sides that do it: each in a process of its own, tuned, warmed up, measured in turn."""
+"""One workload, run by several sides: each in its own process, tuned, warmed up and measured in turn."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -10,15 +10,15 @@ from worker import SideError, Worker, clocked, timed, tune
 
 
 class Desk:
-    """What the process of a side answers."""
+    """The commands that the process of a side executes."""
 
     def __init__(self, made: Callable[[], Any], most: int) -> None:
         self.made, self.most = made, most
 
     def prepare(self) -> dict[str, Any]:
-        """Loads, tunes and warms up; says what was chosen."""
+        """Loads, tunes and warms up the side; returns the chosen setting."""
         self.side = self.made()
-        trial = getattr(self.side, "trial", self.side.work)  # a smaller work of the same kind, where there is one
+        trial = getattr(self.side, "trial", self.side.work)  # a smaller workload of the same kind, if the side has one
         tried = getattr(self.side, "counted", functools.partial(clocked, trial))
         chosen = tune(self.side.axes, self.side.configure, tried, most=self.most) if self.side.axes else {}
         self._once()
@@ -28,17 +28,17 @@ class Desk:
         return self.side.told()
 
     def turn(self) -> tuple[float, float]:
-        """Seconds of one work, and the share of the processor that others used meanwhile."""
+        """Seconds of one run of the workload, and the share of the processor that other processes used meanwhile."""
         return timed(self._once, self.most)
 
     def _once(self) -> float:
-        """A side that knows better than the clock what counts says so by `counted`."""
+        """Seconds of one run: as reported by the side's own `counted` if it has one, otherwise by the clock."""
         return self.side.counted() if hasattr(self.side, "counted") else clocked(self.side.work)
 
 
 @dataclass
 class Result:
-    """One side of one part."""
+    """The measurements of one side of one part."""
 
     name: str
     setting: dict[str, Any] = field(default_factory=dict)
@@ -54,13 +54,13 @@ def ratios(result: Result, base: Result) -> list[float]:
 
 
 def disturbance(results: Sequence[Result]) -> str:
-    """The line under a table that says how quiet the machine was."""
+    """The line below a table that shows how quiet the machine was."""
     return f"  others used at most {max(max(r.others, default=0.0) for r in results):.0%} of the processor"
 
 
 @dataclass
 class Part:
-    """One work, and whoever does it; the first is pellucid, and `peer` is whom it is measured against."""
+    """One workload and its sides; the first is pellucid, and `peer` names the side that it is compared with."""
 
     title: str
     peer: str

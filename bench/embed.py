@@ -34,7 +34,7 @@ def arguments() -> argparse.Namespace:
 
 
 def chosen(asked: str | None) -> list[str]:
-    """The sides to run; the one that ratios refer to is always among them, and first."""
+    """The names of the sides to run; the base of the ratios is always included, and comes first."""
     known = list(sides())
     names = asked.split(",") if asked else known
     if unknown := [name for name in names if name not in known]:
@@ -44,7 +44,7 @@ def chosen(asked: str | None) -> list[str]:
 
 
 def start(name: str, place: Place, texts: Sequence[str]) -> Ready | None:
-    """Opens and tunes a side and lets it embed everything once; prints why where it cannot."""
+    """Starts and tunes a side and has it embed all texts once; prints the reason if it cannot."""
     worker, begun = Worker(name, partial(Desk, name), place), time.perf_counter()
     try:
         setting = worker.ask("prepare", place, sample(texts))
@@ -59,7 +59,7 @@ def start(name: str, place: Place, texts: Sequence[str]) -> Ready | None:
 
 
 def prepare(names: Sequence[str], place: Place, texts: Sequence[str]) -> Team:
-    """All sides that run here, one after the other, each compared with the first."""
+    """All sides that run on this machine, one after the other, each compared with the first."""
     workers: list[Worker] = []
     results: dict[str, Result] = {}
     reference: np.ndarray | None = None
@@ -77,7 +77,7 @@ def prepare(names: Sequence[str], place: Place, texts: Sequence[str]) -> Team:
 
 
 def measure(workers: Sequence[Worker], results: dict[str, Result], rounds: int) -> None:
-    """Everyone once per round; the direction changes from round to round, against slow drifts."""
+    """Measures every side once per round, in alternating order, which cancels slow drifts."""
     for turn in range(rounds):
         for worker in workers if turn % 2 == 0 else reversed(workers):
             seconds, others = worker.ask("measure")
@@ -87,7 +87,7 @@ def measure(workers: Sequence[Worker], results: dict[str, Result], rounds: int) 
 
 
 def write(file: Path, head: dict[str, object], results: dict[str, Result], said: list[str]) -> None:
-    """All numbers as JSON, beside first and then renamed."""
+    """Writes all results as JSON, to a temporary file that is then renamed."""
     base = results[BASE]
     numbers = [result.as_dict() | {"ratios": ratios(result, base)} for result in results.values()]
     part = file.with_name(f"{file.name}.tmp")

@@ -1,4 +1,4 @@
-"""The sides of the benchmark of search: a table to an index, and many vectors to their neighbours."""
+"""The sides of the benchmark of search: from a table to an index, and from many vectors to their neighbours."""
 
 import csv
 import json
@@ -18,7 +18,7 @@ K = 10
 
 
 class Tabler(ABC):
-    """Reads names from a table, embeds them, makes an index and writes it; everything anew each time."""
+    """Reads names from a table, embeds them, builds an index and writes it, all anew on each run."""
 
     axes: dict[str, list[Any]] = {}  # noqa: RUF012 - nobody writes into it
 
@@ -45,7 +45,7 @@ class Tabler(ABC):
 
     @abstractmethod
     def told(self) -> list[list[str]]:
-        """The symbols of the neighbours of some names."""
+        """The symbols of the nearest neighbours of some names."""
 
 
 class Own(Tabler):
@@ -68,7 +68,7 @@ class Own(Tabler):
 
 
 class Joined(Tabler):
-    """sentence-transformers, FAISS and the standard library, as their guides join them, at the best batch size."""
+    """sentence-transformers, FAISS and the standard library, combined as in their guides, at the best batch size."""
 
     axes = {"batch_size": [32, 64, 128]}  # noqa: RUF012 - nobody writes into it
 
@@ -101,12 +101,11 @@ class Joined(Tabler):
 
 
 def written(file: Path, rows: int, seed: int) -> np.ndarray:
-    """Vectors that lie as those of company names do in the space of MiniLM, to be found in `file`.
+    """Random vectors in `file`, distributed like those of company names under MiniLM.
 
-    A common direction, topics of unequal size, and what is a text's own; each with less in later dimensions (as 1 over
-    the power 0.4 of their number). Of 1,800 rows, names and then made ones with 200 topics: the mean cosine is 0.39 and
-    0.39, that of the nearest 0.72 and 0.73, of the tenth 0.65 and 0.61; ten dimensions hold 0.30 and 0.32 of the
-    variance, fifty hold 0.61 and 0.62.
+    Each sums a common direction, a topic (of unequal sizes) and a part of its own; dimension n has the scale n^-0.4.
+    For 1,800 rows, names and then generated ones with 200 topics: the mean cosine is 0.39 and 0.39, that of the nearest
+    0.72 and 0.73, of the tenth 0.65 and 0.61; ten dimensions hold 0.30 and 0.32 of the variance, fifty 0.61 and 0.62.
     """
     shape, chance, width = np.random.default_rng(1), np.random.default_rng(seed), 384
     scale = (np.arange(width) + 1.0) ** -0.4
@@ -124,13 +123,13 @@ def written(file: Path, rows: int, seed: int) -> np.ndarray:
 
 
 class Grapher(ABC):
-    """A graph over the vectors of a file. What a process answers; the clock runs in it."""
+    """A graph over the vectors of a file. Its methods run in the process of a side, which measures the time itself."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def build(self, file: Path, settings: dict[str, int]) -> dict[str, Any]:
-        """Seconds to make and write the graph, the peak of memory with the vectors themselves, and its settings."""
+        """Seconds to build and write the graph, peak bytes with the vectors, bytes on disk, and settings."""
         self.prepare()
         meter = Meter()
         vectors = np.load(file)
@@ -149,14 +148,14 @@ class Grapher(ABC):
 
     @abstractmethod
     def find(self, queries: np.ndarray) -> list[list[int]]:
-        """The rows of the neighbours of some queries."""
+        """The row numbers of the nearest neighbours of each query."""
 
     def rows(self, queries: np.ndarray) -> list[list[int]]:
-        """The same, where nobody wants to know what the rows are."""
+        """The same without looking up ids, texts and metadata of the rows."""
         return self.find(queries)
 
     def ask(self, queries: np.ndarray, together: int, what: str) -> tuple[float, list[list[int]]]:
-        """Seconds of all queries, so many at a time, and what was found. what: "find" or "rows"."""
+        """Seconds for all queries, `together` at a time, and the neighbours found. what: "find" or "rows"."""
         found, look = [], getattr(self, what)
         begun = time.perf_counter()
         for start in range(0, len(queries), together):
@@ -165,7 +164,7 @@ class Grapher(ABC):
 
 
 class OwnGraph(Grapher):
-    """`pellucid.Index`: hits with ids, texts and metadata come out, in the order of exact scores."""
+    """`pellucid.Index`: returns hits with ids, texts and metadata, in the order of exact scores."""
 
     def prepare(self) -> None:
         import faiss  # noqa: F401 - not part of the work
@@ -191,7 +190,7 @@ class OwnGraph(Grapher):
 
 
 class PlainGraph(Grapher):
-    """`faiss.IndexHNSWFlat`: the numbers of rows come out."""
+    """`faiss.IndexHNSWFlat`: returns row numbers."""
 
     def prepare(self) -> None:
         import faiss  # noqa: F401 - not part of the work

@@ -1,4 +1,4 @@
-"""Writes with pellucid and every peer in one run: one text, sixteen at once, the first token, memory, perplexity.
+"""Generates with pellucid and every peer in one run: one text, sixteen at once, the first token, memory, perplexity.
 
 PELLUCID_SHARED=FOLDER python bench/generate.py [--parts a,b] [--sides a,b] [--rounds 3] [--quick] [--json FILE]
 """
@@ -33,7 +33,7 @@ PARTS = {
 
 
 def chosen(asked: str | None, known: Iterable[str], what: str) -> list[str]:
-    """Those of ``known`` that were asked for; all of them by default."""
+    """The requested names among ``known``; all of them by default."""
     known = list(known)
     names = asked.split(",") if asked else known
     if unknown := [name for name in names if name not in known]:
@@ -58,9 +58,9 @@ def arguments() -> argparse.Namespace:
 
 @dataclass
 class Crew:
-    """One side: a process for each environment in which it may be at its best.
+    """One side: a process for each environment in which it may be fastest.
 
-    best: the process and the setting that were fastest for the job at hand.
+    best: the fastest process for the current job.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Crew:
     settings: dict[str, tuple[dict[str, str], Setting]] = field(default_factory=dict)
 
     def ready(self, part: str, job: Job) -> Outcome:
-        """Chooses environment and setting for a job and does it once."""
+        """Chooses environment and setting for a job, and runs it once."""
         self.best = self.workers[0] if len(self.workers) == 1 else self._fastest(job)
         setting, tokens = self.best.ask("ready", job)
         self.settings[part] = self.best.environment, setting
@@ -93,7 +93,7 @@ class Crew:
 
 
 def enter(name: str, place: Place) -> Crew | None:
-    """Opens a side; prints why where it cannot."""
+    """Starts a side; prints the reason if it cannot run."""
     crew, begun, reason = Crew(name, []), time.perf_counter(), None
     for environment in sides()[name]().environments:
         worker = Worker(name, partial(Desk, name), place, environment)
@@ -111,7 +111,7 @@ def enter(name: str, place: Place) -> Crew | None:
 
 
 def prepare(letter: str, job: Job, crews: Sequence[Crew]) -> tuple[Part, list[Crew]]:
-    """All sides tuned and warm, and those among them that can do the job."""
+    """Tunes and warms up all sides; returns them, and those that can run the job."""
     part, able = Part(job), []
     for crew in crews:
         begun = time.perf_counter()
@@ -127,11 +127,11 @@ def prepare(letter: str, job: Job, crews: Sequence[Crew]) -> tuple[Part, list[Cr
 
 
 def measure(letter: str, job: Job, crews: Sequence[Crew], rounds: int) -> Part:
-    """One part: everyone once per round, in alternating direction."""
+    """Measures one part: every side once per round, in alternating order."""
     print(f"\n{letter}. {PARTS[letter]}", flush=True)
     part, able = prepare(letter, job, crews)
     for turn in range(rounds):
-        for crew in able[:: 1 if turn % 2 == 0 else -1]:  # a copy, since a side may drop out
+        for crew in able[:: 1 if turn % 2 == 0 else -1]:  # a copy, since a side may be removed
             try:
                 seconds, others = crew.best.ask("measure")
             except SideError as reason:
@@ -148,7 +148,7 @@ def measure(letter: str, job: Job, crews: Sequence[Crew], rounds: int) -> Part:
 
 
 def perplexities(windows: list[list[int]], crews: Sequence[Crew]) -> dict[str, float]:
-    """Of every side that can say."""
+    """The perplexity of every side that can score texts."""
     print(f"\ne. {PARTS['e']}", flush=True)
     found: dict[str, float] = {}
     for crew in crews:
@@ -162,7 +162,7 @@ def perplexities(windows: list[list[int]], crews: Sequence[Crew]) -> dict[str, f
 
 
 def memory(job: Job, place: Place, crews: Sequence[Crew]) -> dict[str, dict[str, int]]:
-    """A fresh process for each side, in the setting that was fastest for one text; and one that has written before."""
+    """Peak memory of a fresh process per side, at its fastest setting for one text; pellucid also after earlier use."""
     print(f"\nd. {PARTS['d']}: load, then read {len(job.prompts[0])} tokens and write {job.new}", flush=True)
     found: dict[str, dict[str, int]] = {}
     for crew, awake in [(crew, awake) for crew in crews for awake in (False, True)]:
@@ -181,14 +181,14 @@ def memory(job: Job, place: Place, crews: Sequence[Crew]) -> dict[str, dict[str,
 
 
 def write(file: Path, numbers: dict[str, object]) -> None:
-    """All numbers as JSON, beside first and then renamed."""
+    """Writes all results as JSON, to a temporary file that is then renamed."""
     part = file.with_name(f"{file.name}.tmp")
     part.write_text(json.dumps(numbers, indent=2) + "\n")
     part.replace(file)
 
 
 def run(options: argparse.Namespace, place: Place) -> dict[str, object]:
-    """Everything that was asked for, in the order a, b, c, e, d: memory last, when the other processes are gone."""
+    """Runs the requested parts in the order a, b, c, e, d: memory last, after the other processes have ended."""
     letters = options.parts
     jobs, windows = read_jobs(converted("checkpoint", place.model, place.scratch), options.quick)
     rounds = 1 if options.quick else options.rounds
@@ -206,7 +206,7 @@ def run(options: argparse.Namespace, place: Place) -> dict[str, object]:
 
 
 def leave(*_: object) -> None:
-    """Ends the run when it is told to, and takes a gigabyte of conversions along."""
+    """Handles SIGTERM by exiting, so that the temporary folder with a gigabyte of conversions is removed."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(143)
 

@@ -1,10 +1,10 @@
-"""On a GPU: vectors beside sentence-transformers at its best batch size, and writing beside transformers' `generate`.
+"""On a GPU: embedding beside sentence-transformers at its best batch size, generation beside transformers' `generate`.
 
     PELLUCID_SHARED=FOLDER python bench/gpu.py [--rounds 3]
 
-The models have real sizes and random numbers, the same on both sides; their words are learned from the texts, which are
-2,000 of AG News, every third cut to six words. Both sides are in one process and take turns. Needs a CUDA GPU, and
-the extra `bench`; no promise is made of it.
+The models have real sizes and random weights, the same on both sides; the vocabulary is trained on the texts, 2,000 of
+AG News, every third cut to six words. Both sides run in one process and take turns. Needs a CUDA GPU and the extra
+`bench`; no promise depends on it.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from pellucid.generation import write
 from pellucid.generation.settings import read_settings
 
 READERS = {"of MiniLM's size": (384, 6, 12, 1536), "of BERT's base size": (768, 12, 12, 3072)}
-"""Hidden size, layers, heads and inner size."""
+"""Hidden size, layers, heads and intermediate size."""
 BATCHES = (64, 256, 1024)
 NEW, PROMPT = 64, 20
 
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def reader(folder: Path, sizes: tuple[int, ...], texts: list[str]) -> Path:
-    """A sentence model of these sizes, as sentence-transformers writes it."""
+    """A sentence model of these sizes, as sentence-transformers saves it."""
     names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
     body = folder / "body"
     BertModel(BertConfig(vocab_size=30522, **dict(zip(names, sizes, strict=True)))).save_pretrained(body)
@@ -82,7 +82,7 @@ def embed(name: str, folder: Path, texts: list[str], dtype: str, rounds: int) ->
 
 
 def writer(folder: Path) -> Path:
-    """A Llama of SmolLM2's size, 135 million numbers."""
+    """A random Llama of SmolLM2's size, 135 million parameters."""
     sizes = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9}
     more = {"num_key_value_heads": 3, "vocab_size": 49152, "tie_word_embeddings": True}
     LlamaForCausalLM(LlamaConfig(**sizes, **more)).save_pretrained(folder)
@@ -107,7 +107,7 @@ def generate(folder: Path, dtype: str, rows: int, rounds: int) -> None:
 
 
 def seconds(sides: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Each side's, taken in turn after a first time that does not count."""
+    """Seconds of each side in each round, taken in turn after one warm-up round."""
     found: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(rounds + 1):
         for name, work in sides.items():

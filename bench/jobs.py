@@ -1,4 +1,4 @@
-"""What the writing benchmark asks for: the prompts of each part, all out of wikitext2, as ids of the model's tokens."""
+"""The jobs of the benchmark of generation: prompts from wikitext2 for each part, as ids of the model's tokens."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,14 +9,14 @@ from tokenizers import Tokenizer
 SENTENCE = "The printing press changed the way in which people in Europe"
 WINDOW, WINDOWS = 1024, 8
 AT_ONCE, SHORTEST, LONGEST = 16, 8, 60
-FIRST = 1000  # tokens of the prompt whose first token is waited for
+FIRST = 1000  # tokens of the prompt of the part that measures the time to the first token
 
 
 @dataclass(frozen=True)
 class Job:
-    """Prompts, and how many tokens each side writes behind each of them: the likeliest ones, ends forbidden.
+    """Prompts, and how many tokens each side generates after each of them, greedily and with end tokens forbidden.
 
-    less: the time for so many tokens is taken off, which leaves that of the later steps alone.
+    less: the time of this many tokens is subtracted, which leaves that of the later steps alone.
     turns: how often a disturbed measurement is tried.
     """
 
@@ -28,25 +28,25 @@ class Job:
 
     @property
     def counted(self) -> int:
-        """Tokens that the measured time stands for."""
+        """Number of tokens that the measured time covers."""
         return len(self.prompts) * (self.new - self.less)
 
     @property
     def positions(self) -> int:
-        """Room that the longest text needs."""
+        """Number of positions of the longest text."""
         return max(map(len, self.prompts)) + self.new
 
     def short(self) -> "Job":
-        """The same with a quarter of the tokens, for warming up."""
+        """The job with a quarter of the tokens, for warming up."""
         return replace(self, new=min(self.new, self.less + max(1, (self.new - self.less) // 4)))
 
     def tried(self) -> "Job":
-        """What a setting is chosen by: the whole job where reading counts, since fewer tokens would favour reading."""
+        """The job on which a setting is chosen: all of it where reading counts, which fewer tokens would overweight."""
         return self.short() if self.less else self
 
 
 def read_ids(tokenizer: Tokenizer) -> list[int]:
-    """The beginning of the text as one row of tokens."""
+    """The beginning of the test text as one row of token ids."""
     file = data_folder() / "wikitext2" / "test.txt"
     try:
         text = file.read_text(encoding="utf-8")
@@ -56,11 +56,11 @@ def read_ids(tokenizer: Tokenizer) -> list[int]:
 
 
 def _paragraphs(tokenizer: Tokenizer) -> list[list[int]]:
-    """Sixteen beginnings of paragraphs, 8 to 60 tokens long."""
+    """The beginnings of sixteen paragraphs, 8 to 60 tokens long."""
     lines = (data_folder() / "wikitext2" / "test.txt").read_text(encoding="utf-8").splitlines()
     rows = (tokenizer.encode(line.strip(), add_special_tokens=False).ids for line in lines if len(line) > 400)
     step = (LONGEST - SHORTEST) / (AT_ONCE - 1)
-    lengths = [SHORTEST + round(step * (i * 7 % AT_ONCE)) for i in range(AT_ONCE)]  # short and long ones mixed
+    lengths = [SHORTEST + round(step * (i * 7 % AT_ONCE)) for i in range(AT_ONCE)]  # short and long ones alternate
     return [row[:length] for row, length in zip(rows, lengths)]
 
 
@@ -79,7 +79,7 @@ def read_jobs(checkpoint: Path, quick: bool) -> tuple[dict[str, Job], list[list[
 
 
 def _fewer(jobs: dict[str, Job]) -> dict[str, Job]:
-    """The same for a try: whatever is measured with these says nothing."""
+    """Smaller jobs for a trial run, whose measurements mean nothing."""
     few = {"a": (1, 24), "b": (5, 8), "c": (1, 1), "d": (1, 16)}
     return {
         part: replace(job, prompts=[prompt[:200] for prompt in job.prompts[: few[part][0]]], new=few[part][1], turns=1)

@@ -1,4 +1,4 @@
-"""The sides of the benchmark of training: MiniLM under a new head learns SST-2."""
+"""The sides of the benchmark of training: MiniLM with a new head is trained on SST-2."""
 
 import itertools
 import os
@@ -14,18 +14,18 @@ from memory import Meter
 from side import Place
 
 ROWS, LENGTH = 32, 64
-"""Texts of a step, and tokens of each: no padding."""
+"""Texts per step, and tokens per text: no padding."""
 WARM, STEPS = 2, 5
-"""Steps before the clock counts, and those that it counts."""
+"""Warm-up steps, and steps that are timed."""
 RATE = 1e-4
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is learned. kind: "float32" or "bfloat16".  dropout: of the stream.  attention_dropout: of its weights.
+    """What is trained. kind: "float32" or "bfloat16".  dropout: of hidden states.  attention_dropout: of weights.
 
-    epoch: all of SST-2 once, each side as it comes; else steps of 32 texts of 64 tokens.
-    quick: fewer steps, and nothing is tuned.
+    epoch: all of SST-2 once, each side by its defaults; otherwise steps of 32 texts of 64 tokens.
+    quick: fewer steps, and no tuning.
     """
 
     kind: str
@@ -36,24 +36,24 @@ class Work:
 
     @property
     def warm(self) -> int:
-        """Steps before the clock counts."""
+        """Steps before the timed ones."""
         return 1 if self.quick else WARM
 
     @property
     def steps(self) -> int:
-        """Steps in all, where it is no epoch."""
+        """All steps, where it is not an epoch."""
         return self.warm + (2 if self.quick else STEPS)
 
 
 def sentences() -> list[dict[str, str]]:
-    """SST-2's sentences for learning."""
+    """The training sentences of SST-2."""
     path = Path(os.environ["PELLUCID_SHARED"]) / "data" / "sst2" / "train.txt"
     parted = [line.split(" ", 1) for line in path.read_text(encoding="utf-8").splitlines()]
     return [{"text": text, "label": ("negative", "positive")[int(label)]} for label, text in parted]
 
 
 def long_texts() -> list[dict[str, str]]:
-    """Texts that are cut at 64 tokens, made of several sentences; enough for all steps of one turn."""
+    """Texts of several sentences each, which are truncated to 64 tokens; enough for all steps of one turn."""
     rows = sentences()[: 8 * ROWS * (WARM + STEPS)]
     return [
         {"text": " ".join(row["text"] for row in rows[i : i + 8]), "label": rows[i]["label"]}
@@ -62,14 +62,14 @@ def long_texts() -> list[dict[str, str]]:
 
 
 def drawn_padding(lengths: list[int]) -> float:
-    """The share of padding in batches that are drawn without regard to length."""
+    """The share of padding in batches that are sampled without regard to length."""
     drawn = random.Random(0).sample(lengths, len(lengths))
     batches = [drawn[i : i + ROWS] for i in range(0, len(drawn), ROWS)]
     return 1.0 - sum(lengths) / sum(len(batch) * max(batch) for batch in batches)
 
 
 def classifier_folder(scratch: Path) -> Path:
-    """MiniLM's body under a head of random numbers, which both sides read from a file."""
+    """The folder of MiniLM's body with a randomly initialised head, which both sides load."""
     import pellucid
 
     folder = scratch / "learner"
@@ -79,7 +79,7 @@ def classifier_folder(scratch: Path) -> Path:
 
 
 class Learning(ABC):
-    """What is asked of a side."""
+    """One side of the benchmark."""
 
     axes: dict[str, list[Any]] = {}  # noqa: RUF012 - nobody writes into it
 
@@ -101,7 +101,7 @@ class Learning(ABC):
         if self.task.epoch and self.begun:
             times = self.times(None)
             return times[-1] - times[0]
-        self.begun = True  # an epoch is warmed up by some steps
+        self.begun = True  # a few steps warm up for an epoch
         times = self.times(self.task.steps)[self.task.warm :]
         return median(after - before for before, after in itertools.pairwise(times))
 
@@ -109,7 +109,7 @@ class Learning(ABC):
 
     @abstractmethod
     def times(self, steps: int | None) -> list[float]:
-        """The clock at the beginning of each step, and at the end of the last. steps: None for an epoch."""
+        """The time at the beginning of each step, and at the end of the last. steps: None for an epoch."""
 
     def told(self) -> list[list[float]]:
         """The share of computed positions that is padding."""
@@ -117,7 +117,7 @@ class Learning(ABC):
 
 
 class Own(Learning):
-    """pellucid's loop. A step as it is asked; an epoch by its default settings, texts of like length together."""
+    """pellucid's loop. Steps use the benchmark's batch size; an epoch the defaults, with batches of similar length."""
 
     def open(self) -> None:
         import pellucid
@@ -144,7 +144,7 @@ class Own(Learning):
 
 
 class Reference(Learning):
-    """`transformers.Trainer` by the quicker of its two attentions; an epoch in batches of 32, padded to the longest."""
+    """`transformers.Trainer` with the faster of its two attentions; an epoch in batches of 32, padded."""
 
     def open(self) -> None:
         import torch
@@ -183,7 +183,7 @@ class Reference(Learning):
         return found
 
     def _trainer(self, model: Any, clock: Any, steps: int | None) -> Any:
-        """Its default settings, without its writing of checkpoints and logs."""
+        """A Trainer with its default settings, except that it saves no checkpoints and no logs."""
         import transformers
 
         lasts = {"num_train_epochs": 1} if steps is None else {"max_steps": steps}
@@ -208,14 +208,14 @@ class Reference(Learning):
 
 
 class Peak:
-    """The process that counts the memory of one side's steps, loading included, above what its imports take."""
+    """Measures, in its own process, the memory of one side's training steps above what the side loaded before."""
 
     def __init__(self, side: type[Learning], place: Place, work: Work, folder: Path, setting: dict[str, Any]) -> None:
         self.given, self.side, self.setting = (place, work, folder), side, setting
 
     def peak(self) -> int:
-        """Bytes."""
-        side = self.side(*self.given)  # what it reads and imports does not count, what it loads to learn does
+        """Peak memory in bytes."""
+        side = self.side(*self.given)  # not counted: imports, texts, and pellucid's loaded model, which training copies
         side.configure(self.setting)
         meter = Meter()
         side.times(side.task.steps)

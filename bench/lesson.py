@@ -1,4 +1,4 @@
-"""What the lessons of `training.py` are asked, and the lines that they answer with."""
+"""The input of the lessons of `training.py`, and the table lines that they return."""
 
 import csv
 import json
@@ -18,10 +18,10 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of a lesson.
+    """The settings of a lesson.
 
-    seeds: it is learned once with each.  quick: a small share, only to see that everything runs.
-    data: a folder with `sst2`, `stsb`, ...  scratch: a folder for models.  out: where the last model is to stand.
+    seeds: one training for each.  quick: a small share of the data, only to check that everything runs.
+    data: a folder with `sst2`, `stsb`, ...  scratch: a folder for models.  out: the folder for the last model.
     """
 
     seeds: tuple[int, ...]
@@ -31,7 +31,7 @@ class Asked:
     out: Path | None = None
 
     def some(self, rows: Sequence[Any], few: int = 200) -> list[Any]:
-        """All rows; a few from all over the data where it is to be quick."""
+        """All rows; with `quick`, a few from all parts of the data."""
         return list(rows[:: max(len(rows) // few, 1)][:few] if self.quick else rows)
 
 
@@ -39,8 +39,8 @@ class Asked:
 class Line:
     """One line of the table.
 
-    setting: what was learned from what, and how.  measure: "test accuracy"; one with "lower" in it is the better the
-    lower it is.  scores, minutes: one for each seed.  wanted: of the mean score.  most_minutes: of each.
+    setting: what was trained on what, and how.  measure: such as "test accuracy"; with "lower" in it, lower is better.
+    scores, minutes: one per seed.  wanted: limit of the mean score.  most_minutes: limit of each time.
     """
 
     setting: str
@@ -52,7 +52,7 @@ class Line:
 
     @property
     def held(self) -> bool:
-        """Whether score and time are as wanted."""
+        """Whether the score and the times are within their limits."""
         found = mean(self.scores)
         well = self.wanted is None or (found <= self.wanted if "lower" in self.measure else found >= self.wanted)
         return well and (self.most_minutes is None or max(self.minutes) <= self.most_minutes)
@@ -73,8 +73,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Held:
-    """What a lesson is judged by. task: by an alias.  measure: one of its scores.  dev, test: rows to choose the best
-    look by, and to be judged by at the end.  options: of the task, for judging."""
+    """How a lesson is judged. task: an alias.  measure: name of one of its scores.  dev, test: rows on which the best
+    evaluation is chosen, and on which the result is judged.  options: of the task, for judging."""
 
     task: str
     measure: str
@@ -84,7 +84,7 @@ class Held:
 
 
 def taught(asked: Asked, name: str, train: Rows, held: Held, recipe: Mapping[str, Any]) -> tuple[list[float], ...]:
-    """MiniLM learns once with each seed, in `NAME-SEED` of the scratch. ->  scores, and minutes of learning"""
+    """Trains MiniLM once per seed, in `NAME-SEED` of the scratch folder. ->  scores, and minutes of training"""
     import pellucid
 
     scores, minutes = list[float](), list[float]()
@@ -107,7 +107,7 @@ def sst2(data: Path, part: str) -> Rows:
 
 
 def stsb(data: Path, part: str, language: str = "en") -> Rows:
-    """Pairs of the STS benchmark with their scores from 0 to 5."""
+    """Pairs of the STS benchmark with scores from 0 to 5."""
     with (data / "stsb" / f"stsb-{language}-{part}.csv").open(encoding="utf-8", newline="") as file:
         return [dict(zip(("sentence1", "sentence2", "score"), row)) for row in csv.reader(file)]
 
@@ -119,7 +119,7 @@ def conll(data: Path, scratch: Path, part: str) -> Path:
 
 
 def xquad(data: Path, language: str = "en") -> list[Rows]:
-    """The questions of XQuAD, those of one paragraph together."""
+    """The questions of XQuAD, grouped by paragraph."""
     from pellucid.training.formats import read_squad
 
     found: dict[str, Rows] = {}
@@ -129,6 +129,6 @@ def xquad(data: Path, language: str = "en") -> list[Rows]:
 
 
 def write(path: Path, found: Sequence[tuple[str, Line]]) -> None:
-    """All numbers as JSON."""
+    """Writes all results as JSON."""
     lines = [{"lesson": name, **vars(line), "held": line.held} for name, line in found]
     path.write_text(json.dumps(lines, indent=2) + "\n", encoding="utf-8")

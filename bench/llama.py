@@ -1,4 +1,4 @@
-"""llama.cpp as a side of the writing benchmark: its C interface, as its own programs use it, and numpy's argmax.
+"""llama.cpp as a side of the benchmark of generation: its C interface, as its own programs use it, and NumPy's argmax.
 
 The Python package's own loop reads one text at a time and copies all logits; this one does neither.
 """
@@ -13,7 +13,7 @@ from writer import NUMBERS_PER_POSITION, Writer, surprise
 
 
 class Context:
-    """Room for several texts side by side, and one batch of tokens that is filled anew for every pass."""
+    """A llama.cpp context for several texts side by side, and one batch of tokens that is refilled for every pass."""
 
     def __init__(self, api: Any, model: Any, threads: int, tokens: int, **options: Any) -> None:
         self.api, self.vocabulary = api, api.llama_vocab_n_tokens(api.llama_model_get_vocab(model))
@@ -37,7 +37,7 @@ class Context:
         self.api.llama_memory_clear(self.api.llama_get_memory(self.context), False)
 
     def put(self, row: int, first: int, start: int, ids: Any, wanted: Any) -> int:
-        """Places ids from ``start`` on into the batch, positions from ``first`` on; gives the next free place."""
+        """Writes ids into the batch from index ``start``, for positions from ``first``; returns the next free index."""
         end = start + len(ids)
         self.token[start:end], self.position[start:end] = ids, range(first, first + len(ids))
         self.wanted[start:end] = wanted
@@ -46,7 +46,7 @@ class Context:
         return end
 
     def read(self, tokens: int, rows: int) -> np.ndarray:
-        """One pass over the first ``tokens`` of the batch: logits float32 [rows, vocabulary], no copy."""
+        """One pass over the first ``tokens`` of the batch: logits float32 [rows, vocabulary], not copied."""
         self.batch.n_tokens = tokens
         if code := self.api.llama_decode(self.context, self.batch):
             raise RuntimeError(f"llama_decode says {code}")
@@ -79,7 +79,7 @@ class LlamaCpp(Writer):
         self.context: Context | None = None
 
     def axes(self, job: Job) -> dict[str, list[Any]]:
-        """flash: its fused attention.  ubatch: tokens per product.  unified: one memory for all texts.
+        """flash: fused attention.  ubatch: tokens per product.  unified: one cache for all texts.
 
         reading: all prompts in one batch, or each in its own.
         """
@@ -94,7 +94,7 @@ class LlamaCpp(Writer):
         self.together = setting.get("reading", "together") == "together"
         self.close()
         texts, read = len(job.prompts), sum(map(len, job.prompts))
-        room = -(-job.positions // 256) * 256 * texts  # it sets memory aside by steps of 256
+        room = -(-job.positions // 256) * 256 * texts  # it allocates the cache in steps of 256 positions
         self.context = self._open(
             room,
             max(read, 32),
@@ -114,7 +114,7 @@ class LlamaCpp(Writer):
         self.context = None
 
     def _begin(self, context: Context, prompts: list[list[int]]) -> np.ndarray:
-        """Reads the prompts; the likeliest next token of each."""
+        """Reads the prompts; returns the most likely next token of each."""
         found, end = [], 0
         for row, prompt in enumerate(prompts):
             end = context.put(row, 0, end, prompt, 0)
@@ -152,5 +152,5 @@ class LlamaCpp(Writer):
         return total
 
     def cache_bytes(self, job: Job) -> int:
-        """Half precision, for positions by steps of 256."""
+        """Half precision, with positions rounded up to a multiple of 256."""
         return -(-job.positions // 256) * 256 * len(job.prompts) * NUMBERS_PER_POSITION * 2

@@ -1,4 +1,4 @@
-"""The sides of the recording benchmark: who records what, and by what two sides are compared."""
+"""The sides of the benchmark of recording, and the values by which two sides are compared."""
 
 import contextlib
 import functools
@@ -22,7 +22,7 @@ def sentences(count: int = 64) -> list[str]:
 
 
 def tokens(count: int) -> list[list[int]]:
-    """One text of so many ids."""
+    """One text of `count` ids."""
     chance = random.Random(1)
     return [[chance.randrange(VOCABULARY) for _ in range(count)]]
 
@@ -31,7 +31,7 @@ def tokens(count: int) -> list[list[int]]:
 
 
 class Attentions(ABC):
-    """What is asked of a side of the first part."""
+    """A side of the first part."""
 
     axes: dict[str, list[Any]] = {}  # noqa: RUF012 - nobody writes into it
 
@@ -39,14 +39,14 @@ class Attentions(ABC):
         self.texts = sentences()
 
     def configure(self, setting: dict[str, Any]) -> None:
-        """Nothing to choose."""
+        """There is nothing to configure."""
 
     @abstractmethod
     def work(self) -> list[Any]:
         """The weights of each layer, [texts, heads, seq, seq]."""
 
     def told(self) -> list[list[float]]:
-        """Numbers by which two sides are compared: of each layer, what the first text's tokens give each other."""
+        """Values for comparing two sides: of each layer, the weights among the first text's first six tokens."""
         return [layer[0, :, :6, :6].flatten().tolist() for layer in self.work()]
 
 
@@ -86,11 +86,11 @@ class ReferenceAttentions(Attentions):
 
 KEPT = ("q", "k", "v", "z", "attn_scores", "pattern", "resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_out")
 KEPT_HOOKS = (*(f"hook_{name}" for name in KEPT), "mlp.hook_pre", "mlp.hook_post")
-"""The hooks of a layer that both sides have, as TransformerLens names them; 13 of each layer."""
+"""The hooks of a layer that both sides have, by TransformerLens's names; 13 per layer."""
 
 
 class Everything(ABC):
-    """What is asked of a side of the second part. count: of the tokens of the one text."""
+    """A side of the second part. count: number of tokens of its one text."""
 
     axes: dict[str, list[Any]] = {}  # noqa: RUF012 - nobody writes into it
 
@@ -102,14 +102,14 @@ class Everything(ABC):
         self.ids = torch.tensor(tokens(count))
 
     def configure(self, setting: dict[str, Any]) -> None:
-        """Nothing to choose."""
+        """There is nothing to configure."""
 
     @abstractmethod
     def work(self) -> dict[str, Any]:
-        """Values by name."""
+        """Recorded values by name."""
 
     def told(self) -> list[list[float]]:
-        """How many values, and how many numbers in them, belong to the hooks that both have."""
+        """The number of values at the hooks that both sides have, and the number of their elements."""
         held = self.common(self.work())
         return [[float(len(held)), float(sum(value.numel() for value in held))]]
 
@@ -118,8 +118,8 @@ class Everything(ABC):
 
 
 class OwnEverything(Everything):
-    """pellucid, as `Model.trace` records: its fused attention, scores and weights beside it, and no further than the
-    last value that was asked for."""
+    """pellucid, as `Model.trace` records: fused attention with scores and weights beside it, ending after the last
+    requested value."""
 
     def __init__(self, place: Place, count: int) -> None:
         super().__init__(place, count)
@@ -144,8 +144,8 @@ class OwnEverything(Everything):
 
 
 class LensEverything(Everything):
-    """TransformerLens's `run_with_cache`, of its own random model; everything, or by a filter the same hooks; told to
-    stop behind the last layer, or not."""
+    """TransformerLens's `run_with_cache` on its own random model: all hooks or, with a filter, the common ones;
+    optionally stopping after the last layer."""
 
     axes = {"filter": [False, True], "stop": [None, LAYERS]}  # noqa: RUF012 - nobody writes into it
 
@@ -155,7 +155,7 @@ class LensEverything(Everything):
         self.filter, self.stop = False, None
 
     def made(self) -> Any:
-        """Their newest model where they have it (from 4.0), else the older one."""
+        """Its newest model class where there is one (from 4.0), otherwise the older one."""
         facts = {"n_layers": LAYERS, "d_model": WIDTH, "n_ctx": PLACES, "d_head": WIDTH // HEADS, "n_heads": HEADS}
         facts |= {"d_vocab": VOCABULARY, "d_mlp": 4 * WIDTH, "act_fn": "gelu_new", "normalization_type": "LN"}
         if int(metadata.version("transformer-lens").split(".")[0]) >= 4:

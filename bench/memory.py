@@ -1,4 +1,4 @@
-"""The peak of a process's memory, as Linux counts it: pages in memory, those of mapped files included."""
+"""The peak memory of a process as Linux counts it: resident pages, including those of mapped files."""
 
 from pathlib import Path
 
@@ -8,25 +8,25 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def _status() -> dict[str, int]:
-    """Bytes by the kernel's names."""
+    """Bytes by the kernel's names of the fields."""
     lines = (line.split() for line in STATUS.read_text().splitlines())
     return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[-1] == "kB"}
 
 
 class Meter:
-    """Counts, from its making on."""
+    """Measures memory from its creation on."""
 
     def __init__(self) -> None:
         if not STATUS.exists():
             raise UnavailableError("only Linux tells a process its peak of memory")
         try:
-            CLEAR.write_text("5")  # the peak starts anew from what is in memory now
+            CLEAR.write_text("5")  # resets the peak to the current memory
         except OSError as refused:
             raise UnavailableError(f"the kernel does not let the peak start anew: {refused}") from refused
         self.begun = _status()
 
     def read(self) -> dict[str, int]:
-        """base: at the beginning; all others are above it. peak: at the most. own, file: now, its own and of files."""
+        """base: bytes at creation; the others are above it. peak: the maximum. own, file: anonymous and mapped, now."""
         now, begun = _status(), self.begun
         return {
             "base": begun["VmRSS"],

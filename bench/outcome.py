@@ -1,4 +1,4 @@
-"""From seconds, tokens, bytes and perplexities of the writing benchmark to tables and verdicts."""
+"""From seconds, tokens, bytes and perplexities of the benchmark of generation to tables and verdicts."""
 
 from dataclasses import asdict, dataclass, field
 from statistics import median
@@ -8,20 +8,20 @@ from jobs import Job
 from report import Timed, ratios
 
 REFERENCES = ("transformers-float32", "pellucid-float32", "ctranslate2-float32")
-"""Whom ratios and tokens refer to: the first of these that ran, or whoever ran first."""
+"""The base of ratios and of equal tokens: the first of these that ran, or else the first side that ran."""
 
 
 @dataclass
 class Outcome(Timed):
-    """What one part found out about one side."""
+    """The result of one side in one part."""
 
     tokens: list[list[int]] = field(default_factory=list)
-    same: float = float("nan")  # share of its tokens that the reference wrote in the same place
+    same: float = float("nan")  # share of its tokens that equal the base's at the same position
 
 
 @dataclass
 class Part:
-    """A job and what the sides made of it."""
+    """A job and the results of its sides."""
 
     job: Job
     sides: dict[str, Outcome] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Part:
             side.same = sum(left == right for left, right in pairs) / len(pairs)
 
     def fastest(self, name: str) -> Outcome | None:
-        """The side of this name, or the fastest of those whose names begin so."""
+        """The side of this name, or the fastest of those whose names begin with it."""
         able = [side for side in self.sides.values() if side.name == name or side.name.startswith(f"{name}-")]
         return min(able, key=lambda side: median(side.seconds), default=None)
 
@@ -48,7 +48,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Promise:
-    """``own`` is at least ``least`` times as fast as ``peer``; None where it is only of interest."""
+    """``own`` is at least ``least`` times as fast as ``peer``; None where the ratio is only reported."""
 
     part: str
     own: str
@@ -73,13 +73,13 @@ PROMISES = (
     Promise("c", "pellucid-int4", "llama.cpp"),
     Promise("c", "pellucid-float32", "ctranslate2-float32"),
 )
-MEMORY = 1.2  # times the file, above the imports and the cache
-AWAKE = ", awake"  # in a process whose library has written with a tiny model before
-PERPLEXITY = {"pellucid-int8": 1.005, "pellucid-int4": 1.04}  # times that of pellucid-float32
+MEMORY = 1.2  # times the size of the file, above imports and cache
+AWAKE = ", awake"  # in a process that has already generated with a tiny model
+PERPLEXITY = {"pellucid-int8": 1.005, "pellucid-int4": 1.04}  # times the perplexity of pellucid-float32
 
 
 def table(part: Part) -> list[str]:
-    """One line per side, the fastest last; seconds and tokens per second are only an aside."""
+    """One line per side, the fastest last, with the median tokens per second or milliseconds."""
     base, job = part.base, part.job
     width = max(len(name) for name in part.sides)
     unit = "tokens/s" if job.counted > 1 else "ms"
@@ -98,7 +98,7 @@ def table(part: Part) -> list[str]:
 
 
 def memory_table(bytes_of: dict[str, dict[str, int]]) -> list[str]:
-    """Peaks above the imported library. Mapped files are the system's to take back, and are counted all the same."""
+    """Peak memory above the imported library. Mapped files can be reclaimed by the system, but are counted."""
     width = max(12, *map(len, bytes_of))
     head = f"{'memory, MB':{width}}   peak  cache  peak - cache  at the end: own  files"
     lines = [head, "-" * len(head)]
@@ -109,7 +109,7 @@ def memory_table(bytes_of: dict[str, dict[str, int]]) -> list[str]:
 
 
 def perplexity_table(found: dict[str, float]) -> list[str]:
-    """How well each side foretells the text."""
+    """The perplexity of each side on the text."""
     base, width = found.get("pellucid-float32"), max(map(len, found))
     above = {name: f"{value / base - 1:+8.2%}" if base else "" for name, value in found.items()}
     lines = [f"{name:{width}}  {value:8.4f}  {above[name]}" for name, value in found.items()]
@@ -117,7 +117,7 @@ def perplexity_table(found: dict[str, float]) -> list[str]:
 
 
 def _speed(promise: Promise, part: Part) -> str:
-    """One promise of speed in words."""
+    """One promise of speed as a line of text."""
     own, peer = part.fastest(promise.own), part.fastest(promise.peer)
     if own is None or peer is None:
         missing = promise.own if own is None else promise.peer
@@ -168,7 +168,7 @@ def _perplexity(found: dict[str, float]) -> list[str]:
 def verdicts(
     parts: dict[str, Part], bytes_of: dict[str, dict[str, int]] | None, found: dict[str, float] | None, file: int
 ) -> list[str]:
-    """The promises in one line each, for the parts that were run; a part whose peers are missing says so."""
+    """One line per promise of the parts that were run, or that a peer is missing."""
     lines = [_speed(promise, parts[promise.part]) for promise in PROMISES if promise.part in parts]
     lines += [line for part in parts.values() if part.job.new > 1 for line in _same(part)]
     lines += _memory(bytes_of, file) if bytes_of is not None else []

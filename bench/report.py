@@ -8,28 +8,28 @@ from typing import Any
 import numpy as np
 
 BASE = "sentence-transformers"
-SAME = 0.9999  # the least cosine of a float32 peer that counts as correct
-CLOSE = 0.9995  # the least cosine of a fast setting that counts for the promise
+SAME = 0.9999  # the least cosine at which a float32 peer counts as correct
+CLOSE = 0.9995  # the least cosine at which a fast setting counts for the promise
 
 
 @dataclass
 class Timed:
-    """One side's rounds."""
+    """The rounds of one side."""
 
     name: str
     precision: str
     setting: dict[str, Any]
     seconds: list[float] = field(default_factory=list)
-    others: list[float] = field(default_factory=list)  # share of the processor that other processes used
+    others: list[float] = field(default_factory=list)  # share of the processor used by other processes
 
     def said(self) -> str:
-        """The setting in words."""
+        """The setting as text."""
         return ", ".join(f"{axis} {value}" for axis, value in self.setting.items()) or "default"
 
 
 @dataclass
 class Result(Timed):
-    """What one run found out about one side that embeds."""
+    """The result of one side that embeds."""
 
     cosine_min: float = float("nan")
     cosine_mean: float = float("nan")
@@ -45,7 +45,7 @@ def ratios(result: Timed, base: Timed) -> list[float]:
 
 
 def compare(result: Result, vectors: np.ndarray, reference: np.ndarray) -> None:
-    """Fills in the cosine of every text's vector with the reference's, in float64."""
+    """Fills in the cosines between each text's vector and the reference's, in float64."""
     left, right = vectors.astype(np.float64), reference.astype(np.float64)
     lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
     cosines = (left * right).sum(1) / lengths
@@ -53,7 +53,7 @@ def compare(result: Result, vectors: np.ndarray, reference: np.ndarray) -> None:
 
 
 def table(results: dict[str, Result], texts: int) -> list[str]:
-    """One line per side, the fastest last; texts per second are only an aside."""
+    """One line per side, the fastest last, with the median texts per second."""
     base = results[BASE]
     width = max(len(name) for name in results)
     head = f"{'side':{width}}   ratio      min..max    cos min   cos mean  texts/s  setting"
@@ -69,7 +69,7 @@ def table(results: dict[str, Result], texts: int) -> list[str]:
 
 
 def fastest(results: Iterable[Result], base: Result) -> Result | None:
-    """The side with the best median ratio, if there is any."""
+    """The side with the best median ratio, or None."""
     return max(results, key=lambda side: median(ratios(side, base)), default=None)
 
 
@@ -78,7 +78,7 @@ def _peers(results: dict[str, Result]) -> list[Result]:
 
 
 def _against(own: Result | None, peer: Result | None) -> str:
-    """The median of the ratios round by round, or a dash where a side is missing."""
+    """The median of the ratios round by round, or a dash if a side is missing."""
     return f"{median(ratios(own, peer)):.2f}" if own and peer else "-"
 
 
@@ -87,7 +87,7 @@ def _name(peer: Result | None) -> str:
 
 
 def verdicts(results: dict[str, Result]) -> list[str]:
-    """The promises of speed, each in one line, with the padding as an aside."""
+    """The promises of speed, one line each, then other processes' load and the share of padding."""
     base, peers = results[BASE], _peers(results)
     exact, fast = results.get("pellucid-float32"), results.get("pellucid-bfloat16")
     same = fastest((p for p in peers if p.precision == "float32" and p.cosine_min >= SAME), base)

@@ -3,7 +3,7 @@ graph over a million vectors, pellucid beside plain FAISS with the same settings
 
     PELLUCID_SHARED=FOLDER python bench/search.py [--parts a,b] [--rows 1000000] [--rounds 3] [--quick] [--json FILE]
 
-Each side has a process of its own. The million takes about half an hour on two cores, 4 GB of memory and 6 GB of disk.
+Each side has its own process. The million takes about half an hour on two cores, 4 GB of memory and 6 GB of disk.
 """
 
 import argparse
@@ -30,19 +30,19 @@ from worker import SideError, Worker
 
 PEER, OWN = "sentence-transformers + FAISS", "pellucid"
 PROMISE = 2.0
-"""How many times as fast as the peer a table becomes an index."""
+"""How many times as fast as the peer an index is built from a table."""
 
 OVERHEAD, RECALL = 1.10, 0.95
-"""What a graph may cost, as a multiple of plain FAISS, and what it must find."""
+"""The largest cost of a graph as a multiple of plain FAISS, and the least recall."""
 
 START = {"M": 32, "efConstruction": 40, "efSearch": 16}
 WAYS = ((1, "rows"), (100, "rows"), (1, "find"), (100, "find"))
-"""How many queries at a time; and whether the numbers of rows come out, or hits with ids, texts and metadata. FAISS
-knows only rows."""
+"""Queries at a time; and whether row numbers are returned, or hits with ids, texts and metadata. FAISS has only row
+numbers."""
 
 
 def end_to_end(place: Place, rounds: int, most: int) -> tuple[list[str], list[str], dict[str, Any]]:
-    """Part a: lines for the eye, verdicts, numbers."""
+    """Part a; returns printed lines, verdicts and numbers."""
     table = data_folder() / "us_companies" / "us_listed.csv"
     sides = {OWN: functools.partial(Own, table=table), PEER: functools.partial(Joined, table=table)}
     results = Part("a table of 7,182 names to an index on the disk", PEER, sides).run(place, rounds, most)
@@ -64,7 +64,7 @@ def _line(result: Result) -> str:
 
 
 def graphs(place: Place, rows: int, asked: int, rounds: int) -> tuple[list[str], list[str], dict[str, Any]]:
-    """Part b: the same."""
+    """Part b; returns printed lines, verdicts and numbers."""
     file = place.scratch / "vectors.npy"
     print(f"b: makes {rows:,} x 384 vectors", flush=True)
     vectors, queries = written(file, rows, 2), np.array(written(place.scratch / "queries.npy", asked, 3))
@@ -86,10 +86,10 @@ def graphs(place: Place, rows: int, asked: int, rounds: int) -> tuple[list[str],
 
 
 def asked_in_turn(workers: dict[str, Worker], queries: np.ndarray, true: np.ndarray, rounds: int) -> Any:
-    """Queries per second, {way: {name: one number a round}}, and the recall of each side."""
+    """Queries per second, {way: {name: one number per round}}, and the recall of each side."""
     speed: dict[str, dict[str, list[float]]] = {_said(*way): {name: [] for name in workers} for way in WAYS}
     recall = {}
-    for turn in range(rounds + 1):  # the first warms up
+    for turn in range(rounds + 1):  # the first round warms up
         for name in list(workers) if turn % 2 == 0 else reversed(list(workers)):
             for way in WAYS:
                 seconds, found = workers[name].ask("ask", queries, *way)
@@ -104,7 +104,7 @@ def _said(together: int, what: str) -> str:
 
 
 def nearest(vectors: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """The true neighbours, block by block: Int64[ndarray, "queries K"]"""
+    """The exact nearest neighbours, computed block by block: Int64[ndarray, "queries K"]"""
     score, rows = np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64)
     for start in range(0, len(vectors), 50_000):
         more = queries @ vectors[start : start + 50_000].T
@@ -117,7 +117,7 @@ def nearest(vectors: np.ndarray, queries: np.ndarray) -> np.ndarray:
 
 
 def report(rows: int, built: dict[str, Any], speed: Any, recall: dict[str, float]) -> Any:
-    """Lines, verdicts and numbers of part b."""
+    """Printed lines, verdicts and numbers of part b."""
     own, peer = built
     head = f"b, {rows:,} x 384"
     lines = [f"{head:20} {'build':>8} {'peak':>9} {'disk':>9} recall@{K}   queries per second: {'; '.join(speed)}"]
@@ -141,7 +141,7 @@ def _kept(is_kept: bool) -> str:
 
 @contextlib.contextmanager
 def telling(what: str, log: Path, every: float = 30.0) -> Iterator[None]:
-    """Says now and then how far a side has come: the last line of its log, where it writes one."""
+    """Prints the progress of a side at intervals: the last line of its log, if there is one."""
     done, begun = threading.Event(), time.perf_counter()
 
     def tell() -> None:

@@ -1,4 +1,4 @@
-"""How every benchmark begins and ends: a quiet process and the machine's lines, the verdicts and a file of numbers."""
+"""The beginning and end of every benchmark: a quiet process and the machine; verdicts and a file of numbers."""
 
 import json
 import sys
@@ -11,10 +11,10 @@ from machine import describe, quiet_environment
 
 
 class Session:
-    """One run of a benchmark. said: its verdicts, one line each, in the order of the run."""
+    """One run of a benchmark. said: its verdicts, one line each, in order."""
 
     def __init__(self, *, with_data: bool = False) -> None:
-        """Prints the machine. with_data: is the folder of real data needed? Without it the run ends here."""
+        """Prints the machine. with_data: whether real data are needed; without their folder the process exits here."""
         self.begun, self.said = time.perf_counter(), list[str]()
         quiet_environment()
         if with_data:
@@ -27,7 +27,7 @@ class Session:
         print(*self.machine.lines(), "", sep="\n", flush=True)
 
     def end(self, file: Path | None, **numbers: Any) -> None:
-        """Prints the verdicts; writes all numbers, if there is a file to write."""
+        """Prints the verdicts and, if a file is passed, writes all numbers to it."""
         print(*self.said, f"{time.perf_counter() - self.begun:.0f} s in all", sep="\n")
         if file:
             found = {"machine": self.machine.as_dict(), **numbers, "verdicts": self.said}

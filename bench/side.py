@@ -1,4 +1,4 @@
-"""What a side of the benchmark is: prepared once, tuned over its ``axes``, then asked to ``embed``."""
+"""The interface of a side of the benchmark: prepared once, tuned over its ``axes``, then called by ``embed``."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -15,47 +15,47 @@ BUDGETS = [1024, 256, 512, 2048, 4096]
 
 
 class UnavailableError(Exception):
-    """This side cannot run on this machine; the message says why."""
+    """This side cannot run on this machine; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a side finds the model, where it may write, and how many threads it has."""
+    """Where a side finds the model and may write files, and how many threads it has."""
 
     model: Path
     scratch: Path
     threads: int
 
     def streams(self) -> list[int]:
-        """How many batches at once: one on all threads, up to one per thread."""
+        """Numbers of parallel batches to try: from one on all threads to one per thread."""
         return sorted({1, max(1, self.threads // 2), self.threads})
 
 
 class Side(ABC):
-    """What the benchmark knows of a side."""
+    """One side of the benchmark."""
 
     def __init__(self, precision: str) -> None:
         self.precision = precision
-        self.axes: dict[str, list[Any]] = {}  # what may be tuned, the most likely value first
+        self.axes: dict[str, list[Any]] = {}  # values that may be tuned, the most promising first
 
     @abstractmethod
     def prepare(self, place: Place) -> None:
-        """Loads the model; ``UnavailableError`` or any other error leaves the side out."""
+        """Loads the model; after ``UnavailableError`` or any other error the side is left out."""
 
     def configure(self, setting: Setting) -> None:
-        """Takes a value for every axis."""
+        """Sets a value for every axis."""
 
     @abstractmethod
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Texts to vectors of length one, float32 [texts, 384], in the order of the texts."""
+        """Vectors of length one, float32 [texts, 384], in the order of the texts."""
 
     def padding(self, texts: Sequence[str]) -> float | None:
-        """The share of computed positions that is padding, where the side can say."""
+        """The share of computed positions that is padding, or None if unknown."""
         return None
 
 
 class Engine(Side):
-    """An engine of matrices without a text side: sorted batches within a budget of positions."""
+    """An engine of matrices, without a tokenizer: it gets sorted batches within a budget of positions."""
 
     def prepare(self, place: Place) -> None:
         self.place = place
@@ -66,11 +66,11 @@ class Engine(Side):
 
     @abstractmethod
     def convert(self) -> None:
-        """Makes the engine's format of the checkpoint."""
+        """Converts the checkpoint to the engine's format."""
 
     @abstractmethod
     def open(self, setting: Setting) -> None:
-        """Opens the model with ``setting``; called again only when more than the budget changes."""
+        """Loads the model with ``setting``; called again only if more than the budget changes."""
 
     def configure(self, setting: Setting) -> None:
         self.budget = setting["budget"]
@@ -81,11 +81,11 @@ class Engine(Side):
 
 
 class CrewEngine(Engine):
-    """An engine that answers a batch at a call: several threads call it at once."""
+    """An engine that computes one batch per call; several threads call it at once."""
 
     @abstractmethod
     def run(self, batch: Batch) -> np.ndarray:
-        """One batch to its vectors."""
+        """The vectors of one batch."""
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         vectors = np.empty((len(texts), 384), dtype=np.float32)

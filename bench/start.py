@@ -2,8 +2,8 @@
 
     python bench/start.py [--rounds 5] [--json FILE]
 
-No corpus is needed. Every process is started anew; the rounds are interleaved, after one warm-up of each. What Python
-compiles is kept, as it is unless somebody forbids it (PYTHONDONTWRITEBYTECODE): installed packages come compiled.
+No corpus is needed. Every run starts a new process; rounds are interleaved, after one warm-up of each. Compiled
+bytecode is kept, even where PYTHONDONTWRITEBYTECODE is set: installed packages come compiled.
 """
 
 import argparse
@@ -42,13 +42,13 @@ print(torch.nn.functional.normalize(states.mean(1), dim=-1)[0, :3])
 
 @dataclass
 class Case:
-    """One kind of process: its command, and what its runs took."""
+    """One kind of process: its command, and the measurements of its runs."""
 
     name: str
     command: list[str]
     seconds: list[float] = field(default_factory=list)
-    peak: int = 0  # bytes of memory, the largest of all runs; never below this script's own
-    said: str = ""  # its first line of output, or why it failed
+    peak: int = 0  # bytes, the largest of all runs; never below this script's own memory
+    said: str = ""  # the last line of its output, which after a failure is the reason
     failed: bool = False
 
 
@@ -71,7 +71,7 @@ def cases(model: Path) -> dict[str, list[Case]]:
         "import": [
             python("pellucid", "import pellucid"),
             python("torch", "import torch"),
-            python("pellucid with load", "import pellucid; pellucid.load"),  # what a first use needs
+            python("pellucid with load", "import pellucid; pellucid.load"),  # what the first use of the package needs
             python("bare interpreter", "pass"),
             python("transformers", "import transformers"),
             python("sentence-transformers", "import sentence_transformers"),
@@ -81,7 +81,7 @@ def cases(model: Path) -> dict[str, list[Case]]:
 
 
 def run(case: Case) -> float:
-    """Seconds from the start of a process to its end; notes its memory and what it said."""
+    """Seconds from the start of a process to its end; records its peak memory and the last line of its output."""
     begun = time.perf_counter()
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     process = subprocess.Popen(case.command, env=ENVIRONMENT, **pipes)
@@ -90,7 +90,7 @@ def run(case: Case) -> float:
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     taken = time.perf_counter() - begun
-    unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes there and kibibytes elsewhere
+    unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes on macOS and kibibytes elsewhere
     case.peak = max(case.peak, usage.ru_maxrss * unit)
     case.failed |= process.returncode != 0
     case.said = (said.strip().splitlines() or ["nothing"])[-1][:200]
@@ -98,7 +98,7 @@ def run(case: Case) -> float:
 
 
 def measure(group: list[Case], rounds: int) -> list[Case]:
-    """The cases that run here; one warm-up of each, then rounds in alternating order."""
+    """The cases that run on this machine, measured in rounds of alternating order after one warm-up of each."""
     for case in group:
         run(case)
     able = [case for case in group if not case.failed]
@@ -109,7 +109,7 @@ def measure(group: list[Case], rounds: int) -> list[Case]:
 
 
 def ratio(case: Case, base: Case) -> list[float]:
-    """Which part of ``base``'s time it took, round by round."""
+    """The time of a case as a fraction of ``base``'s, round by round."""
     return [own / other for own, other in zip(case.seconds, base.seconds, strict=True)]
 
 
@@ -129,7 +129,7 @@ def table(title: str, group: list[Case], able: list[Case]) -> list[str]:
 
 
 def verdicts(groups: dict[str, list[Case]]) -> list[str]:
-    """The promises in one line each, where both sides ran."""
+    """The promises, one line each, where both sides ran."""
     said = []
     one, imports, shown = ({case.name: case for case in group} for group in groups.values())
     if {"pellucid", "sentence-transformers"} <= one.keys():
@@ -149,7 +149,7 @@ def verdicts(groups: dict[str, list[Case]]) -> list[str]:
 
 
 def difference(case: Case, base: Case) -> float:
-    """The median of what it took more than ``base``, round by round."""
+    """The median of the seconds that it took longer than ``base``, round by round."""
     return median(own - other for own, other in zip(case.seconds, base.seconds, strict=True))
 
 

@@ -2,8 +2,8 @@
 
     PELLUCID_SHARED=FOLDER python bench/tasks.py [--rounds 5] [--sides a,b] [--quick] [--json FILE]
 
-Each side has a process of its own; the reference is tuned to its best batch size; rounds are interleaved, after a
-warm-up of each.
+Each side has its own process; the reference is tuned to its best batch size; rounds are interleaved, after a warm-up of
+each.
 """
 
 import argparse
@@ -25,7 +25,7 @@ PROMISES = {"pellucid float32": 2.0, "pellucid bfloat16": 5.0}
 
 
 def parts(scratch: Path, asked: str | None, only: str | None) -> list[Part]:
-    """The works of this script.  asked: the sides to run, with commas; the peer runs in any case.  only: one task."""
+    """The parts of this benchmark.  asked: the sides, with commas; the peer always runs.  only: one task."""
     found = []
     for task, folder in ((TAGGER, tagger_folder()), (CLASSIFIER, classifier_folder(scratch))):
         if only not in (None, task):
@@ -57,7 +57,7 @@ def table(part: Part, results: list[Result]) -> list[str]:
 
 
 def verdicts(part: Part, results: list[Result]) -> list[str]:
-    """The promises, each in one line."""
+    """The promises, one line each."""
     found = {result.name: result for result in results if not result.failed}
     if PEER not in found:
         return [f"{part.title}: not compared, the peer did not run"]

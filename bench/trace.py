@@ -2,7 +2,7 @@
 
     python bench/trace.py [--rounds 9] [--quick] [--json FILE]
 
-No corpus is needed. Each side has a process of its own; rounds are interleaved, after a warm-up of each.
+No corpus is needed. Each side has its own process; rounds are interleaved, after a warm-up of each.
 """
 
 import argparse
@@ -19,11 +19,11 @@ from session import Session
 from side import Place
 
 LEAST = 1e-4
-"""How far weights of two sides may lie apart, float32, all of a batch."""
+"""The largest difference of float32 values between two sides that compute them in one batch."""
 
 
 def parts() -> list[Part]:
-    """The works of this script."""
+    """The parts of this benchmark."""
     found = [
         Part(
             "all attention of MiniLM, 64 sentences, texts in, weights out",
@@ -39,7 +39,7 @@ def parts() -> list[Part]:
 
 
 def table(part: Part, results: list[Result]) -> list[str]:
-    """Medians, ratios to pellucid's, and whether both sides did the same."""
+    """Medians, pellucid's speed relative to each side, and whether both sides recorded the same values."""
     lines = [f"{part.title:62}  {'seconds':>8}  {'pellucid is':>14}  {'min..max':>10}"]
     own = results[0]
     for result in results:
@@ -58,7 +58,7 @@ def table(part: Part, results: list[Result]) -> list[str]:
 
 
 def verdict(part: Part, results: list[Result]) -> str:
-    """The promise in one line."""
+    """The promise as a line of text."""
     own, peer = results
     if own.failed or peer.failed:
         return f"{part.title}: not compared, {own.failed or peer.failed}"

@@ -2,8 +2,8 @@
 
     PELLUCID_SHARED=FOLDER python bench/train.py [--rounds 3] [--only steps|epoch|memory] [--quick] [--json FILE]
 
-Each side has a process of its own; the reference takes the quicker of its two attentions; rounds are interleaved, after
-a warm-up of each. Both sides drop out alike and change the same parameters by AdamW, fused, clipped at 1.0.
+Each side has its own process; the reference uses the faster of its two attentions; rounds are interleaved, after a
+warm-up of each. Both sides use equal dropout and update the same parameters by fused AdamW, clipped at 1.0.
 """
 
 import argparse
@@ -26,7 +26,7 @@ EPOCH = 2.0
 
 
 def steps(folder: Path, kind: str, attention_dropout: float, quick: bool) -> Part:
-    """A step at equal batch and equal dropout."""
+    """A training step with equal batches and equal dropout."""
     work = Work(kind, attention_dropout=attention_dropout, quick=quick)
     title = f"a step of {ROWS} x {LENGTH}, no padding, {kind}, dropout 0.1, of attention {attention_dropout:g}"
     made = {"pellucid": Own, "Trainer": Reference}
@@ -36,7 +36,7 @@ def steps(folder: Path, kind: str, attention_dropout: float, quick: bool) -> Par
 
 
 def epoch(folder: Path) -> Part:
-    """All of SST-2 once, each side as it comes; the reference in bfloat16 too."""
+    """All of SST-2 once, each side by its defaults; the reference in bfloat16 too."""
     made = {
         "pellucid": functools.partial(Own, work=Work("auto", epoch=True), folder=folder),
         "Trainer": functools.partial(Reference, work=Work("float32", epoch=True), folder=folder),
@@ -60,7 +60,7 @@ def table(part: Part, results: list[Result]) -> list[str]:
 
 
 def verdict(part: Part, results: list[Result], promise: float) -> str:
-    """The promise in one line."""
+    """The promise as a line of text."""
     own, peer = results[0], next(result for result in results if result.name == part.peer)
     if own.failed or peer.failed:
         return f"{part.title}: not compared, {own.failed or peer.failed}"
@@ -69,7 +69,7 @@ def verdict(part: Part, results: list[Result], promise: float) -> str:
 
 
 def memory(place: Place, folder: Path) -> list[str]:
-    """The peak of a step, a fresh process for each side; of the reference the lesser of its two attentions."""
+    """Peak memory of steps, in a fresh process for each side; of the reference, the lower of its two attentions."""
     lines = []
     for kind in PROMISES:
         found: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""The same recipe twice: learned by pellucid and by `transformers.Trainer`, and both judged by the same scores.
+"""The same recipe twice: trained by pellucid and by `transformers.Trainer`, and both judged by the same scores.
 
-Trainer gets the same tokens and labels, the same body, a head of random numbers as large, the same settings, batches of
-like length as well, and the same precision; dropout draws its own numbers, so single runs differ.
+Trainer gets the same tokens and labels, the same body, a random head of the same size, the same settings, also batches
+of similar length, and the same precision; dropout uses other random numbers, so single runs differ.
 """
 
 import random
@@ -36,7 +36,7 @@ def beside(
     said: str,
     measure: tuple[str, str],
 ) -> Iterator[Line]:
-    """Two lines: ours, then Trainer's. Neither looks at anything while it learns; the last numbers count."""
+    """Two lines: pellucid's, then Trainer's. Neither is evaluated during training; the last weights count."""
     for who, learn in (("pellucid", ours), ("transformers.Trainer", theirs)):
         scores, minutes = list[float](), list[float]()
         for seed in asked.seeds:
@@ -48,12 +48,12 @@ def beside(
 
 
 def ours(objective: Objective, rows: Rows, recipe: Mapping[str, Any], seed: int, out: Path) -> None:
-    """By pellucid."""
+    """Trains with pellucid."""
     pellucid.train(MINILM, rows, objective.name, validation=0, out=out, overwrite=True, seed=seed, **recipe)
 
 
 def theirs(objective: Objective, rows: Rows, recipe: Mapping[str, Any], seed: int, out: Path) -> None:
-    """By Trainer, with the tokens that ours learns from."""
+    """Trains with Trainer, on the tokens that pellucid trains on."""
     objective, loaded = objective.fitted(rows), pellucid.load(MINILM).loaded
     labels = objective.labels(loaded)
     facts: dict[str, Any] = {
@@ -92,7 +92,7 @@ def theirs(objective: Objective, rows: Rows, recipe: Mapping[str, Any], seed: in
 
 
 def example(one: Example) -> dict[str, Any]:
-    """An example as the reference names its parts."""
+    """An example under the reference's names."""
     found: dict[str, Any] = {"input_ids": one.ids[0], "token_type_ids": one.types[0]}
     if hasattr(one.target, "labels"):
         return found | {"labels": one.target.labels}
@@ -100,7 +100,7 @@ def example(one: Example) -> dict[str, Any]:
 
 
 def together(examples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-    """Examples as one batch, padded to the longest."""
+    """A batch of examples, padded to the longest."""
     width = max(len(one["input_ids"]) for one in examples)
     fill = {"input_ids": 0, "token_type_ids": 0, "labels": IGNORED}
     batch = {"attention_mask": [[1] * len(one["input_ids"]) for one in examples]}

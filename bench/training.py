@@ -1,8 +1,8 @@
-"""Learns, measures on test data, and prints the rows of bench/training.md.
+"""Trains, evaluates on test data, and prints the rows of bench/training.md.
 
     PELLUCID_SHARED=FOLDER python bench/training.py sst2 stsb --seeds 0,1,2 [--quick] [--json FILE]
 
-Each lesson is a file of bench/lessons; without a name they are listed.
+Each lesson is a file in bench/lessons; without names they are listed.
 """
 
 import argparse
@@ -20,7 +20,7 @@ LESSONS = Path(__file__).parent / "lessons"
 
 
 def names() -> list[str]:
-    """The lessons that there are."""
+    """The names of all lessons."""
     return sorted(path.stem.replace("_", "-") for path in LESSONS.glob("*.py"))
 
 
@@ -36,7 +36,7 @@ def arguments() -> argparse.Namespace:
 
 
 def learned(name: str, asked: Asked) -> list[tuple[str, Line]]:
-    """The lines of a lesson, printed as they come."""
+    """The lines of a lesson, printed as they are computed."""
     found = []
     for line in importlib.import_module(f"lessons.{name.replace('-', '_')}").run(asked):
         print(line, flush=True)

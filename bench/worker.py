@@ -1,6 +1,6 @@
 """One process per side, so that no library's waiting threads or settings disturb another's measurement.
 
-The process holds its model for the whole run and times itself; the parent only says whose turn it is.
+The process holds its model for the whole run and times itself; the parent only decides which one runs next.
 """
 
 import contextlib
@@ -16,32 +16,32 @@ from typing import Any
 from machine import Others, wait_for_quiet
 from side import Place, Setting, UnavailableError
 
-DISTURBED = 0.05  # the share of the processor that other processes may use while a side is measured
-TURNS = 3  # how often a disturbed measurement is tried
+DISTURBED = 0.05  # the share of the processor above which other processes disturb a measurement
+TURNS = 3  # attempts at a disturbed measurement
 REST = 0.3  # seconds between two turns: longer than OpenMP's threads spin after their work
 
 
 class SideError(Exception):
-    """A side could not be prepared or died; the message says why in one line."""
+    """A side could not be prepared, or its process ended; the message gives the reason in one line."""
 
 
 @dataclass
 class Answer:
-    """What a process sends back: a value, or the reason why there is none."""
+    """The response of a process: a value, or the reason why there is none."""
 
     value: Any = None
     error: str | None = None
 
 
 def clocked(call: Callable[..., object], *arguments: Any) -> float:
-    """Seconds that a call takes."""
+    """The seconds that a call takes."""
     begun = time.perf_counter()
     call(*arguments)
     return time.perf_counter() - begun
 
 
 def timed(work: Callable[[], float], most: int = TURNS) -> tuple[float, float]:
-    """What ``work`` counts, and the share of the processor that others used: the least disturbed of ``most`` turns."""
+    """The result of ``work``, and the share of the processor used by others: of ``most`` turns the least disturbed."""
     turns: list[tuple[float, float]] = []
     while len(turns) < most:
         others = Others()
@@ -62,7 +62,7 @@ def tune(
     times: int = 2,
     most: int = TURNS,
 ) -> Setting:
-    """The fastest value of each axis, one axis after the other; each value warmed up, the best of ``times``."""
+    """Tunes one axis after the other; each value is warmed up and counts by the best of ``times`` runs."""
     best = {axis: values[0] for axis, values in axes.items()}
     for axis, values in axes.items():
         taken: dict[Any, float] = {}
@@ -88,7 +88,7 @@ def _answer(call: Callable[..., Any], arguments: tuple) -> Answer:
 
 
 def _serve(desk: Callable[[], Any], environment: dict[str, str], log: Path, pipe: Connection) -> None:
-    """The process: libraries talk into ``log``, answers go through ``pipe``."""
+    """The loop of the process: output of libraries goes to ``log``, answers go through ``pipe``."""
     os.environ.update(environment)
     with log.open("w") as file:
         os.dup2(file.fileno(), 1)
@@ -101,7 +101,7 @@ def _serve(desk: Callable[[], Any], environment: dict[str, str], log: Path, pipe
 
 
 class Worker:
-    """The parent's end of one side.
+    """The parent's handle of one side.
 
     desk: makes, in the process, the object whose methods are the commands.  environment: variables of the process.
     """
@@ -118,7 +118,7 @@ class Worker:
         end.close()
 
     def ask(self, command: str, *arguments: Any) -> Any:
-        """Sends a command and waits; ``SideError`` with one line if it did not work."""
+        """Sends a command and waits for the answer. Raises SideError, with one line, if it fails."""
         try:
             self.pipe.send((command, *arguments))
             answer: Answer = self.pipe.recv()

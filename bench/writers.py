@@ -1,6 +1,6 @@
-"""The sides of the writing benchmark: pellucid, and every peer at its best.
+"""The sides of the benchmark of generation: pellucid, and every peer at its best.
 
-A side takes ids and gives ids: the likeliest token at each step, its end token forbidden, so that all write as many.
+A side maps ids to ids: greedily, with its end token forbidden, so that all generate equally many.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from writer import Writer, surprise
 
 
 class Pellucid(Writer):
-    """pellucid's own loop, called with ids like everyone's; nothing is tuned."""
+    """pellucid's own loop, called with ids like every side; nothing is tuned."""
 
     def library(self) -> None:
         import pellucid.model  # noqa: F401  what `load` imports
@@ -28,7 +28,7 @@ class Pellucid(Writer):
         self.loaded = pellucid.load(place.model, dtype=self.precision).loaded
 
     def wake(self, place: Place) -> None:
-        """Writes with a tiny model, so that all that the library brings into memory for its first text is there."""
+        """Generates with a tiny model, so that everything that the library loads on first use is in memory."""
         import pellucid
         from pellucid.config import CausalLM
 
@@ -66,7 +66,7 @@ class Pellucid(Writer):
 
 
 class Transformers(Writer):
-    """`generate` of transformers, without `torch.compile`, which compiles for longer than all of this is written in."""
+    """`generate` of transformers, without `torch.compile`, whose compilation takes longer than the whole benchmark."""
 
     def library(self) -> None:
         from transformers import AutoModelForCausalLM  # noqa: F401
@@ -110,9 +110,9 @@ class Transformers(Writer):
 
 
 class CTranslate2(Writer):
-    """CTranslate2's Generator; ``precision`` int8 stands for the fastest of its kinds of it."""
+    """CTranslate2's Generator; ``precision`` "int8" means the fastest of its int8 compute types."""
 
-    environments = ({"CT2_USE_MKL": "0"}, {"CT2_USE_MKL": "1"})  # read once per process, hence two of them
+    environments = ({"CT2_USE_MKL": "0"}, {"CT2_USE_MKL": "1"})  # read once per process, hence two environments
 
     def library(self) -> None:
         import ctranslate2  # noqa: F401
@@ -122,7 +122,7 @@ class CTranslate2(Writer):
         from tokenizers import Tokenizer
 
         able = sorted(ctranslate2.get_supported_compute_types("cpu"), key=len, reverse=True)
-        # "int8" alone leaves the choice of the other numbers to it, which is one of the longer names.
+        # Plain "int8" leaves the other compute type to the library, which then picks one of the longer names.
         wanted = [kind for kind in able if kind.startswith("int8_")] if self.precision == "int8" else [self.precision]
         self.kinds = [kind for kind in wanted if kind in able]
         if not self.kinds:
@@ -181,12 +181,12 @@ def sides() -> dict[str, Callable[[], Writer]]:
 
 
 def likeliest(axes: dict[str, list[Any]]) -> Setting:
-    """The likeliest setting."""
+    """The first value of every axis."""
     return {axis: values[0] for axis, values in axes.items()}
 
 
 class Desk:
-    """The commands that the process of a side answers."""
+    """The commands that the process of a side executes."""
 
     def __init__(self, name: str) -> None:
         self.writer = sides()[name]()
@@ -195,13 +195,13 @@ class Desk:
         self.writer.prepare(place)
 
     def trial(self, job: Job) -> float:
-        """The time of the job, or of what stands for it, with the likeliest setting."""
+        """The time of the job, or of a shorter one in its place, with the first value of every axis."""
         self.writer.configure(likeliest(self.writer.axes(job)), job)
         self.seconds(job.short())
         return timed(lambda: self.seconds(job.tried()), job.turns)[0]
 
     def ready(self, job: Job) -> tuple[Setting, list[list[int]]]:
-        """Tunes for a job and does it once: the setting and the tokens."""
+        """Tunes for a job and runs it once; returns the setting and the tokens."""
         self.job, tried = job, job.tried()
         setting = tune(
             self.writer.axes(job),
@@ -217,22 +217,22 @@ class Desk:
         return setting, tokens
 
     def seconds(self, job: Job) -> float:
-        """The time that counts: of the whole job, or without its first steps."""
+        """The counted seconds: of the whole job, or without its first steps."""
         first = clocked(self.writer.write, job.prompts, job.less) if job.less else 0.0
         whole = clocked(self.writer.write, job.prompts, job.new)
-        return max(whole - first, whole / 2)  # the first steps are a few; more is a disturbance, and taken as one
+        return max(whole - first, whole / 2)  # the first steps are few; a larger share is a disturbance, and capped
 
     def measure(self) -> tuple[float, float]:
         return timed(lambda: self.seconds(self.job), self.job.turns)
 
     def perplexity(self, windows: list[list[int]]) -> float:
-        """Of every token of a window but its first, given those before it."""
+        """Perplexity over every token of a window but its first."""
         return float(np.exp(self.writer.score(windows) / sum(len(ids) - 1 for ids in windows)))
 
     def memory(self, place: Place, job: Job, setting: Setting, awake: bool = False) -> dict[str, int]:
-        """Bytes above the imported library, at the most: for loading the model and writing.
+        """Peak bytes above the imported library, for loading the model and generating.
 
-        awake: above a library that has written before.
+        awake: above a library that has already generated.
         """
         self.writer.library()
         if awake:

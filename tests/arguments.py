@@ -1,4 +1,4 @@
-"""Every argument that a person may give: to a function or class of the package, an architecture, a task, a training, a
+"""Every argument that a user can pass: to a function or class of the package, an architecture, a task, a training, a
 command."""
 
 import functools
@@ -23,7 +23,7 @@ from pellucid.training.settings import Settings
 
 @functools.cache
 def arguments() -> frozenset[str]:
-    """Their names in Python, and those by which commands know their options."""
+    """The names of these arguments in Python, and those of the commands' options."""
     return frozenset({*_of_functions(), *_of_tasks(), *_of_commands(app)} - {"self", "args", "kwargs"})
 
 

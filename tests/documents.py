@@ -1,4 +1,4 @@
-"""What the documents claim, in a form that can be checked; and the page of the command line, made from its help."""
+"""The claims of the documents in a form that can be checked, and the page of the command line, made from its help."""
 
 import json
 import re
@@ -11,12 +11,12 @@ CLI_PAGE = ROOT / "docs" / "cli.md"
 
 
 def fenced(page: str, language: str) -> list[str]:
-    """The blocks of one language on a page."""
+    """The code blocks of one language on a page."""
     return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
 def commands(page: str) -> Iterator[str]:
-    """Every line that a page asks to type, without its remark."""
+    """Every command line that a page shows, without its trailing comment."""
     for block in fenced(page, "console"):
         for line in block.splitlines():
             if line.startswith("$ "):
@@ -24,7 +24,7 @@ def commands(page: str) -> Iterator[str]:
 
 
 def tree(page: str) -> list[str]:
-    """The paths that the drawn tree claims."""
+    """The paths in the tree that a page draws."""
     (block,) = fenced(page, "text")
     paths, above = [], ""
     for line in block.splitlines():
@@ -35,7 +35,7 @@ def tree(page: str) -> list[str]:
 
 
 def cli_page() -> str:
-    """docs/cli.md as it should be."""
+    """The expected contents of docs/cli.md."""
     import click
 
     from pellucid.cli.app import COMMANDS, app
@@ -54,13 +54,13 @@ def cli_page() -> str:
 
 
 def _section(command: object, context: object) -> str:
-    """A command under its whole name; commands of a command stand one step lower."""
+    """A command under its full name; subcommands get a heading one level lower."""
     path = context.command_path
     return f"{'#' * max(2, len(path.split()))} {path}\n\n```text\n{_plain(command, context)}\n```\n"
 
 
 def _plain(command: object, context: object) -> str:
-    """The help as plain click writes it: no colours, no boxes, the same on every terminal."""
+    """The help as plain click formats it: no colours, no boxes, the same on every terminal."""
     import click
 
     formatter = click.HelpFormatter(width=100, max_width=100)
@@ -74,7 +74,7 @@ def _plain(command: object, context: object) -> str:
 
 
 def own_defaults() -> str:
-    """The table of docs/training.md that says which settings have another default for a task."""
+    """The table of docs/training.md that lists the settings whose default depends on the task."""
     from pellucid.training.names import OBJECTIVES
     from pellucid.training.settings import Settings
 
@@ -87,7 +87,7 @@ def own_defaults() -> str:
 
 
 def own_options() -> str:
-    """The table of docs/training.md that says which options each task has, and where they are explained."""
+    """The table of docs/training.md that lists each task's options, and the page that explains them."""
     from dataclasses import fields
 
     from pellucid.training.arguments import options_of
@@ -102,7 +102,7 @@ def own_options() -> str:
 
 
 def _short(value: object) -> str:
-    """A value as a person types it: a number as it is, a text as code."""
+    """A value as a user types it: numbers as they are, texts as code."""
     if value is None:
         return "none"
     if isinstance(value, bool | str):

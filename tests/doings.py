@@ -1,4 +1,4 @@
-"""Things that may be asked of pellucid, each a function of how checkpoints are opened and of a place to write."""
+"""Uses of pellucid, each a function of how checkpoints are loaded and of a folder to write to."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
@@ -120,8 +120,8 @@ DOINGS: dict[str, Doing] = {
 
 
 def same(found: Any, wanted: Any, *, within: float = 0) -> None:
-    """Of tensors, arrays and numbers every bit, or so much `within`; `vars` of what is neither, nor a list, a dict or a
-    plain value."""
+    """Asserts equality: of tensors, arrays and floats bit for bit or `within` a tolerance; of mappings, sequences and
+    dataclasses element by element."""
     assert type(found) is type(wanted)
     if isinstance(wanted, torch.Tensor | np.ndarray | float):
         ours, theirs = torch.as_tensor(found).cpu(), torch.as_tensor(wanted)

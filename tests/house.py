@@ -12,7 +12,7 @@ ORDER = (
     "errors lazy files lock sealed bars config groups machine streams text blocks models checkpoints trace edits "
     "generation tasks training view search model pipeline learning compat serve cli"
 ).split()
-"""Rooms in the order in which data flows. An import may only look back."""
+"""Rooms in the order of the data flow. Imports only look back."""
 
 DOORS = {
     "tqdm": "bars",
@@ -45,7 +45,7 @@ DOORS = {
     "sentence_transformers": "nowhere",
     "peft": "nowhere",
 }
-"""The one room that speaks to each outside library."""
+"""The only room that may import each outside library."""
 
 WITHOUT_TORCH = (
     "errors.py",
@@ -55,7 +55,7 @@ WITHOUT_TORCH = (
     "checkpoints/names.py",
     "cli/",
 )
-"""Facts and help stay readable without torch (at the top of the file; a command may import it when it runs)."""
+"""Facts and help must not import torch (at the top of the file; a command may import it when it runs)."""
 
 REFERENCE_WORDS = (
     "embeddings.word_embeddings",
@@ -69,18 +69,18 @@ REFERENCE_WORDS = (
     "c_attn",
     "DenseReluDense",
 )
-"""How the reference calls its tensors: spoken in checkpoints/families/ and nowhere else."""
+"""The reference's tensor names, which appear in checkpoints/families/ and nowhere else."""
 
 MAKERS = {
     f"torch.{name}"
     for name in "arange as_tensor empty eye full linspace ones rand randint randn randperm tensor zeros".split()
 }
-"""Functions of PyTorch that make a tensor out of none."""
+"""Functions of PyTorch that create a tensor from no other."""
 
 
 @dataclass(frozen=True)
 class Import:
-    """One import: who asks, for what, on which line, and whether at the top of the file."""
+    """One import: the importing room, the imported module, the line, and whether it is at the top of the file."""
 
     room: str
     target: str
@@ -96,13 +96,12 @@ def files() -> Iterator[tuple[str, str]]:
 
 @functools.cache
 def parsed(text: str) -> ast.Module:
-    """A file that every law reads, parsed once."""
     return ast.parse(text)
 
 
 @functools.cache
 def nodes(text: str) -> tuple[ast.AST, ...]:
-    """All that stands in a file, which every law walks through."""
+    """All nodes of the syntax tree of a file."""
     return tuple(ast.walk(parsed(text)))
 
 
@@ -111,7 +110,7 @@ def room_of(path: str) -> str:
 
 
 def imports(path: str, text: str) -> list[Import]:
-    """Every import of a file, those inside functions too; imports for the type checker alone do not count."""
+    """Every import of a file, including those inside functions; imports under TYPE_CHECKING do not count."""
     typing_only = {
         id(inner)
         for node in nodes(text)
@@ -136,7 +135,7 @@ def imports(path: str, text: str) -> list[Import]:
 
 
 def forward_imports(path: str, text: str) -> list[str]:
-    """Imports of a room that stands later, or of one that the order does not know."""
+    """Imports of a room that is later in the order, or not in it."""
     bad = []
     for item in imports(path, text):
         parts = item.target.split(".")
@@ -154,7 +153,7 @@ def forward_imports(path: str, text: str) -> list[str]:
 
 
 def wrong_doors(path: str, text: str) -> list[str]:
-    """Outside libraries that are spoken to from the wrong room."""
+    """Outside libraries that are imported by the wrong room."""
     return [
         f"{path}:{item.line} {item.target}"
         for item in imports(path, text)
@@ -169,7 +168,7 @@ def torch_where_none_belongs(path: str, text: str) -> list[str]:
 
 
 def transformers_elsewhere(path: str, text: str) -> list[str]:
-    """The reference is spoken to in one file, and only when asked."""
+    """Imports of transformers outside `tasks/reference.py`, or at its top."""
     return [
         f"{path}:{i.line}"
         for i in imports(path, text)
@@ -178,16 +177,16 @@ def transformers_elsewhere(path: str, text: str) -> list[str]:
 
 
 def reference_words(path: str, text: str) -> list[str]:
-    """The reference's tensor names outside the family pages, and outside what reads foreign files."""
+    """The reference's tensor names outside the family pages and the readers of foreign files."""
     if path.startswith(("checkpoints/families/", "checkpoints/convert/", "checkpoints/gguf/")):
         return []
     return [f"{path}: {word}" for word in REFERENCE_WORDS if word in text]
 
 
 def without_device(path: str, text: str) -> list[str]:
-    """Tensors made without saying where: they would stand on the device that a caller has set as the usual one.
+    """Tensors created without a device, which would be on the caller's default device.
 
-    A parameter that a module makes for itself stands where the whole is assembled.
+    Parameters that a module creates for itself are exempt: they are on the device on which the model is assembled.
     """
     calls = [node for node in nodes(text) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
     own = {id(given) for node in calls if ast.unparse(node.func) == "nn.Parameter" for given in node.args}
@@ -200,7 +199,7 @@ def without_device(path: str, text: str) -> list[str]:
 
 
 def open_to_autocast(path: str, text: str) -> list[str]:
-    """Work without gradients that says so in PyTorch's words, which a caller's autocast would reach."""
+    """PyTorch's own context managers for gradients and autocast, inside which a caller's autocast still applies."""
     if path == "machine.py":
         return []
     found = {"torch.no_grad", "torch.inference_mode", "torch.set_grad_enabled", "torch.autocast"}
@@ -212,7 +211,7 @@ def open_to_autocast(path: str, text: str) -> list[str]:
 
 
 def readers_of_config(path: str, text: str) -> list[str]:
-    """Blocks know no config at all; of the models only assemble.py reads it."""
+    """Imports of the config in blocks, and in models other than assemble.py."""
     if not path.startswith(("blocks/", "models/")) or path == "models/assemble.py":
         return []
     return [f"{path}:{i.line}" for i in imports(path, text) if i.target.startswith("pellucid.config")]
@@ -259,7 +258,7 @@ def long_facade_methods(text: str, most: int = 3) -> list[str]:
 
 
 def too_long(path: str, text: str, most_lines: int = 300, most_function: int = 80) -> list[str]:
-    """Files and functions that nobody would want to own."""
+    """Files and functions that are too long."""
     bad = [f"{path} has {text.count(chr(10))} lines"] if text.count("\n") > most_lines else []
     for node in nodes(text):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

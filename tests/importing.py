@@ -1,4 +1,4 @@
-"""What an import may run into."""
+"""Failing imports."""
 
 import builtins
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, module: str, error: BaseException) -> None:
-    """From now on `import` of this module ends with the error."""
+    """From now on, importing this module raises the error."""
     own = builtins.__import__
 
     def refusing(name: str, *args: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Ctrl-C as a system may give it: which thread of a process it wakes is the system's own affair."""
+"""Ctrl-C with another thread woken than the main one: the system decides which thread of a process gets a signal."""
 
 MAIN = ""
 
@@ -7,4 +7,4 @@ ANOTHER = (
     "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
     "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"
 )
-"""What a program begins with whose main thread is not woken, though it is the one that Python lets handle it."""
+"""The beginning of a program whose main thread does not get SIGINT, although only that thread runs Python's handler."""

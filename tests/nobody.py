@@ -1,4 +1,4 @@
-"""Work that is done as a user to whom little belongs."""
+"""Running code as a user with few rights."""
 
 import os
 import tempfile
@@ -15,7 +15,7 @@ NOBODY = 65_534
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """A folder that everybody can reach: those of pytest are closed whenever another pytest starts."""
+    """A folder that every user can enter; pytest's own are closed whenever another pytest starts."""
     if os.getuid() != 0:
         pytest.skip("only root can become nobody")
     with tempfile.TemporaryDirectory() as folder:
@@ -24,7 +24,7 @@ def open_folder() -> Iterator[Path]:
 
 
 def as_nobody(work: Callable[[], object], *own: Path) -> None:
-    """Does some work in a fork, as a user to whom these folders alone belong."""
+    """Runs `work` in a forked process, as a user who owns only these folders."""
 
     def somebody() -> None:
         os.setgroups([])

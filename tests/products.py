@@ -1,4 +1,4 @@
-"""What the library of matrix products does on this processor."""
+"""Properties of the matrix products of this processor's libraries."""
 
 import functools
 import os
@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 OLDER = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
-"""What tells the libraries of products, before they start, that the processor has AVX2 alone."""
+"""Environment variables that restrict the libraries, before they start, to AVX2."""
 
 
 of_that_kind = pytest.mark.skipif(
@@ -20,7 +20,7 @@ of_that_kind = pytest.mark.skipif(
 
 
 def in_an_older_processor(script: str) -> None:
-    """Runs `script` in a process whose libraries were told so; it has to end well."""
+    """Runs `script` in a process restricted to AVX2; it must succeed."""
     environment = os.environ | OLDER
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
@@ -28,12 +28,12 @@ def in_an_older_processor(script: str) -> None:
 
 @functools.cache
 def one_order() -> bool:
-    """Whether a product's terms are added up in one order, whatever tables stand beside.
+    """Whether a product's terms are added in the same order whatever other weights are in the same product.
 
-    MKL's code for AVX2 has several on Intel's processors: what is one product here and three in the reference differs
-    there in its last bits.
+    MKL's code for AVX2 uses several orders on Intel's processors: a product that is joint here and three in the
+    reference differs there in its last bits.
     """
-    width, source = 24, torch.Generator().manual_seed(0)  # that of the tiny models
+    width, source = 24, torch.Generator().manual_seed(0)  # the width of the tiny models
     tables = [torch.randn(width, width, generator=source) for _ in range(3)]
     inputs = [torch.randn(rows, width, generator=source) for rows in (17, 33, 51)]
     apart = [torch.cat([F.linear(x, table) for table in tables], dim=-1) for x in inputs]

@@ -1,4 +1,4 @@
-"""Which cases of many are tried every time; the others are slow, and `make test-all` tries them."""
+"""Which of many cases always run; the others are marked slow and run with `make test-all`."""
 
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -7,9 +7,9 @@ import pytest
 
 
 def few(cases: Iterable[Any], quick: Collection[Any]) -> list[Any]:
-    """The cases for `parametrize`, of which all but the `quick` ones are slow.
+    """The cases for `parametrize`, with all but the `quick` ones marked slow.
 
-    quick: whole cases; or what cases of several values begin with.  Raises ValueError for one that finds none.
+    quick: whole cases, or the first value of cases of several. Raises ValueError if one matches no case.
     """
     every = list(cases)
     names = [[one, one[0]] if isinstance(one, tuple) else [one] for one in every]

@@ -1,4 +1,4 @@
-"""The laws of the sentences that a person reads: whose words they use for what can be given. See `tests/house.py`."""
+"""The laws of messages to users: how they name arguments and options. See `tests/house.py`."""
 
 import ast
 import re
@@ -15,9 +15,9 @@ _COMMAND = re.compile(r"(pip install|hf download|pellucid [a-z]+) [^`\n]*")
 
 
 def typed_options(path: str, text: str) -> list[str]:
-    """`--option` in a sentence of a room that knows no command line: it names an `Argument` for `cli/options.py`.
+    """`--option` in a message outside `cli`, where it has to be an `Argument`, which `cli/options.py` spells.
 
-    Whole commands are words of a shell anyway.
+    Options of whole shell commands are allowed.
     """
     if room_of(path) == "cli":
         return []
@@ -25,9 +25,9 @@ def typed_options(path: str, text: str) -> list[str]:
 
 
 def untyped_arguments(path: str, text: str) -> list[str]:
-    """`pass name=...`, `leave name out` and their like, where somebody can give `name` and it is no `Argument`.
+    """`pass name=...`, `leave name out` and the like, where `name` is an argument but not given as an `Argument`.
 
-    A word of everyday speech counts behind "pass" and "leave", or before a sign of equality. `cli` says its own
+    A name that is also an everyday word counts only after "pass" or "leave", or before "=". `cli` names its own
     options, and `compat` the reference's arguments, which no command has.
     """
     if room_of(path) in ("cli", "compat"):
@@ -41,7 +41,7 @@ def untyped_arguments(path: str, text: str) -> list[str]:
 
 
 def unknown_arguments(path: str, text: str) -> list[str]:
-    """`Argument("name")` for what nobody can give: the command line would not find its option."""
+    """`Argument("name")` where nothing takes `name`, so that the command line would find no option for it."""
     return [
         f"{path}:{node.lineno}: {node.args[0].value}"
         for node in nodes(text)
@@ -51,7 +51,7 @@ def unknown_arguments(path: str, text: str) -> list[str]:
 
 
 def texts(text: str) -> Iterator[tuple[int, str]]:
-    """Every text of a file but the docstrings, with its line; of one with values each part by itself."""
+    """Every string of a file except docstrings, with its line; of an f-string each constant part separately."""
     docstrings = {id(node.value) for node in nodes(text) if isinstance(node, ast.Expr)}
     for node in nodes(text):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:

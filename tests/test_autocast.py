@@ -1,6 +1,6 @@
-"""A caller's `torch.autocast`, which is for products of his own, changes nothing of what is answered and learned.
+"""A caller's `torch.autocast`, meant for the caller's own products, changes nothing in what is answered and trained.
 
-A plain call of a model is a part of his own work, and follows it as any module of PyTorch does.
+A plain call of a model is part of the caller's own work, and follows autocast as any PyTorch module does.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A bar leaves nothing behind."""
+"""A progress bar leaves nothing behind."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""The benchmarks' sides, as far as they can be judged without running: each can be made."""
+"""The benchmarks' sides, checked without running them: each can be instantiated."""
 
 import ast
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ Found = dict[str, ast.ClassDef]
 
 
 def unfinished(texts: Iterable[str]) -> list[str]:
-    """Methods that are abstract still in a class that nobody derives from, as "class.method"."""
+    """Methods that are still abstract in a class without subclasses, as "class.method"."""
     files: list[Found] = [
         {one.name: one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.ClassDef)} for text in texts
     ]

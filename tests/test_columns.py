@@ -1,4 +1,4 @@
-"""Texts in whatever holds them: wherever a list of texts is taken, a column of another library is."""
+"""Wherever a list of texts is accepted, a column of another library is too."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,14 +16,14 @@ TEXTS = ["a dog sleeps", "a cat"]
 
 
 class Scalar:
-    """A value of Arrow, which is no text until it is asked for one."""
+    """A scalar like Arrow's, which is not a string until it is converted."""
 
     def __init__(self, value: str) -> None:
         self.value = value
 
 
 class Arrow:
-    """What an array of Arrow does."""
+    """The interface of an Arrow array."""
 
     def __init__(self, texts: list[str]) -> None:
         self.texts = texts

@@ -1,4 +1,4 @@
-"""BertViz's calls, word for word, on the reference's models: the page holds the same numbers."""
+"""BertViz's calls, word for word, on the reference's models: the page contains the same values."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ def reference(minilm_folder: Path) -> tuple[Any, Any]:
 
 @pytest.fixture(scope="module")
 def called(reference: tuple[Any, Any]) -> dict[str, Any]:
-    """What a notebook of BertViz has at hand before its call."""
+    """The variables of a BertViz notebook before its call."""
     model, tokenizer = reference
     inputs = tokenizer(*PAIR, return_tensors="pt")
     with torch.no_grad():
@@ -135,7 +135,7 @@ def test_the_neuron_view_of_a_reference_model(reference: tuple[Any, Any], called
     entry = view.data.manifest["attentions"][0]
     assert entry["query"] and entry["key"]
     found, _ = head_weights(view.data, entry, 8)
-    model.encoder.layer[0].train()  # each part stays as it was found
+    model.encoder.layer[0].train()  # each part keeps its own mode
     neuron_view.show(model, "bert", tokenizer, *PAIR)
     assert model.encoder.layer[0].output.dropout.training and not model.encoder.layer[1].training and not model.training
     model.eval()

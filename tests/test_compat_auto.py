@@ -1,4 +1,4 @@
-"""The study documents' calls with one import changed, against a hub on this machine; the reference's answers beside."""
+"""The study documents' calls with one import changed, against a local hub; compared with the reference's answers."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ NAMES: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "bert-base-cased": ("BertForMaskedLM", SIZES, "bert-cased", "BertTokenizer"),
     "FacebookAI/roberta-large-mnli": ("RobertaForSequenceClassification", NLI, "roberta", "RobertaTokenizer"),
 }
-"""Every name that the documents open: what it is a tiny one of, its facts, its words and their class."""
+"""Every name that the documents load, with the class of its tiny model, its facts, vocabulary and tokenizer class."""
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def beside(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def alike(found: Any, wanted: Any) -> None:
-    """Equal; numbers within 2e-6 of their size."""
+    """Asserts equality, with tensors to 2e-6 of their largest value."""
     if isinstance(wanted, torch.Tensor):
         scale = max(1.0, wanted.abs().max().item()) if wanted.is_floating_point() else 0.0
         torch.testing.assert_close(found, wanted, rtol=0, atol=2e-6 * scale)
@@ -155,7 +155,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "t5": {"d_model": 24, "d_kv": 6, "d_ff": 40, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0},
 }
 EXACT = ("bert", "distilbert", "roberta", "albert", "llama", "bart")
-"""Families whose plain steps are the reference's own, one by one; of the others an order or a transposition differs."""
+"""Families whose explicit attention takes the reference's steps; others differ in an order or a transposition."""
 
 TASKS = ("", "SequenceClassification", "TokenClassification", "QuestionAnswering", "MaskedLM", "CausalLM", "Seq2SeqLM")
 WITHOUT = {
@@ -170,7 +170,7 @@ CASES = [(family, task) for family in FAMILIES for task in TASKS if (family, tas
 
 
 def reference(family: str, task: str, folder: Path, **facts: Any) -> Any:
-    """A tiny model of the reference, which also lies in the folder; its attention as plain steps."""
+    """A tiny model of the reference with eager attention, also saved in the folder."""
     sizes = {"vocab_size": 90, "max_position_embeddings": 98, "pad_token_id": 0} | FAMILIES[family] | facts
     sizes.pop("max_position_embeddings" if family in ("gpt2", "t5") else "", None)
     config = transformers.AutoConfig.for_model(family, num_labels=2 if task == "QuestionAnswering" else 3, **sizes)
@@ -212,7 +212,7 @@ def test_a_model_answers_as_the_reference_does(family: str, task: str, tmp_path:
     inputs = given(task, family in ("bart", "t5"))
     looks = {"output_attentions": True, "output_hidden_states": True}
     wanted, found = theirs(**inputs, **looks), model(**inputs, **looks)
-    memory = ("past_key_values", "cache")  # by its name until transformers 5.23, and since
+    memory = ("past_key_values", "cache")  # the cache, by its name until transformers 5.23 and its name since
     names = [name for name in wanted if name not in memory and wanted[name] not in ((), None)]
     assert list(found) == names
     for name in names:
@@ -238,7 +238,7 @@ def test_padding_of_what_a_decoder_reads_counts_as_in_the_reference(family: str,
 
 
 def test_padding_before_a_text_takes_no_place_of_a_decoder(tmp_path: Path) -> None:
-    """Which the reference is told by `position_ids`."""
+    """The reference gets the positions as `position_ids`."""
     theirs = reference("gpt2", "CausalLM", tmp_path)
     ids, mask = torch.tensor([[0, 0, 5, 6], [5, 6, 7, 8]]), torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
     places = (mask.cumsum(dim=1) - 1).clamp(min=0)
@@ -301,7 +301,7 @@ def test_a_loss_is_what_the_labels_are(labels: int, real: bool, tmp_path: Path) 
 def test_a_loss_of_half_precision_is_summed_up_in_float32(
     architecture: str, labels: torch.Tensor, dtype: torch.dtype, tmp_path: Path
 ) -> None:
-    """Where the reference does so: a loss of bfloat16 has two digits, and a perplexity by it is 2 % off."""
+    """As in the reference: a bfloat16 loss has two digits, and a perplexity computed from it is 2 % off."""
     tiny(tmp_path, architecture, dtype=torch.float32, num_labels=1 if labels.dim() == 1 else 3)
     inputs = {"input_ids": torch.arange(5, 29).view(2, 12), "labels": labels}
     theirs, model = (
@@ -437,8 +437,8 @@ SAID: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("name", "said"), SAID, ids=str)
 def test_facts_follow_from_those_that_are_said(name: str, said: dict[str, Any]) -> None:
-    """Of T5 the decoder has as many layers, and GPT-2's feed-forward is four times as wide; both kept what the family's
-    own models have."""
+    """T5's decoder has as many layers as its encoder, and GPT-2's feed-forward is four times as wide as its hidden
+    states; both used to keep the sizes of the family's own models."""
     found, wanted = (getattr(library, name)(**said) for library in (compat, transformers))
     facts = "vocab_size num_labels n_inner num_layers num_decoder_layers d_ff feed_forward_proj intermediate_size"
     for fact in facts.split():

@@ -1,4 +1,4 @@
-"""Classes that somebody derives from those of `pellucid.compat`, opened by their own `from_pretrained`."""
+"""Classes derived from those of `pellucid.compat`, loaded by their own `from_pretrained`."""
 
 import functools
 import logging
@@ -23,14 +23,14 @@ IDS = torch.tensor([[5, 9, 14, 33, 21]])
 
 
 class Plain(compat.BertForSequenceClassification):
-    """One without an `__init__` of its own."""
+    """A derived class without its own `__init__`."""
 
     def answer(self, ids: torch.Tensor) -> int:
         return int(self(ids).logits.argmax())
 
 
 class Mine(compat.BertForSequenceClassification):
-    """With a part that no file of its family holds, and a body that does not learn."""
+    """A derived class with a layer that no file of its family contains, and a frozen body."""
 
     def __init__(self, config: Any, width: int = 2, *, bias: bool = True) -> None:
         super().__init__(config)
@@ -38,7 +38,7 @@ class Mine(compat.BertForSequenceClassification):
         nn.init.constant_(self.top.weight, 0.25)
         self.base_model.requires_grad_(False)
         with torch.no_grad():
-            self.network.embeddings.token.weight.zero_()  # what is made here is written over by the files
+            self.network.embeddings.token.weight.zero_()  # values set here are overwritten by those of the files
         self.post_init()
 
     def forward(self, *given: Any, **said: Any) -> Any:
@@ -46,7 +46,7 @@ class Mine(compat.BertForSequenceClassification):
 
 
 class Headed(compat.BertForSequenceClassification):
-    """With a head that is set where it is made."""
+    """A derived class that gets its head as an argument."""
 
     def __init__(self, config: Any, head: nn.Module) -> None:
         super().__init__(config)
@@ -163,7 +163,7 @@ def test_a_derived_class_opens_its_family_alone(tmp_path: Path) -> None:
 
 
 class Told(compat.BertForSequenceClassification):
-    """With arguments whose names facts have."""
+    """A derived class with arguments that have the names of facts."""
 
     def __init__(self, config: Any, temperature: float, top_k: int = 1, num_labels: int = 0, **more: Any) -> None:
         super().__init__(config)
@@ -238,7 +238,7 @@ class Writer(compat.T5ForConditionalGeneration):
     ],
 )
 def test_tables_are_one_or_two_as_in_the_files(facts: dict[str, bool], held: bool, tmp_path: Path) -> None:
-    """Whatever the config says of them, as version 1.1 of T5 and version 5 of the reference leave it."""
+    """Even if the config contradicts the files, as in T5 version 1.1 and in what version 5 of the reference saves."""
     reference("t5", "Seq2SeqLM", tmp_path)
     edit_json(tmp_path / "config.json", lambda said: said.update(facts))
     tensors = load_file(tmp_path / "model.safetensors")
@@ -292,7 +292,7 @@ def test_a_forward_that_is_set_on_the_model_of_a_pipeline_is_heard_of(checkpoint
     ask = compat.pipeline("text-classification", model)
     wanted = ask("a cat")
     for around in (torch.no_grad(), torch.autocast("cpu", enabled=False)):
-        model.forward = around(model.forward)  # as accelerate hangs it
+        model.forward = around(model.forward)  # wrapped as by accelerate
     model.forward = types.MethodType(convert_outputs_to_fp32(model.forward.__wrapped__.__wrapped__.__func__), model)
     assert ask("a cat") == wanted
     model.forward = lambda *given, **said: None

@@ -1,4 +1,4 @@
-"""The reference's `generate`: the same ids, the prompt before them, padding behind."""
+"""The reference's `generate`: the same ids, after the prompt and before the padding."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_the_same_ids_are_written(family: str, tmp_path: Path) -> None:
     task = "Seq2SeqLM" if pair else "CausalLM"
     theirs = reference(family, task, tmp_path, eos_token_id=2, bos_token_id=1)
     model = ours(task, tmp_path)
-    ids = IDS.flip(1) if pair else IDS  # an encoder reads from the left, a decoder is padded there
+    ids = IDS.flip(1) if pair else IDS  # encoders are padded on the right, decoders on the left
     given = {"input_ids": ids, "attention_mask": (ids != 0).long()}
     for options in CALLS:
         wanted, found = theirs.generate(**given, **options), model.generate(**given, **options)
@@ -91,7 +91,7 @@ SAID = {"eos_token_id": 2, "bos_token_id": 1, "pad_token_id": 0, "decoder_start_
 
 
 def beside(family: str, folder: Path, said: dict[str, Any], **facts: Any) -> tuple[Any, Any]:
-    """The reference's model and ours, of a checkpoint that says this of how it writes."""
+    """The reference's model and ours, of a checkpoint with these generation settings."""
     task = "Seq2SeqLM" if family in ("bart", "t5") else "CausalLM"
     reference(family, task, folder, eos_token_id=2, bos_token_id=1, **facts)
     (folder / "generation_config.json").write_text(json.dumps(said))
@@ -132,7 +132,7 @@ def test_settings_of_the_reference_s_own_class_take_nothing_back(tmp_path: Path)
 
 
 def test_drawn_from_as_many_as_in_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fifty where nobody says how many, all where a call takes that back; a seed decides, whoever asks to draw."""
+    """50 tokens by default, all if the call passes None; PyTorch's seed decides even if the file requests sampling."""
     _, model = beside("llama", tmp_path, SAID | {"do_sample": True, "max_new_tokens": 8})
     rooms: list[int] = []
     drawing = loop.sample_tokens
@@ -155,7 +155,7 @@ def test_drawn_from_as_many_as_in_the_reference(tmp_path: Path, monkeypatch: pyt
 
 
 def test_each_row_of_a_batch_is_drawn_for_itself(tmp_path: Path) -> None:
-    """Also where all prompts are one; `torch.manual_seed` decides all, as it does in the reference."""
+    """Even if all prompts are equal; `torch.manual_seed` determines all rows, as in the reference."""
     theirs, model = beside("llama", tmp_path, SAID)
     options = {"input_ids": IDS[:1].repeat(8, 1), "do_sample": True, "max_new_tokens": 8}
 
@@ -171,7 +171,7 @@ def test_each_row_of_a_batch_is_drawn_for_itself(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("family", "options"), [("gpt2", {}), ("gpt2", {"num_beams": 2}), ("bart", {})], ids=str)
 def test_the_last_token_needs_no_place(family: str, options: dict[str, Any], tmp_path: Path) -> None:
-    """It is chosen and never read; without a number a text ends one token earlier, as in the reference."""
+    """It is chosen but never read; without `max_new_tokens` a text ends one token earlier, as in the reference."""
     theirs, model = beside(family, tmp_path, SAID | {"eos_token_id": None})
     longest = theirs.config.max_position_embeddings
     for length in (longest, longest - 7) if family == "gpt2" else (5,):
@@ -210,7 +210,7 @@ def test_what_is_done_otherwise_is_told(tmp_path: Path, caplog: pytest.LogCaptur
     left = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]])
     with pytest.raises(pellucid.InputError, match="row 1 is padded on the left, which takes positions of this encoder"):
         pair.generate(IDS, attention_mask=left)
-    theirs, ours = beside("t5", tmp_path / "t5", SAID)  # has no places
+    theirs, ours = beside("t5", tmp_path / "t5", SAID)  # has no limit of positions
     how: dict[str, Any] = {"attention_mask": left, "max_new_tokens": 5, "do_sample": False}
     assert ours.generate(IDS, **how).tolist() == theirs.generate(IDS, **how).tolist()
     words = {"bad_words_ids": [[i] for i in range(89)], "num_beams": 3, "num_return_sequences": 3}
@@ -309,7 +309,7 @@ def test_a_file_says_nothing_by_names_that_are_ours_alone(foreign: dict[str, Any
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("said", [{}, {"decoder_start_token_id": None}, {"decoder_start_token_id": 5}], ids=str)
 def test_a_text_begins_with_the_token_that_is_said(said: dict[str, Any], tmp_path: Path) -> None:
-    """By the call, else by the file, which may name a beginning of texts alone, else by `config.json`."""
+    """By the call, else by the generation config, which may name only a `bos_token_id`, else by `config.json`."""
     theirs, model = beside("bart", tmp_path, SAID | said)
     ids = IDS[:1]
     starts = set()
@@ -326,7 +326,7 @@ def test_a_text_begins_with_the_token_that_is_said(said: dict[str, Any], tmp_pat
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("options", [{}, {"num_beams": 2}], ids=str)
 def test_a_decoder_alone_begins_with_its_prompt(options: dict[str, Any], tmp_path: Path) -> None:
-    """GPT-2's config names 50256 where nobody says otherwise, and few small vocabularies have that token."""
+    """50256 is the default of GPT-2's config, and few small vocabularies have that token."""
     theirs, model = beside("gpt2", tmp_path, {"bos_token_id": 50256, "eos_token_id": 50256, "pad_token_id": 0})
     wanted = theirs.generate(IDS[:1], max_new_tokens=5, **options)
     assert model.generate(IDS[:1], max_new_tokens=5, **options).tolist() == wanted.tolist()

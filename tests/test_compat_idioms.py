@@ -1,5 +1,5 @@
-"""What code for the reference says beside its calls: tables that grow, streamers, maps of devices, folders that hold
-a tokenizer already; the reference beside."""
+"""Idioms of code for the reference: resized embeddings, streamers, device maps, folders that already contain a
+tokenizer; compared with the reference."""
 
 import json
 import shutil
@@ -40,7 +40,7 @@ def test_tables_of_tokens_get_other_rows(family: str, task: str, rows: int, tmp_
     else:
         torch.testing.assert_close(after.logits, theirs(**inputs).logits, rtol=0, atol=5e-3)
         assert torch.equal(after.logits[..., : min(rows, 90)], before.logits[..., : min(rows, 90)])
-    if rows > 90:  # the reference draws new rows within 1e-4 of where these stand
+    if rows > 90:  # the reference draws new rows within 1e-4 of their mean
         torch.testing.assert_close(table.weight[90:], wanted.weight[90:], rtol=0, atol=1e-3)
     moved = [name for name, one in model.named_parameters() if one is not kept[name]]
     assert moved and all("token" in name or "head" in name for name in moved)
@@ -57,7 +57,7 @@ def test_a_table_grows_and_learns(tmp_path: Path) -> None:
     assert base_name(model.pellucid.loaded) == str(tmp_path)
     model.resize_token_embeddings(91, pad_to_multiple_of=np.int64(8))
     with pytest.raises(pellucid.InputError, match=r"an adapter names its base.*save it and load it first"):
-        base_name(model.pellucid.loaded)  # the files hold other tables
+        base_name(model.pellucid.loaded)  # the files contain other embedding tables
     assert model.config.vocab_size == 96 and model.resize_token_embeddings().weight.shape[0] == 96
     ids = torch.tensor([[5, 93, 7, 95]])
     model(ids, labels=ids).loss.backward()
@@ -101,7 +101,7 @@ def test_home_is_the_folder_of_its_user(tmp_path: Path, monkeypatch: pytest.Monk
     model.config.save_pretrained("~/two")
     compat.AutoTokenizer.from_pretrained(WORDS / "bert").save_pretrained("~/three")
     assert (tmp_path / "two" / "tokenizer.json").exists() and (tmp_path / "two" / "config.json").exists()
-    with pytest.raises(pellucid.CheckpointMismatchError, match="gives ids up to 599"):  # of the tokenizer there
+    with pytest.raises(pellucid.CheckpointMismatchError, match="gives ids up to 599"):  # by that folder's tokenizer
         model.save_pretrained("~/three")
 
 
@@ -111,7 +111,7 @@ def test_the_tokenizer_of_a_folder_is_read_for_the_model_that_is_saved(tmp_path:
     (tmp_path / "two").mkdir()
     vocab = compat.AutoTokenizer.from_pretrained(WORDS / "mpnet").get_vocab()
     (tmp_path / "two" / "vocab.txt").write_text("\n".join(sorted(vocab, key=lambda token: vocab[token])) + "\n")
-    model.save_pretrained(tmp_path / "two")  # the file alone does not say that its special tokens are MPNet's
+    model.save_pretrained(tmp_path / "two")  # vocab.txt alone does not show that its special tokens are MPNet's
     saved = json.loads((tmp_path / "two" / "tokenizer_config.json").read_text())
     assert saved["cls_token"] == "<s>" and saved["model_max_length"] == model.pellucid.config.longest
     compat.AutoTokenizer.from_pretrained(WORDS / "bert").save_pretrained(tmp_path / "three")
@@ -123,7 +123,7 @@ def test_the_tokenizer_of_a_folder_is_read_for_the_model_that_is_saved(tmp_path:
 
 
 class Listener:
-    """Hears what a streamer of the reference hears."""
+    """Records what a streamer of the reference receives."""
 
     def __init__(self) -> None:
         self.heard: list[list[int]] = []
@@ -265,7 +265,7 @@ def test_what_is_not_there_is_told_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(AttributeError, match=r"this BertModel has no 'push_to_hub': save_pretrained.*`hf upload NAME"):
         model.push_to_hub("somewhere")
     assert not hasattr(model, "encoder") and hasattr(model, "generate")
-    assert not hasattr(model, "prepare_decoder_input_ids_from_labels")  # by which a collator tells who has a decoder
+    assert not hasattr(model, "prepare_decoder_input_ids_from_labels")  # by which a collator detects a decoder
     with pytest.raises(
         pellucid.InputError, match="base_model is for freezing its parts, and cannot be called: call the whole"
     ):
@@ -291,7 +291,7 @@ def test_what_is_set_on_a_model_s_settings_is_saved(tmp_path: Path) -> None:
 
 
 def test_a_config_that_is_handed_over_is_not_changed(tmp_path: Path) -> None:
-    """As in the reference, so that one serves several models."""
+    """As in the reference, so that one config can serve several models."""
     reference("bert", "SequenceClassification", tmp_path)
     config = compat.AutoConfig.from_pretrained(tmp_path)
     before, kind = config.to_dict(), compat.AutoModelForSequenceClassification

@@ -1,4 +1,5 @@
-"""How much of a text is read: the reference cuts where the tokenizer's files say, and else reads what the model can."""
+"""How much of a text is read: as in the reference, up to the length in the tokenizer's files, else up to the
+model's."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +25,7 @@ MODEL_READS = {"gpt2-feelings": 320, "llama-feelings": 128, "llama-plain": 128, 
 
 
 def stating(name: str, length: float | None, folder: Path) -> Path:
-    """A tiny checkpoint whose tokenizer states this greatest length, or none."""
+    """A tiny checkpoint whose tokenizer states this maximum length, or none."""
     write(name, folder)
     path = folder / "tokenizer_config.json"
     said = json.loads(path.read_text()) | {"model_max_length": length}
@@ -35,7 +36,7 @@ def stating(name: str, length: float | None, folder: Path) -> Path:
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert-body"])
 @pytest.mark.parametrize("length", [None, 50, 100_000, 1e30])
 def test_a_tokenizer_cuts_where_its_files_say(tmp_path: Path, name: str, length: float | None) -> None:
-    """However few tokens the model was made for: 98, 128 and 320."""
+    """Regardless of the models' own maximum lengths: 98, 128 and 320."""
     folder, text = stating(name, length, tmp_path), "dog " * 400
     ours, theirs = (one.AutoTokenizer.from_pretrained(folder) for one in (compat, transformers))
     assert ours.model_max_length == theirs.model_max_length
@@ -95,14 +96,14 @@ def test_older_files_state_the_length_by_another_name(tmp_path: Path) -> None:
 
 
 def same(ours: Any, theirs: Any) -> None:
-    """The same answers, but for the last bits of their numbers."""
+    """Asserts equal answers up to the last bits of their numbers."""
     flat = [numbers(one) for one in (ours, theirs)]
     assert [kind for kind, _ in flat[0]] == [kind for kind, _ in flat[1]]
     np.testing.assert_allclose([value for _, value in flat[0]], [value for _, value in flat[1]], rtol=1e-3, atol=2e-4)
 
 
 def numbers(answer: Any, name: str = "") -> list[tuple[str, float]]:
-    """Every number of an answer, with what stands around it."""
+    """Every number of an answer, with its path and the surrounding texts."""
     if isinstance(answer, dict):
         return [found for key, value in answer.items() for found in numbers(value, f"{name}.{key}")]
     if isinstance(answer, list | tuple):
@@ -114,7 +115,7 @@ def numbers(answer: Any, name: str = "") -> list[tuple[str, float]]:
 def test_a_length_that_is_asked_for_goes_over_the_tokenizer_s(
     checkpoint: Callable[[str], Path], asked: int | None, read: int
 ) -> None:
-    """And never over what the model was made for; readers and writers alike."""
+    """But not the model's own maximum; in tasks that read and in tasks that generate."""
     model = pellucid.load(checkpoint("llama-plain"))
     assert model.tokenizer is not None and (model.tokenizer.model_max_length, model.config.longest) == (96, 128)
     text = "dog " * 200
@@ -124,7 +125,7 @@ def test_a_length_that_is_asked_for_goes_over_the_tokenizer_s(
 
 
 def test_a_prefix_of_the_file_is_in_the_ids_and_counts_towards_no_length(tmp_path: Path) -> None:
-    """The ids began with the text, and the prefix took its tokens from what was to be written."""
+    """The ids used to begin with the text, and the prefix took tokens from those to be generated."""
     path = write("llama", tmp_path) / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"prefix": "Once upon "}))
     told = {"do_sample": False, "return_tensors": True}
@@ -150,7 +151,7 @@ def test_a_prefix_of_the_file_is_in_the_ids_and_counts_towards_no_length(tmp_pat
 def test_a_greatest_length_cuts_texts_where_a_call_says_it_and_no_conversation(
     checkpoint: Callable[[str], Path],
 ) -> None:
-    """One of the pipeline's own is about what is written; a conversation lost its oldest turns."""
+    """The pipeline's own `max_length` limits what is generated; a conversation used to lose its oldest turns."""
     told = {"do_sample": False, "return_tensors": True, "max_new_tokens": 2, "min_new_tokens": 2}
     go_on = compat.pipeline("text-generation", model=checkpoint("qwen2-chat"), max_length=5, **told)
     turns = [{"role": who, "content": "the dog sleeps"} for who in ("user", "assistant", "user")]
@@ -162,7 +163,7 @@ def test_a_greatest_length_cuts_texts_where_a_call_says_it_and_no_conversation(
 
 
 def test_the_ids_of_nothing_begin_with_the_token_that_the_model_begins_with(checkpoint: Callable[[str], Path]) -> None:
-    """As the reference's, which then generates from that token alone."""
+    """As in the reference, which then generates from that token alone."""
     go_on = compat.pipeline("text-generation", model=checkpoint("gpt2"), return_tensors=True)
     (found,) = go_on("", do_sample=False, max_new_tokens=2, min_new_tokens=2)
     assert len(found["generated_token_ids"]) == 3

@@ -1,4 +1,4 @@
-"""Parts of models by the reference's names, set and asked for; the reference beside."""
+"""Parts of models, read and set by the reference's names; compared with the reference."""
 
 import contextlib
 import copy
@@ -149,7 +149,7 @@ def test_what_the_reference_s_libraries_ask_of_a_model_is_answered(tmp_path: Pat
     reference("bert", "TokenClassification", tmp_path / "two")
     reader = ours("TokenClassification", tmp_path / "two")
     assert not reader.can_generate() and reader.num_labels == 3
-    reader.num_labels = 7  # as is often said beside a new head
+    reader.num_labels = 7  # as is often set along with a new head
     reader.classifier = nn.Linear(24, 7)
     assert reader.num_labels == reader.config.num_labels == len(reader.pellucid.config.labels) == 7
     assert vars(reader)["name_or_path"] == reader.name_or_path == str(tmp_path / "two")
@@ -159,7 +159,7 @@ GONE = "removed from this BertForSequenceClassification: set it to a module firs
 
 
 class Apart(nn.Module):
-    """One of whom nobody sees how many labels it gives."""
+    """A head whose number of labels cannot be read from the outside."""
 
     def __init__(self, number: int) -> None:
         super().__init__()

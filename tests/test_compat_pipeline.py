@@ -28,7 +28,7 @@ GOOD, BAD = "I love this film.", "I hate this film. The story is boring!"
 
 
 class Texts(torch.utils.data.Dataset[str]):
-    """A dataset as PyTorch has them: it is read by number, until there is none."""
+    """A dataset as in PyTorch: read by index, until an IndexError."""
 
     def __getitem__(self, number: int) -> str:
         return (GOOD, BAD)[number]
@@ -45,7 +45,7 @@ def test_a_generator_is_answered_as_it_is_read(checkpoint: Callable[[str], Path]
 
 
 def _near(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same labels; scores to 1e-6, since MKL's products depend on where in memory a table begins."""
+    """The same labels; scores to 1e-6, since MKL's products depend on the alignment of weights in memory."""
     return [one | {"score": pytest.approx(one["score"], abs=1e-6)} for one in answers]
 
 
@@ -85,7 +85,7 @@ def test_what_is_set_on_a_model_is_heard_by_its_pipeline(checkpoint: Callable[[s
         model.config.problem_type = "multi_label_classification"
         made = library.pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
         answers = made([GOOD, BAD], top_k=None)
-        model.config.id2label = {0: "bad", 1: "fair", 2: "good"}  # after it was made
+        model.config.id2label = {0: "bad", 1: "fair", 2: "good"}  # after the pipeline was made
         model.config.problem_type = "single_label_classification"
         answers += made([GOOD, BAD], top_k=None)
         found.append([[(one["label"], pytest.approx(one["score"], abs=2e-6)) for one in each] for each in answers])
@@ -99,7 +99,7 @@ def test_what_is_set_on_a_model_is_heard_by_its_pipeline(checkpoint: Callable[[s
 
 
 def test_edits_last_as_long_as_their_block(checkpoint: Callable[[str], Path]) -> None:
-    """However a pipeline came to a tokenizer of its own, and whether before the block or within."""
+    """Regardless of whether a pipeline has its own tokenizer, and was made before the block or inside it."""
     model, zeros = pellucid.load(checkpoint("bert-feelings")), {"layers.0.attention.output": zero()}
     plain = pipeline("text-classification", model)(GOOD)
     with model.edit(zeros):
@@ -172,7 +172,7 @@ def test_text_is_drawn_as_the_reference_draws_it(checkpoint: Callable[[str], Pat
     ],
 )
 def test_what_is_drawn_follows_the_seed_of_torch(checkpoint: Callable[[str], Path], task: str, name: str) -> None:
-    """As in the reference and in `generate`; two items of a list are drawn for themselves."""
+    """As in the reference and in `generate`; the items of a list are sampled independently."""
     write = pipeline(task, model=checkpoint(name), do_sample=True, max_new_tokens=8, temperature=2.0)
 
     def drawn(by: int, **more: Any) -> list[Any]:
@@ -250,7 +250,7 @@ def test_a_conversation_that_is_cut_gives_the_ids_that_were_read(checkpoint: Cal
 
 
 def test_a_tokenizer_s_length_holds_where_a_text_is_to_be_cut(checkpoint: Callable[[str], Path]) -> None:
-    """And else the model's places: this reference goes on. What is too long is told by its own arguments."""
+    """Otherwise the model's limit applies, which this reference exceeds. Errors name the pipeline's own arguments."""
     go_on = pipeline("text-generation", model=checkpoint("llama"), max_new_tokens=2, return_tensors=True)
     assert go_on.tokenizer.model_max_length == 96 and go_on.model.config.longest == 128
     prompt = "dog " * 105
@@ -284,7 +284,7 @@ def test_what_beams_alone_read_is_left_out_without_them(
 def test_a_pipeline_that_would_draw_within_beams_tells_what_it_does(
     checkpoint: Callable[[str], Path], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    """The reference draws within the beams; each of ours does one of the two."""
+    """The reference samples within the beams; each call here does one or the other."""
     folder = tmp_path / "three"
     shutil.copytree(checkpoint("llama"), folder)
     (folder / "generation_config.json").write_text(json.dumps({"num_beams": 3}))
@@ -324,7 +324,7 @@ def test_what_is_asked_about_may_be_given_by_name(
 
 @pytest.mark.parametrize("name", ["bert-feelings", "roberta-toxic"])
 def test_a_second_text_that_is_empty_is_none(checkpoint: Callable[[str], Path], name: str) -> None:
-    """As a table has it where most rows are no pairs; it was read as a pair, with other scores."""
+    """As in a table in which most rows are not pairs; it used to be read as a pair, with other scores."""
     ours, theirs = (
         lib.pipeline("text-classification", str(checkpoint(name)), device="cpu") for lib in (compat, transformers)
     )
@@ -366,7 +366,7 @@ def test_settings_of_a_call_stand_in_place_of_those_of_the_pipeline(
 NONE = {"max_new_tokens": None}
 
 
-@pytest.mark.filterwarnings("ignore")  # the reference tells by one how long it writes
+@pytest.mark.filterwarnings("ignore")  # the reference warns about the length that it uses
 @pytest.mark.parametrize("call", [NONE | {"max_length": 10}, NONE, {"max_new_tokens": 3}], ids=str)
 @pytest.mark.parametrize("made", [{}, {"max_new_tokens": 5}, NONE], ids=str)
 def test_an_emptied_number_of_new_tokens_counts(
@@ -392,7 +392,7 @@ def test_an_end_token_stays_whoever_names_it(
     said: dict[str, Any],
     several: dict[str, Any],
 ) -> None:
-    """One that is no special token is a part of the text, and what a shorter one is filled with stands behind it."""
+    """An end token that is not special is part of the text, and the padding of a shorter text follows it."""
     folder = shutil.copytree(checkpoint("gpt2"), tmp_path / "model")
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ENDS, "bos_token_id": 0, **said}))
     found = []
@@ -449,7 +449,7 @@ def test_none_in_a_call_leaves_what_the_pipeline_was_made_with(
 def test_what_a_call_says_of_labels_stands_over_what_the_pipeline_was_made_with(
     checkpoint: Callable[[str], Path],
 ) -> None:
-    """As the reference merges them: None for `top_k` is all, for `multi_label` no."""
+    """As the reference merges them: `top_k=None` means all, `multi_label=None` means no."""
     two = pipeline("text-classification", model=checkpoint("bert-feelings"), top_k=2)
     best = two(GOOD, top_k=None)
     assert [one["score"] for one in best] == sorted((one["score"] for one in best), reverse=True) and len(best) == 3
@@ -544,7 +544,7 @@ def test_what_nothing_follows_from_is_told(
     as_if: dict[str, Any],
     said: str,
 ) -> None:
-    """As in the reference; `Model.generate` refuses them."""
+    """As in the reference; `Model.generate` refuses these options."""
     common = {"max_new_tokens": 5, "do_sample": False, "return_tensors": True}
     go_on = pipeline("text-generation", model=checkpoint("llama"))
     wanted = go_on("The dog", **common | as_if)

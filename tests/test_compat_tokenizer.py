@@ -1,4 +1,4 @@
-"""The reference's tokenizers, call by call: the same ids, columns, places and texts."""
+"""The reference's tokenizers, call by call: the same ids, columns, offsets and texts."""
 
 import copy
 import json
@@ -23,14 +23,14 @@ KINDS = ("bert", "bert-cased", "roberta", "gpt2", "t5", "xlm-roberta", "mpnet", 
 TEXTS = ["The old house isn't far, is it?", "Rain.", "A dog barks; an owl — naïve — answers 42 times!"]
 PAIRS = ["Who barks?", "What falls?", "How often does the owl answer?"]
 REMADE = ("t5", "xlm-roberta", "mistral", "chat")
-"""Kinds of which the reference's fifth version builds a tokenizer of its own in place of the file's."""
+"""Kinds for which version 5 of the reference builds its own tokenizer instead of reading the file's."""
 
 Both = tuple[Any, Any]
 Plain = transformers.PreTrainedTokenizerFast
 
 
 def both(kind: str, **said: Any) -> Both:
-    """Our tokenizer and the reference's, of the same files."""
+    """Our tokenizer and the reference's, from the same files."""
     ours = compat.AutoTokenizer.from_pretrained(WORDS / kind, **said)
     if kind not in REMADE:
         return ours, transformers.AutoTokenizer.from_pretrained(WORDS / kind, **said)
@@ -219,7 +219,7 @@ def test_a_vocabulary_grows(kind: str, how: str, tmp_path: Path) -> None:
         assert (one.pad_token, one.pad_token_id) == (theirs.pad_token, theirs.pad_token_id)
         assert list(one.special_tokens_map) == list(theirs.special_tokens_map)
         assert set(one.all_special_ids) == set(theirs.all_special_ids)
-    assert len(kept) == before and "zorp" not in kept.vocab  # whoever holds the tokenizer of before
+    assert len(kept) == before and "zorp" not in kept.vocab  # the vocabulary read before is unchanged
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -285,7 +285,7 @@ def test_words_of_a_batch() -> None:
 @pytest.mark.parametrize("special", [True, False])
 @pytest.mark.parametrize("kind", ["bert", "roberta", "t5", "mistral", "chat", "nothing around"])
 def test_padding_is_no_part_of_a_text(kind: str, special: bool, side: str, tmp_path: Path) -> None:
-    """Whether or not tokens stand around it, and whether or not the file says anything of that."""
+    """With or without special tokens around it, and with or without a post-processor in the file."""
     said: dict[str, Any] = {"padding": True, "padding_side": side, "add_special_tokens": special}
     if kind == "nothing around":
         folder = shutil.copytree(WORDS / "gpt2", tmp_path / "gpt2")
@@ -547,7 +547,7 @@ def test_rows_that_are_padded_as_the_reference_pads_them() -> None:
     assert ours.pad({"input_ids": [5], "name": "q"})["name"] == "q"
     assert plain(ours.pad({"input_ids": (5, 6)}, **said)) == plain(ours.pad({"input_ids": [5, 6]}, **said))
     whole = {"return_offsets_mapping": True, "return_special_tokens_mask": True}
-    for labels in ([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]], [[2, 2], [3, 3, 3]]):  # which only a collator may lengthen
+    for labels in ([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]], [[2, 2], [3, 3, 3]]):  # which only a collator may pad
         rows = [{**theirs(text, **whole), "labels": label, "mine": ["x"]} for text, label in zip(texts, labels)]
         assert plain(ours.pad(rows)) == plain(theirs.pad(rows))
     with pytest.raises(pellucid.InputError, match=r"^labels of unequal length cannot form a tensor"):

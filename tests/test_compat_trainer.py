@@ -1,4 +1,4 @@
-"""The reference's own Trainer on our models: the same losses, numbers and folders as with its own, step by step."""
+"""The reference's Trainer on our models: the same losses, weights and folders as with its own models, step by step."""
 
 import copy
 import io
@@ -33,14 +33,14 @@ LABELLED = [(family, task) for family, task in CASES if task and (family, task) 
 
 
 def both(family: str, task: str, folder: Path, **facts: Any) -> tuple[Any, Any]:
-    """Our model and the reference's, of the same numbers, neither of which drops any."""
+    """Our model and the reference's with the same weights and without dropout."""
     pad = {"pad_token_id": 1} if family == "mpnet" else {}
     theirs = reference(family, task, folder, **STILL.get(family, {}) | pad | facts)
     return ours(task, folder), theirs
 
 
 def rows_of(task: str, number: int = 18) -> list[dict[str, Any]]:
-    """Texts of several lengths, with labels of which some do not count."""
+    """Texts of several lengths, with labels of which some are ignored."""
     some, rows = random.Random(3), []
     for _ in range(number):
         ids = [some.randint(3, 89) for _ in range(some.randint(4, 9))]
@@ -67,7 +67,7 @@ def collate(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
 
 
 def trained(model: Any, folder: Path, rows: list[dict[str, Any]], **said: Any) -> transformers.Trainer:
-    """A Trainer after three steps of plain descent."""
+    """A Trainer after three steps of plain gradient descent."""
     arguments: dict[str, Any] = {"use_cpu": True, "report_to": [], "disable_tqdm": True, "save_strategy": "no"}
     arguments |= {"optim": "sgd", "learning_rate": 0.05, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}
     arguments |= {"max_steps": 3, "logging_steps": 1, "per_device_train_batch_size": 2, **said}
@@ -83,21 +83,21 @@ def losses(trainer: transformers.Trainer) -> list[float]:
 
 @pytest.mark.parametrize(("family", "task"), LABELLED)
 def test_every_step_is_the_reference_s(family: str, task: str, tmp_path: Path) -> None:
-    """Of steps in pieces too: the mean is over all labels of a step, so that pieces of other lengths change nothing.
+    """Also with gradient accumulation: the mean is over all labels of a step, whatever the lengths of its batches.
 
-    The reference forgets to divide by the pieces for most heads, so its step in one piece stands beside.
+    For most heads the reference omits the division by the number of batches, so it takes its step in one batch.
     """
-    facts: dict[str, Any] = {"pad_token_id": None} if family == "gpt2" else {}  # its table has no row that stays
+    facts: dict[str, Any] = {"pad_token_id": None} if family == "gpt2" else {}  # no padding row without gradient
     one, theirs = both(family, task, tmp_path / "one", **facts)
     theirs.config.pad_token_id = 0
     for part in (*one.modules(), *theirs.modules()):
-        if isinstance(part, torch.nn.Dropout):  # decoders that label tokens name no share for it
+        if isinstance(part, torch.nn.Dropout):  # decoders that label tokens have no key for this dropout
             part.p = 0.0
     several = copy.deepcopy(one)
     rows = rows_of(task)
     found = trained(one, tmp_path / "out", rows, per_device_train_batch_size=6)
     wanted = trained(theirs, tmp_path / "out", rows, per_device_train_batch_size=6)
-    if (family, task) != ("gpt2", "CausalLM"):  # it counts the first label of each text, which nothing predicts
+    if (family, task) != ("gpt2", "CausalLM"):  # it counts each text's first label, which nothing predicts
         assert losses(found) == pytest.approx(losses(wanted), abs=3e-5)
     assert [type(one) for one in found.predict(rows).predictions] == [
         type(one) for one in wanted.predict(rows).predictions
@@ -132,7 +132,7 @@ def test_only_what_writes_can_be_asked_to(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("family", "task"), [("gpt2", "CausalLM"), ("bert", "MaskedLM"), ("t5", "Seq2SeqLM")])
 def test_what_the_trainer_saves_is_read_again(family: str, task: str, tmp_path: Path) -> None:
-    """It saves what a state dict holds by safetensors, which refuses a table of two names: there it ended."""
+    """Trainer saves a state dict with safetensors, which refuses a tensor with two names: saving used to fail there."""
     model, _ = both(family, task, tmp_path / "one")
     said: dict[str, Any] = {"save_strategy": "steps", "save_steps": 1, "eval_strategy": "steps", "eval_steps": 1}
     trainer = trained(model, tmp_path / "out", rows_of(task), **said, load_best_model_at_end=True)
@@ -140,7 +140,7 @@ def test_what_the_trainer_saves_is_read_again(family: str, task: str, tmp_path: 
     assert trainer.evaluate()["eval_loss"] == pytest.approx(best, abs=1e-6)
     again, numbers = ours(task, tmp_path / "one"), torch.load(io.BytesIO(dumped(model.state_dict())), weights_only=True)
     whole = {name: one.detach().clone() for name, one in model.named_parameters(remove_duplicate=False)}
-    for held in (numbers, whole):  # each table once, or under every name
+    for held in (numbers, whole):  # each tensor once, and under every name
         for parameter in again.parameters():
             parameter.data.zero_()
         again.load_state_dict(held)
@@ -152,7 +152,7 @@ def test_what_the_trainer_saves_is_read_again(family: str, task: str, tmp_path: 
 
 @pytest.mark.parametrize(("family", "task"), [("gpt2", "CausalLM"), ("bert", "SequenceClassification")])
 def test_what_the_trainer_saves_says_how_it_is_opened(family: str, task: str, tmp_path: Path) -> None:
-    """It keeps a state dict of modules that are none of its own, and no config."""
+    """For modules that are not its own, Trainer saves a state dict and no config."""
     model, theirs = both(family, task, tmp_path / "one", pad_token_id=0)
     rows, said = rows_of(task), {"save_strategy": "steps", "save_steps": 1}
     trainer = trained(model, tmp_path / "out", rows, **said)
@@ -173,12 +173,12 @@ def test_what_the_trainer_saves_says_how_it_is_opened(family: str, task: str, tm
     other = ours(task, tmp_path / "one")
     after = trained(other, tmp_path / "other", rows, max_steps=1)
     assert after.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2")).global_step == 3
-    for name, one in other.state_dict().items():  # as if nothing had come between
+    for name, one in other.state_dict().items():  # as in an uninterrupted training
         torch.testing.assert_close(one, model.state_dict()[name], rtol=0, atol=1e-5)
 
 
 class Own(compat.BertModel):
-    """With a part of its own, which stands in no file of its family."""
+    """A derived class with a layer that no file of its family contains."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -207,7 +207,7 @@ def test_a_part_of_a_subclass_is_kept_by_every_checkpoint(tmp_path: Path) -> Non
     assert not (tmp_path / "two").exists()
     other = trained(Own(config), tmp_path / "other", rows, max_steps=1, learning_rate=2.0)
     assert other.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2")).global_step == 3
-    for name, one in other.model.state_dict().items():  # as if nothing had come between
+    for name, one in other.model.state_dict().items():  # as in an uninterrupted training
         torch.testing.assert_close(one, held[name], rtol=0, atol=1e-5)
 
 
@@ -222,7 +222,7 @@ CHANGED = [
 def test_a_network_that_no_file_holds_is_kept_by_its_state_dict(
     family: str, task: str, part: Any, tmp_path: Path
 ) -> None:
-    """As of any module, in place of the end of a training."""
+    """As for any module; this used to abort the training."""
 
     def changed() -> Any:
         model, _ = both(family, task, tmp_path / "one", pad_token_id=0)
@@ -279,7 +279,7 @@ def test_an_adapter_of_peft_that_no_pass_can_ask_is_told(how: dict[str, Any], pa
     ],
 )
 def test_an_adapter_of_peft_over_one_of_ours_opens(family: str, task: str, targets: Any, tmp_path: Path) -> None:
-    """Of GPT-2, whose files join the maps of attention, two of three are learned."""
+    """For GPT-2, whose files join query, key and value in one matrix, the adapter trains two of the three."""
     peft = pytest.importorskip("peft")
     kinds = {"SequenceClassification": "SEQ_CLS", "CausalLM": "CAUSAL_LM"}
     both(family, task, tmp_path / "one")
@@ -377,7 +377,7 @@ def dumped(held: Any) -> bytes:
 
 @pytest.mark.parametrize("kind", ["regression", "single_label_classification", "multi_label_classification"])
 def test_what_labels_are_is_learned_and_saved(kind: str, tmp_path: Path) -> None:
-    """A folder that does not say it is answered by another function."""
+    """A folder without `problem_type` would be answered with another activation."""
     count = 1 if kind == "regression" else 3
     theirs = transformers.BertForSequenceClassification(
         transformers.BertConfig(**SMALL, vocab_size=600, num_labels=count)
@@ -408,7 +408,7 @@ def test_the_reference_s_trainer_trains_it(tmp_path: Path) -> None:
         str(tmp_path / "out"), max_steps=2, use_cpu=True, report_to=[], disable_tqdm=True, save_strategy="no"
     )
     rows = [{"input_ids": [5, 9, 14, 33, 21], "attention_mask": [1] * 5, "labels": i % 2} for i in range(16)]
-    words = transformers.AutoTokenizer.from_pretrained(WORDS / "bert")  # whose special tokens it wants in the config
+    words = transformers.AutoTokenizer.from_pretrained(WORDS / "bert")  # Trainer wants its special tokens in the config
     done = transformers.Trainer(model=model, args=arguments, train_dataset=rows, processing_class=words).train()
     assert done.global_step == 2 and 0 < done.training_loss < 5
     assert any(not torch.equal(one, old) for one, old in zip(model.parameters(), before))
@@ -417,7 +417,7 @@ def test_the_reference_s_trainer_trains_it(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("smooth", [0.0, 0.1])
 def test_the_reference_s_trainer_of_pairs_trains_as_its_own(smooth: float, tmp_path: Path) -> None:
-    """With smoothed labels it passes none to the model, whose decoder must not read the source in their place."""
+    """With label smoothing it passes no labels to the model, whose decoder must not read the source in their place."""
     reference("bart", "Seq2SeqLM", tmp_path / "one", dropout=0.0, decoder_start_token_id=2)
     said: dict[str, Any] = {"use_cpu": True, "report_to": [], "disable_tqdm": True, "save_strategy": "no"}
     said |= {"label_smoothing_factor": smooth, "max_steps": 2}
@@ -458,7 +458,7 @@ def test_the_reference_s_trainer_judges_what_is_written_by_settings_of_its_own(t
     ("family", "task"), [("gpt2", "CausalLM"), ("gpt2", "TokenClassification"), ("t5", "Seq2SeqLM")]
 )
 def test_a_padding_token_that_is_read_learns_where_the_reference_s_does(family: str, task: str, tmp_path: Path) -> None:
-    """GPT-2 and T5 read it as any other token: files may name the end of a text as padding."""
+    """GPT-2 and T5 train it like any other token, since files may use the end token for padding."""
     model, theirs = both(family, task, tmp_path, pad_token_id=2, tie_word_embeddings=False)
     ids = torch.tensor([[5, 2, 9, 2, 7]])
     for one in (model, theirs):

@@ -1,4 +1,4 @@
-"""Wrong calls of `pellucid.compat`, each answered with the argument that is wrong; and options that change no word."""
+"""Wrong calls of `pellucid.compat`, whose errors name the wrong argument; and options that change no token."""
 
 import inspect
 import pydoc
@@ -59,7 +59,7 @@ def test_no_class_answers_with_fewer_heads_than_its_name_says(name: str, instead
 
 
 def test_a_decoder_takes_no_mask_that_leaves_out_a_token_between_others(tmp_path: Path) -> None:
-    """There it takes a place in the reference, and none here; on either side both count alike."""
+    """In the reference a token that is left out keeps its position, here it does not; at either end both agree."""
     theirs, model = reference("llama", "CausalLM", tmp_path), ours("CausalLM", tmp_path)
     for row in ([0, 0, 1, 1, 1], [1, 1, 1, 1, 0], [0, 1, 1, 0, 0], [1, 1, 1, 1, 1]):
         mask = torch.tensor([row])

@@ -1,4 +1,4 @@
-"""Configs by themselves."""
+"""Checks and derived values of configs."""
 
 import dataclasses
 import subprocess
@@ -33,7 +33,7 @@ def test_a_head_on_a_pooler_needs_one(family: str, head: SequenceClassification 
     [("pooler", "gpt2", "decoder"), ("skip_padding", "gpt2", "decoder"), ("skip_padding", "bart", "encoder-decoder")],
 )
 def test_encoders_alone_have_a_pooler_and_count_words(name: str, family: str, kind: str) -> None:
-    """Words are counted in one pass: behind a cache, each that is written would stand at the first place."""
+    """Tokens are counted within one pass: with a cache, each generated token would get the first position."""
     with pytest.raises(InputError, match=f"{name} is True in a config of kind '{kind}'"):
         Config.of(family, **{name: True})
 
@@ -43,7 +43,7 @@ def test_every_activation_that_a_config_may_name_is_there() -> None:
 
 
 def test_labels_in_a_list_are_as_good_as_in_a_tuple() -> None:
-    """A list has no hash, by which the points of a model are found."""
+    """A list is not hashable, which the lookup of a model's points needs."""
     names = ["good", "bad"]
     config = Config.of("bert", num_hidden_layers=1, labels=names)
     names.append("neither")
@@ -52,7 +52,7 @@ def test_labels_in_a_list_are_as_good_as_in_a_tuple() -> None:
 
 
 def test_a_number_of_labels_keeps_as_many_names() -> None:
-    """They became LABEL_0 and so on in silence, and stood so in what was saved."""
+    """They used to become LABEL_0 and so on silently, and were saved so."""
     names = ("sad", "glad", "odd")
     config = Config.of("bert", labels=list(names), num_labels=3)
     assert config.labels == config.replace(num_labels=3).labels == names
@@ -65,7 +65,7 @@ def test_a_number_of_labels_keeps_as_many_names() -> None:
 
 @pytest.mark.parametrize("said", [{"rope_type": "linear", "factor": 4.0}, "linear"])
 def test_a_scaling_is_one_of_two_types_and_no_dict(said: object) -> None:
-    """As config.json spells it, it changed no number, and a trace could not hash it."""
+    """A dict as in config.json used to change nothing, and a trace could not hash it."""
     with pytest.raises(
         InputError, match=r"^rope_scaling is .*, expected pellucid\.config\.Llama3Scaling\(\.\.\.\) or Lin"
     ):
@@ -88,7 +88,7 @@ def test_a_scaling_is_one_of_two_types_and_no_dict(said: object) -> None:
     ],
 )
 def test_each_part_of_a_config_is_one_of_its_types(name: str, wanted: str, wrong: Any) -> None:
-    """A word in place of a part ended in an error of Python's, or stood for no positions at all."""
+    """A string in place of a part used to end in an error of Python's, or silently meant no positions."""
     config = Config.of("bert")
     if wrong is None and name in ("decoder", "head"):
         assert dataclasses.replace(config, **{name: wrong}) == config

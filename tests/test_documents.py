@@ -1,4 +1,4 @@
-"""The README cannot lie: what it tells people to type is typed, what it draws is there."""
+"""The README cannot lie: its commands are run, and the files that it draws exist."""
 
 import os
 import shlex
@@ -17,13 +17,13 @@ TYPED = [line for line in documents.commands(README) if line.startswith("pelluci
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A folder of one's own, with the examples in it."""
+    """A separate folder that contains the examples."""
     (tmp_path / "examples").symlink_to(documents.ROOT / "examples")
     return tmp_path
 
 
 def chains() -> list[list[str]]:
-    """The commands; behind one that writes something stand those that read it."""
+    """The commands in groups: each that writes a file, followed by those that read it."""
     found: list[list[str]] = []
     for line in TYPED:
         words = shlex.split(line)
@@ -36,7 +36,7 @@ def chains() -> list[list[str]]:
 
 
 def made(line: str) -> str | None:
-    """What a command writes."""
+    """The file that a command writes, if any."""
     *_, option, name = shlex.split(line)
     return name if option in ("-o", "--output") else None
 
@@ -92,7 +92,7 @@ def test_links_lead_somewhere(name: str) -> None:
 
 
 def test_the_page_of_the_command_line_is_its_help() -> None:
-    # in a process of its own: a command keeps the names of its option for help as whoever asked first knew them
+    # in its own process, because commands cache the name of the help option of the first caller
     code = "from tests import documents; print(documents.cli_page(), end='')"
     done = subprocess.run([sys.executable, "-c", code], cwd=documents.ROOT, capture_output=True, check=True)
     assert documents.CLI_PAGE.read_text(encoding="utf-8") == done.stdout.decode(), "run: python -m tests.documents"

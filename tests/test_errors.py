@@ -1,4 +1,4 @@
-"""Errors whose sentences are given in parts."""
+"""Errors whose sentences are built from parts."""
 
 import copy
 import pickle

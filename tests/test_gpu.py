@@ -1,4 +1,4 @@
-"""On a GPU the same comes out as on the processor, whatever is asked. Without one these tests are skipped."""
+"""A GPU gives the same results as the processor in every use. Without a GPU these tests are skipped."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +13,9 @@ from tests.usual import needs_gpu
 pytestmark = needs_gpu
 
 FEW_BITS = {"embed-int8", "int8", "int4"}
-"""What runs on the processor alone, and says so."""
+"""Uses that run on the processor only, and say so on a GPU."""
 LEARNED = {"adapters", "classes", "masked", "pairs"}
-"""What is learned there in bfloat16."""
+"""Uses that train in bfloat16 on a GPU."""
 
 
 @pytest.mark.parametrize("name", sorted(DOINGS.keys() - FEW_BITS - {"page"}))
@@ -31,7 +31,7 @@ def test_the_same_comes_of_it(checkpoint: Callable[[str], Path], name: str, tmp_
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
 @pytest.mark.parametrize("name", ["bart", "bert-body", "gpt2", "llama", "t5-tied"])
 def test_in_every_precision(checkpoint: Callable[[str], Path], name: str, dtype: str) -> None:
-    """As on the processor, as far as this kind of number goes through layers of random weights."""
+    """As on the processor, up to the rounding of this dtype through layers of random weights."""
     text, near = "time flies like an arrow", {"float64": 1e-9, "float16": 0.02, "bfloat16": 0.15}[dtype]
     wanted = pellucid.load(checkpoint(name), dtype=dtype).trace(text)
     found = pellucid.load(checkpoint(name), dtype=dtype, device="cuda").trace(text)

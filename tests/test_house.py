@@ -1,4 +1,4 @@
-"""The laws of the house, and for each one a proof that its test can fail."""
+"""The laws of the house, and for each a proof that its test can fail."""
 
 import ast
 import importlib

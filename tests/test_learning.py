@@ -1,4 +1,4 @@
-"""`pellucid.train` and `pellucid.evaluate`: what comes in, what comes back, and what it says of itself."""
+"""`pellucid.train` and `pellucid.evaluate`: their inputs, results and reports."""
 
 import json
 import math
@@ -205,7 +205,7 @@ def test_a_report_is_json_whatever_its_scores_are(scratch: pellucid.Model, feeli
 
 
 def test_paths_may_have_names_that_no_file_can_hold(scratch: pellucid.Model, tmp_path: Path) -> None:
-    """The system's names are bytes; those that are no UTF-8 hold halves of characters in Python."""
+    """File names are bytes; those that are not UTF-8 contain surrogates in Python."""
     data, out = tmp_path / "data\udcff.csv", tmp_path / "out\udcff"
     data.write_text("text,label\n" + "good people,a\nbad people,b\n" * 8)
     better = pellucid.train(scratch, data, "classify", out=out, **QUICK)

@@ -1,4 +1,4 @@
-"""The machine underneath: what may still be taken of its memory, and which kinds of number there are."""
+"""The machine: how much memory is still free, and which dtypes it has."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ from tests.search.children import ended
 
 @pytest.fixture
 def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A control group of its own."""
+    """A control group of its own in a temporary folder."""
     (own := tmp_path / "own").write_text("0::/\n")
     monkeypatch.setattr(groups, "OWN", own)
     monkeypatch.setattr(groups, "ROOT", tmp_path)
@@ -34,7 +34,7 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_files_that_were_read_take_no_room(group: Path) -> None:
-    """Pages of files count as used in a control group, and the system gives them back when it is asked for memory."""
+    """Cached file pages count as used in a control group, but the system frees them when memory is needed."""
     (group / "memory.max").write_text("1000\n")
     (group / "memory.current").write_text("900\n")
     assert machine.free_memory() == 100
@@ -80,7 +80,7 @@ OLDER = "4:memory:/docker/job\n3:cpu,cpuacct:/docker/job\n0::/\n"
             50,
             3,
         ),
-        (  # a container that sees its own group alone, and is told where the host has it
+        (  # a container that sees only its own group, but is told its path on the host
             OLDER,
             {
                 "memory": {
@@ -179,7 +179,7 @@ GIB = 2**30
 def test_what_does_not_fit_is_told_of_what_does(
     bits: int, free: int, advice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model of 16 Gi numbers."""
+    """For a model of 16 Gi parameters."""
     monkeypatch.setattr(machine, "free_memory", lambda: free * GIB)
     with pytest.raises(ResourceError) as caught:
         machine.require_memory(16 * GIB, bits, torch.device("cpu"))
@@ -187,7 +187,7 @@ def test_what_does_not_fit_is_told_of_what_does(
     assert str(caught.value) == (
         f"this model needs {needed:.1f} GiB for its weights and {free:.1f} GiB are free; {advice}"
     )
-    machine.require_memory(16 * GIB, bits, torch.device("meta"))  # whose memory nobody here knows
+    machine.require_memory(16 * GIB, bits, torch.device("meta"))  # whose memory is unknown
     monkeypatch.setattr(machine, "free_memory", lambda: int(needed * GIB))
     machine.require_memory(16 * GIB, bits, torch.device("cpu"))
 
@@ -210,10 +210,10 @@ def test_each_way_to_load_is_told_of_what_it_can_take(
         pellucid.build(tiny.config)
     assert pellucid.build(tiny.config, dtype="bfloat16").dtype == torch.bfloat16
     monkeypatch.setattr(machine, "free_memory", lambda: numbers)
-    for dtype in ("float32", "bfloat16"):  # nothing is built in bits
+    for dtype in ("float32", "bfloat16"):  # models are not built in few bits
         with pytest.raises(ResourceError, match="; take a smaller model"):
             pellucid.build(tiny.config, dtype=dtype)
-    with pytest.raises(ResourceError, match="; take a smaller model"):  # 8 and 4 bits have no place for a new head
+    with pytest.raises(ResourceError, match="; take a smaller model"):  # models in 8 and 4 bits cannot get a new head
         pellucid.load(folder, head="token-classification")
 
 
@@ -247,7 +247,7 @@ def test_a_fork_of_a_process_that_has_computed_does_not_wait_for_threads_that_it
     torch.set_num_threads(2)
     try:
         square = torch.ones(400, 400)
-        square @ square  # OpenMP makes its threads, and the child will have none of them
+        square @ square  # starts OpenMP's threads, which a forked child does not have
 
         process = os.fork()
         if not process:
@@ -293,7 +293,7 @@ print(threads, float((PackedLinear(table, None, torch.float32)(x) - x @ table.T)
     ("said", "threads"), [("THREAD_LIMIT=2", 2), ("THREAD_LIMIT=1", 1), ("DYNAMIC=true", 1), ("MAX_ACTIVE_LEVELS=0", 1)]
 )
 def test_no_more_threads_are_asked_for_than_openmp_gives(said: str, threads: int) -> None:
-    """oneDNN leaves out what the missing ones were to do: vectors were off by 0.4, and nobody said so."""
+    """oneDNN silently omits the work of missing threads: vectors were off by 0.4."""
     environment = os.environ | {"PELLUCID_THREADS": "4"} | dict([f"OMP_{said}".split("=")])
     run = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, env=environment, check=True)
     assert run.stdout.split() == [str(threads), "True"]
@@ -359,11 +359,11 @@ def test_a_kind_of_number_in_the_place_of_a_device_is_told(dtype: torch.dtype | 
 @pytest.mark.parametrize("processor", [True, False])
 @pytest.mark.parametrize("gpu", [True, False])
 def test_the_device_that_computes_is_asked(processor: bool, gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no GPU here: what PyTorch would say of one is put in its place."""
+    """Without a GPU here, PyTorch's answers about one are replaced."""
     asked: list[object] = []
 
     def supported(including_emulation: bool = True) -> bool:
-        return gpu or including_emulation  # older ones compute it by way of float32
+        return gpu or including_emulation  # older GPUs emulate bfloat16 with float32
 
     @contextlib.contextmanager
     def entered(device: torch.device) -> Iterator[None]:
@@ -452,7 +452,7 @@ def test_the_features_are_asked_for_by_names_that_pytorch_has(monkeypatch: pytes
 def test_the_fastest_kind_is_that_of_the_place_where_it_goes(
     tiny: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever takes "auto" says which device is meant: the meta device stands for one that is not the processor."""
+    """With "auto", the dtype depends on the target device: the meta device stands for one other than the processor."""
     meant: list[str] = []
 
     def fastest(device: torch.device) -> torch.dtype:

@@ -1,4 +1,4 @@
-"""The study notebooks run from their files, make no false claim, and end in a view that holds its trace's numbers."""
+"""The study notebooks run from their files, make no false claim, and end in a view that has their trace's values."""
 
 import ast
 import base64
@@ -54,13 +54,13 @@ SLIPS: dict[str, dict[str, tuple[str, str]]] = {
         "nucleus": ("order[:reached]", "order[reached:]"),
     },
 }
-"""What is put right where: the claim's words in the cell, and the slip in their place, which must fail."""
+"""For each correction: the text of a claim in the cell, and a wrong version of it, which must fail."""
 
 THIRTEEN = set(
     """padding-mask training-mode dropout-half in-place head-width head-divides-stream rows-sum-to-1 heads-see-all
     dropout-last cross-attention nucleus norm-gain-bias natural-log""".split()
 )
-"""What must be among them."""
+"""The corrections that the notebooks must contain."""
 
 
 def tags(cell: Any) -> list[str]:
@@ -72,12 +72,12 @@ def code(notebook: Any) -> list[Any]:
 
 
 def corrections(notebook: Any) -> dict[str, str]:
-    """The source of every cell that puts something right, by its name."""
+    """The sources of the cells that correct a common mistake, by name."""
     return {tags(cell)[1]: cell.source for cell in code(notebook) if tags(cell)[:1] == ["correction"]}
 
 
 class Kernel:
-    """A kernel of its own in an empty folder. Cells keep what they answered."""
+    """A Jupyter kernel in its own empty folder. Executed cells keep their outputs."""
 
     def __init__(self, folder: Path) -> None:
         slot, where = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell()]), {"metadata": {"path": str(folder)}}
@@ -94,7 +94,7 @@ def slipped(source: str, slip: tuple[str, str]) -> str:
 
 
 def execute(kernel: Kernel, notebook: Any, slips: dict[str, tuple[str, str]]) -> None:
-    """Every cell in its order. Before a claim, its slip: it must fail, and leaves nothing behind, not even chance."""
+    """Executes all cells; before a correction its wrong version, which must fail and leaves the random state alone."""
     for cell in code(notebook):
         if tags(cell)[:1] == ["correction"]:
             kernel.run("_chance = torch.get_rng_state()")
@@ -106,7 +106,7 @@ def execute(kernel: Kernel, notebook: Any, slips: dict[str, tuple[str, str]]) ->
 
 @pytest.mark.parametrize("path", few(NOTEBOOKS, NOTEBOOKS[:1]), ids=lambda path: path.stem)
 def test_a_notebook_runs_and_its_claims_can_fail(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PELLUCID_SHARED", raising=False)  # a person who opens it has no such folder
+    monkeypatch.delenv("PELLUCID_SHARED", raising=False)  # users who open the notebook have no such folder
     notebook, kernel = nbformat.read(path, as_version=4), Kernel(tmp_path)
     last = code(notebook)[-1]
     with kernel.client.setup_kernel():
@@ -139,7 +139,7 @@ def dump(name: str) -> str:
 
 
 def page_of(cell: Any) -> str:
-    """The page that the cell shows, out of its frame."""
+    """The page that the cell shows, taken out of its frame."""
     shown = [output for output in cell.outputs if "text/html" in output.get("data", {})]
     assert len(shown) == 1, "the last cell shows no view"
     frame = re.search(r'<iframe[^>]*? srcdoc="([^"]*)"', shown[0]["data"]["text/html"], re.DOTALL)
@@ -148,9 +148,9 @@ def page_of(cell: Any) -> str:
 
 
 def check_side(page: str, facts: dict[str, Any], side: dict[str, Any], traced: dict[str, np.ndarray]) -> None:
-    """Tokens, queries and keys are the trace's; so are the weights, made by the recipe that stands on the page.
+    """Checks that tokens, queries and keys are the trace's, and the weights too when computed by the page's own recipe.
 
-    side: what the page says of one trace.  facts: of all its blocks.
+    side: the page's entry for one trace.  facts: the entries of all its blocks.
     """
     shown = [token["text"] for token in side["sequences"][0]["tokens"]]
     assert shown == [str(token).replace("Ġ", " ") for token in traced["tokens"]]
@@ -169,14 +169,14 @@ def check_side(page: str, facts: dict[str, Any], side: dict[str, Any], traced: d
 
 
 def turned(vectors: np.ndarray, angles: np.ndarray) -> np.ndarray:
-    """Each pair of numbers (c, c + size/2) as one complex number, turned."""
+    """Rotates each pair of elements (c, c + size/2) as one complex number."""
     half = vectors.shape[-1] // 2
     pairs = (vectors[..., :half] + 1j * vectors[..., half:]) * (angles[0] + 1j * angles[1])
     return np.concatenate((pairs.real, pairs.imag), axis=-1)
 
 
 def weighed(query: np.ndarray, key: np.ndarray, scale: float, mask: str) -> np.ndarray:
-    """Softmax of the scaled products, of which a causal mask leaves those on and below the diagonal."""
+    """Softmax of the scaled products; a causal mask keeps those on and below the diagonal."""
     scores = query @ key.repeat(len(query) // len(key), axis=0).swapaxes(-1, -2) * scale
     if mask == "causal":
         scores = np.where(np.tri(*scores.shape[1:], dtype=bool), scores, -np.inf)
@@ -197,7 +197,7 @@ def block(page: str, facts: dict[str, Any], name: str) -> np.ndarray:
 
 
 def faults(notebook: Any) -> Iterator[str]:
-    """What a stored notebook must not hold."""
+    """What a stored notebook must not contain."""
     for cell in notebook.cells:
         if re.search(r"(?<![\w.:/])/(?:\w+/)+\w|[A-Z]:\\|file://|\bshared/", cell.source):
             yield f"{cell.id}: a path of some machine"

@@ -1,4 +1,4 @@
-"""Arrays, tensors and pandas' NA in the place of one value: each comes to one sentence that names the argument."""
+"""Arrays, tensors and pandas' NA in place of a single value: each raises one sentence that names the argument."""
 
 import enum
 import json
@@ -18,7 +18,7 @@ Checkpoint = Callable[[str], Path]
 
 
 class Undecided:
-    """What pandas' NA does: it equals nothing and is neither true nor false."""
+    """Like pandas' NA: comparisons return it, and it has no truth value."""
 
     def __eq__(self, other: object) -> Any:
         return self
@@ -166,7 +166,7 @@ def test_an_index_refuses_it(index: pellucid.Index, odd: Any) -> None:
     refused("update", lambda: index.add(["a bird"], update=odd))
     if not texts:
         refused("texts", lambda: index.encode(odd))
-    if odd is not ODD["array"] and odd is not ODD["tensor"]:  # several whole numbers
+    if odd is not ODD["array"] and odd is not ODD["tensor"]:  # several integers
         refused("^k is", lambda: index.evaluate(["dog"], ["1"], k=odd))
         refused("^efSearch is", lambda: index.curve(["dog"], 1, efSearch=odd))
     for name in ("queries", "answers"):
@@ -318,7 +318,7 @@ def test_a_view_refuses_it(checkpoint: Checkpoint, odd: Any) -> None:
         refused(name, lambda: pellucid.view(trace, **{name: arguments}))  # noqa: B023
     weights = trace["layers.0.attention.weights"]
     arguments = {"attention": [weights], "tokens": trace.tokens}
-    if odd is not ODD["number"]:  # a single whole number
+    if odd is not ODD["number"]:  # a single integer
         refused("sentence_b_start", lambda: pellucid.view(**arguments, sentence_b_start=odd))
     refused("attention", lambda: pellucid.view(attention=odd, tokens=trace.tokens))
     if odd is not ODD["texts"]:
@@ -339,7 +339,7 @@ def test_explanations_and_traces_refuse_it(checkpoint: Checkpoint, odd: Any) -> 
     refused("seed", lambda: pellucid.build(judge.config, seed=odd))
     refused("config", lambda: pellucid.build(odd))
     refused("most", lambda: trace.strongest(0, 0, odd))
-    if odd is not ODD["number"]:  # a single whole number
+    if odd is not ODD["number"]:  # a single integer
         refused("row", lambda: trace.row(odd))
         refused("head", lambda: trace.strongest(0, odd))
     refused("head 77 is not there", lambda: trace.strongest(0, 77))
@@ -360,7 +360,7 @@ def test_a_path_is_none_of_these(checkpoint: Checkpoint, index: pellucid.Index, 
 
 
 class Named:
-    """A path of whatever it is made with."""
+    """A path-like object around any value."""
 
     def __init__(self, name: Any) -> None:
         self.name = name
@@ -370,7 +370,7 @@ class Named:
 
 
 def _forms(path: Path) -> list[Any]:
-    """A path as others have it: of bytes, and as the value of an Enum, which Python shows by its name."""
+    """A path in other forms: as bytes, and as the value of an Enum, whose `str` is its name."""
     return [Named(bytes(path)), Named(str(path)), enum.Enum("Kept", {"FOLDER": str(path)}, type=str).FOLDER]
 
 

@@ -1,4 +1,4 @@
-"""A task with its model: what may be given, in which form, and that nothing but the items decides the answers."""
+"""A task with its model: which inputs are accepted, in which form, and that only the items decide the answers."""
 
 import gc
 import itertools
@@ -29,7 +29,7 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def pipe(tmp_path_factory: pytest.TempPathFactory, minilm: pellucid.Model) -> Pipe:
-    """A pipeline of each task, with a small model."""
+    """Returns the pipeline of a task, with a small model."""
     place, made, models = tmp_path_factory.mktemp("models"), {}, {}
 
     def of(task: str) -> Pipeline:
@@ -44,7 +44,7 @@ def pipe(tmp_path_factory: pytest.TempPathFactory, minilm: pellucid.Model) -> Pi
 
 
 def alike(found: Any, wanted: Any) -> bool:
-    """Whether two answers are the same, their numbers within 1e-5."""
+    """Whether two answers are the same, with floats within 1e-5."""
     if isinstance(wanted, dict):
         return found.keys() == wanted.keys() and all(alike(found[key], wanted[key]) for key in wanted)
     if isinstance(wanted, list | tuple):
@@ -100,7 +100,7 @@ def test_columns_of_other_libraries(pipe: Pipe) -> None:
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
 def test_a_data_frame_is_no_list_of_texts(pipe: Pipe, library: str) -> None:
-    """To go through one gives the names of its columns, which were answered as texts."""
+    """Iterating over one gives the names of its columns, which used to be answered as texts."""
     frames = pytest.importorskip(library)
     columns = {"text": ["I love glass", "Ada"], "text_pair": ["a house", "Ada"]}
     frame = frames.table(columns) if library == "pyarrow" else frames.DataFrame(columns)
@@ -157,14 +157,14 @@ def test_an_endless_stream_is_read_no_farther_than_it_must(pipe: Pipe) -> None:
 
 
 class Heavy(str):
-    """A text that can be watched."""
+    """A text that can be weakly referenced."""
 
     __slots__ = ("__weakref__",)
 
 
 @pytest.mark.parametrize("count", [8_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_items_and_answers_do_not_pile_up(pipe: Pipe, count: int) -> None:
-    """However many texts go through, at most those of two chunks are alive at once."""
+    """However many texts are processed, at most those of two chunks are alive at once."""
     held: weakref.WeakSet[Heavy] = weakref.WeakSet()
     most = 0
 

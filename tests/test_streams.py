@@ -1,4 +1,4 @@
-"""Batches side by side: in order, each with its share of the processors, and nothing goes on behind an error."""
+"""Parallel batches: results in order, threads shared out among them, and no further work after an error."""
 
 import sys
 import threading
@@ -52,7 +52,7 @@ def test_answers_come_in_order_and_every_batch_has_its_share(threads: int, count
 
 
 def test_other_threads_keep_their_processors(two_threads: None) -> None:
-    """Someone else's thread that begins while batches run has as many as it had before."""
+    """Another thread that starts while batches run has as many threads as before."""
     found: list[int] = []
 
     def work(batch: int) -> None:
@@ -66,7 +66,7 @@ def test_other_threads_keep_their_processors(two_threads: None) -> None:
 
 
 def test_threads_that_begin_beside_each_other_have_as_many_as_one_alone() -> None:
-    """Each asks while streams of another begin; what it hears, it keeps for as long as it lasts."""
+    """A thread that first reads the number of threads while another's streams run keeps that number for good."""
     before, interval, found = torch.get_num_threads(), sys.getswitchinterval(), []
     torch.set_num_threads(4)
     sys.setswitchinterval(1e-6)
@@ -89,7 +89,7 @@ def test_threads_that_begin_beside_each_other_have_as_many_as_one_alone() -> Non
 
 
 def test_the_number_that_was_set_last_lasts_whoever_works(two_threads: None) -> None:
-    """By a thread that has begun before, with another number."""
+    """Even when the streams run on a thread that had started with another number."""
     found: list[int] = []
     begun, go = threading.Event(), threading.Event()
 
@@ -131,7 +131,7 @@ def test_an_error_stands_where_its_answer_would(two_threads: None, bad: int) -> 
 
 @pytest.mark.timeout(60)
 def test_a_thread_slow_to_begin_is_waited_for(two_threads: None) -> None:
-    """One that the system lets begin only when the other has done all the work: nobody waits for ever."""
+    """A thread may get to start only after the other has done all the work; that must not deadlock."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -199,7 +199,7 @@ def test_rows_that_fill_a_batch_alone_have_all_processors(minilm: "pellucid.Mode
 
 
 def test_a_batch_that_the_others_would_wait_for_has_all_processors(minilm: "pellucid.Model", two_threads: None) -> None:
-    """Four texts, of which the longest is more than all others; then two more as long, and enough for two streams."""
+    """Four texts, of which the longest exceeds the others together; then two more as long, enough for two streams."""
     shares: dict[int, int] = {}
 
     def work(group: list[int]) -> None:

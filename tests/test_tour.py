@@ -1,4 +1,4 @@
-"""docs/tour.md is run from top to bottom, and does no arithmetic of its own."""
+"""docs/tour.md runs from top to bottom, and its code contains no arithmetic of its own."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ FORBIDDEN = {"matmul", "bmm", "mm", "einsum", "softmax", "scaled_dot_product_att
 
 
 def code_of(page: str) -> str:
-    """The page's Python with everything else blanked, so that line numbers stay those of the page."""
+    """The page's Python code with everything else blanked, so that line numbers are those of the page."""
     inside, lines = False, []
     for line in page.splitlines():
         fence = line.startswith("```")
@@ -21,7 +21,7 @@ def code_of(page: str) -> str:
 
 
 def arithmetic_in(code: str) -> list[str]:
-    """Names and operators of the forbidden kind that the code uses."""
+    """The forbidden names and operators in the code."""
     found = []
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.MatMult):
@@ -34,7 +34,7 @@ def arithmetic_in(code: str) -> list[str]:
 
 @pytest.mark.slow
 def test_every_line_of_the_tour_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(TOUR.parents[1])  # it reads an example
+    monkeypatch.chdir(TOUR.parents[1])  # the page reads an example by a relative path
     code = code_of(TOUR.read_text(encoding="utf-8"))
     assert len(re.findall(r"^\s*assert ", code, re.MULTILINE)) >= 35
     exec(compile(code, str(TOUR), "exec"), {"__name__": "tour"})

@@ -1,4 +1,4 @@
-"""docs/training.md says what there is: every task, every setting, and commands that the command line understands."""
+"""docs/training.md lists every task and every setting, and its commands are valid."""
 
 import shlex
 import tomllib

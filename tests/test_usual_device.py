@@ -1,6 +1,6 @@
-"""PyTorch's usual device, which anybody may have set for his own tensors, changes nothing of what is answered.
+"""PyTorch's default device, which callers may set for their own tensors, does not change any answer.
 
-Set here is `meta`, whose tensors hold no numbers: what stands there by mistake ends in an error on any machine.
+It is set to `meta` here, whose tensors have no data: a tensor created there by mistake raises an error on any machine.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""`make wheel`: the package as it is given away."""
+"""`make wheel`: the package as it is distributed."""
 
 import ast
 import importlib.util
@@ -15,11 +15,11 @@ import pellucid
 ROOT = Path(__file__).parents[1]
 
 PROBE = "-m pip --disable-pip-version-check --no-cache-dir --retries 0 --timeout 15 download --no-deps packaging"
-"""Asks pip's index for a package of 70 KB."""
+"""Downloads a package of 70 KB from pip's index."""
 
 
 def test_a_type_checker_finds_every_public_name() -> None:
-    """The names are resolved on first use, so it is told of them apart; a file of the same name would hide one."""
+    """Names are resolved on first use, so type checkers get imports; a file of the same name would hide one."""
     page = ast.parse(Path(pellucid.__file__).read_text(encoding="utf-8"))
     told = next(node for node in page.body if isinstance(node, ast.If))
     found = {one.name: line.module for line in told.body if isinstance(line, ast.ImportFrom) for one in line.names}
@@ -33,7 +33,7 @@ def test_a_type_checker_finds_every_public_name() -> None:
 
 @pytest.mark.parametrize("name", ["generate", "score"])
 def test_a_type_checker_knows_that_one_text_has_one_answer(name: str) -> None:
-    """The README asks for `model.score(text).perplexity`, which a list has not."""
+    """The README uses `model.score(text).perplexity`, which a list does not have."""
     one, several = (typing.get_type_hints(way)["return"] for way in typing.get_overloads(getattr(pellucid.Model, name)))
     assert several == list[one]
 

@@ -1,8 +1,7 @@
-"""make wheel: the wheel alone, in an environment of its own outside the checkout, draws a page and judges
-a sentence.
+"""make wheel: the wheel alone, in its own environment outside the checkout, draws a page and classifies a sentence.
 
-PyTorch and the other requirements are borrowed from the environment that runs this, so nothing is installed twice; the
-package itself must come from the wheel.
+PyTorch and the other requirements come from the environment that runs this, so nothing is installed twice; the package
+itself must come from the wheel.
 """
 
 import os
@@ -31,7 +30,7 @@ def main(folder: str) -> None:
     for needed in NEEDED:
         assert f"pellucid/{needed}" in names, f"{wheel.name} lacks {needed}"
     with tempfile.TemporaryDirectory() as place:
-        os.environ.pop("PYTHONPATH", None)  # of whoever runs this: it would go before the wheel
+        os.environ.pop("PYTHONPATH", None)  # the caller's would take precedence over the wheel
         subprocess.run([sys.executable, "-m", "venv", f"{place}/env"], check=True)
         python = Path(place, "env", "Scripts" if sys.platform == "win32" else "bin", "python")
         install = [

@@ -1,5 +1,5 @@
-"""PyTorch's usual kind of number, usual device or number of threads, set to another for a while; a file that is closed;
-and what asks for a GPU."""
+"""PyTorch's default dtype, default device or number of threads, changed temporarily; a file that cannot be opened; and
+a marker for tests that need a GPU."""
 
 import os
 from collections.abc import Iterator
@@ -45,13 +45,13 @@ def in_threads(count: int) -> Iterator[int]:
 
 
 def forget_kernels() -> None:
-    """As in a process that has not asked for kernels yet."""
+    """Clears the caches of the compiled kernels, as in a new process."""
     availability.usable_kernels.cache_clear()
     availability.loaded_kernels.cache_clear()
 
 
 def closed(patch: pytest.MonkeyPatch, path: Path) -> None:
-    """A file that this user may not open, as the superuser may."""
+    """Makes opening a file fail with PermissionError, also for the superuser."""
     opened = Path.open
 
     def refuse(self: Path, *given: Any, **said: Any) -> Any:

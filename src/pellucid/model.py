@@ -144,7 +144,7 @@ class Model(Editable):
         prompt: taken as it is; of an encoder-decoder, the encoder's input. For conversations see `chat`.
         progress: show a bar; by default for long work at a terminal.
         options: `max_new_tokens` (256), `stop`, `do_sample`, `temperature`, `top_k`, `top_p`, `seed`, `num_beams`, and
-            all others of `pellucid.generation.Settings` and its rules; by default the checkpoint's, except `max_length`.
+            all others of `pellucid.generation.Settings` and its rules; by default the checkpoint's, not `max_length`.
         """
         return writing.texts.generate(self.loaded, prompt, progress=progress, **options)
 

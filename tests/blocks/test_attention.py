@@ -1,4 +1,4 @@
-"""Attention: two equal paths, every mask, every width, and an observer who changes nothing unless he means to."""
+"""Attention: two equivalent paths, every mask, every width, and observers, which change only what they replace."""
 
 import copy
 import pickle
@@ -13,7 +13,7 @@ from pellucid.blocks.joint_weights import _are_contiguous
 
 
 class Observer(dict[str, Tensor]):
-    """Keeps every number, and answers with another where an edit says so."""
+    """Records every value, and returns another one where an edit exists for its name."""
 
     def __init__(
         self, edits: dict[str, Callable[[Tensor], Tensor]] | None = None, only: set[str] | None = None
@@ -99,7 +99,7 @@ def test_a_row_of_nothing_but_padding_stays_finite() -> None:
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16], ids=str)
 def test_padding_before_a_text_stays_finite_in_half_precision(kind: torch.dtype, biased: bool) -> None:
-    """What stands first looks nowhere, and its scores are far below 0: the least of float16 lies not far below them."""
+    """Padding attends to nothing, and the other scores are so low that float16's minimum is not far below them."""
     run = blocks.Pass(mask=blocks.padding_mask(MASK.flip(1)), causal=True, watch=Observer(only={"scores", "weights"}))
     bias = torch.full((1, 4, 7, 7), -500.0, dtype=kind) if biased else None
     for explicit in (False, True):
@@ -114,7 +114,7 @@ def test_padding_before_a_text_stays_finite_in_half_precision(kind: torch.dtype,
 
 @torch.no_grad()
 def test_products_beyond_float16_are_scores_within_it() -> None:
-    """Keys of Qwen2 are so large; the fused kernel knows them."""
+    """Qwen2's keys are that large; the fused kernel handles them."""
     for explicit in (False, True):
         attention, seen, exact = made(explicit=explicit), Observer(), Observer()
         attention.query.bias += 150
@@ -128,7 +128,7 @@ def test_products_beyond_float16_are_scores_within_it() -> None:
 
 
 def test_a_large_mask_is_taken_in_strips(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With whatever mask, rows that see nothing among them."""
+    """With any mask, including rows that see nothing."""
     chance, heads = torch.Generator().manual_seed(1), {"num_key_value_heads": 2}
     for _ in range(50):
         mask = torch.rand(2, 1, 7, 7, generator=chance) < torch.rand(2, 1, 7, 1, generator=chance) - 0.2
@@ -141,7 +141,7 @@ def test_a_large_mask_is_taken_in_strips(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_window_costs_no_pairs_beyond_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel makes a float of every pair in a mask: those of 16,000 tokens were a gigabyte, whatever the window."""
+    """The kernel expands a mask to floats: for 16,000 tokens these took a gigabyte, however small the window."""
     pairs, kernel = [], torch.nn.functional.scaled_dot_product_attention
 
     def counted(*args: object, attn_mask: Tensor, **settings: object) -> Tensor:

@@ -1,4 +1,4 @@
-"""Attention of many positions by a kernel gives the numbers of the formula, of any sizes and whoever is hidden."""
+"""The attention kernel for many positions matches the formula, for any sizes and any masked positions."""
 
 import sys
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def numbers(*shape: int, seed: int = 3) -> Tensor:
 def wanted(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, *, causal: bool = False
 ) -> Tensor:
-    """The formula, in float64."""
+    """Attention by its formula, in float64: [rows, seq, heads, width]."""
     copies = query.shape[1] // key.shape[1]
     query, key, value = query.double(), *(x.double().repeat_interleave(copies, dim=1) for x in (key, value))
     scores = query @ key.mT * scale
@@ -61,7 +61,7 @@ def wanted(
 def heads_of(
     rows: int, asking: tuple[int, int], looked_at: tuple[int, int], width: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value, of so many heads and positions."""
+    """Query, key and value. asking, looked_at: heads and positions of the query, and of key and value."""
     key, value = (numbers(rows, *looked_at, width, seed=seed).to(dtype) for seed in (5, 8))
     return (numbers(rows, *asking, width) * 2).to(dtype), key, value
 
@@ -100,7 +100,7 @@ def test_nobody_looks_behind_himself(
     made: Kernels, threads: int, dtype: torch.dtype, hidden: str, rows: int, heads: int, shared: int, seq: int,
     source: int, width: int,
 ) -> None:  # fmt: skip
-    """All positions ask, and the last of more; who may look at none that stands before him hears nothing."""
+    """The queries are all positions, and the last of more; one whose preceding keys are all masked gets zeros."""
     for asking in {source, min(seq, source)}:
         query, key, value = heads_of(rows, (heads, asking), (shared, source), width, dtype)
         mask = None
@@ -123,7 +123,7 @@ def test_what_stands_behind_is_not_read_however_large(made: Kernels) -> None:
 
 
 def test_heads_lie_side_by_side_or_in_any_order(made: Kernels) -> None:
-    """As views of one product, as copies, and with a width that is no longer the nearest."""
+    """Views of one product, copies, and keys whose width is not the innermost stride."""
     together = numbers(2, 9, 3, 4, 8)
     query, key, value = together.permute(2, 0, 3, 1, 4)
     right = wanted(query, key, value, None, 0.3)
@@ -133,7 +133,7 @@ def test_heads_lie_side_by_side_or_in_any_order(made: Kernels) -> None:
 
 
 def test_what_is_hidden_counts_for_nothing(made: Kernels) -> None:
-    """Not even where it is no number, and however large it is: it is not read."""
+    """Masked keys and values are not read, so they may be large or NaN."""
     query, key, value = (numbers(1, 2, 20, 8, seed=seed) for seed in (1, 2, 3))
     mask = torch.ones(1, 20, dtype=torch.bool)
     mask[:, 11:] = False
@@ -165,7 +165,7 @@ def test_what_is_no_number_stays_none(made: Kernels, broken: float, dtype: torch
 
 
 def test_scores_far_apart(made: Kernels) -> None:
-    """The greatest is taken away first, wherever it stands: also behind the last whole vector."""
+    """The kernel subtracts the maximum first, wherever it is: also after the last whole vector."""
     query, value = torch.ones(1, 1, 8, 4), numbers(1, 1, 37, 4)
     for place in (0, 15, 16, 31, 32, 36):
         key = torch.full((1, 1, 37, 4), -2e4)
@@ -201,7 +201,7 @@ def test_kinds_that_differ_are_refused(made: Kernels) -> None:
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.float64, torch.int32])
 def test_numbers_that_no_kernel_reads_are_refused(made: Kernels, kind: torch.dtype) -> None:
-    """They were read as float32, and as many bytes were written beside what was set aside."""
+    """They used to be read as float32, and the result written beyond the allocated memory."""
     one = torch.ones(1, 1, 4, 8).to(kind)
     with pytest.raises(InputError, match=r"query, key and value are .* kind"):
         made.attend_many(one, one, one, None, 1.0)
@@ -267,7 +267,7 @@ def test_a_sum_that_does_not_fit_is_refused(made: Kernels, y: Tensor, norm: nn.L
 )
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 def test_a_sum_of_other_kinds_or_norms_is_pytorchs(made: Kernels, kind: torch.dtype, norm: nn.Module) -> None:
-    """As a map of few bits without bias gives bfloat16 where the stream is float32."""
+    """As with a few-bit linear layer without bias, which gives bfloat16 where the residual stream is float32."""
     x, y = numbers(2, 8), numbers(2, 8, seed=4).to(kind)
     with torch.no_grad():
         torch.testing.assert_close(compiled._add_norm(x, y, norm), norm(x + y))
@@ -278,7 +278,7 @@ def test_a_sum_of_other_kinds_or_norms_is_pytorchs(made: Kernels, kind: torch.dt
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """The queries that a kernel mixes from now on."""
+    """The shapes of the queries that the attention kernel computes from now on."""
     found: list[tuple[int, ...]] = []
     mix = Kernels.attend_many
 
@@ -291,7 +291,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
 
 
 def ids_of(lengths: list[int]) -> tuple[Tensor, Tensor]:
-    """Rows of ids, padded, and which of them are there."""
+    """Padded rows of ids, and their attention mask."""
     ids = torch.randint(5, 30, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(2))
     there = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     return ids.where(there, 1), there.long()
@@ -334,7 +334,7 @@ def test_every_encoder_says_what_it_says_without_kernels(
 def test_a_decoder_says_what_it_says_without_kernels(
     name: str, dtype: str, way: str, tmp_path: Path, asked: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Texts side by side, one that is remembered, and two in one row, which are mixed one by one."""
+    """Many short texts, one prompt with a cache, and two texts in one row, whose attention is computed separately."""
     if dtype == "bfloat16" and "amx" in processor_features():
         pytest.skip("PyTorch's own products are asked here")
     facts = {"max_position_embeddings": 2000} | ({"sliding_window": None} if name == "mistral" else {})
@@ -358,7 +358,7 @@ def test_a_decoder_says_what_it_says_without_kernels(
 
 @fast
 def test_small_batches_are_pytorchs(tmp_path: Path, asked: list[tuple[int, ...]]) -> None:
-    """It goes by the batch alone, so that a text has the same numbers whatever came before."""
+    """The choice depends on the batch alone, so that a text gets the same values whatever came before."""
     model = pellucid.load(save("bert", tmp_path / "model"))
     ids, there = ids_of([20] * 3)
     first = model.module.packed_copy()(ids, attention_mask=there).last_hidden_state

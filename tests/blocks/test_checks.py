@@ -1,4 +1,4 @@
-"""What a person gives a block by hand: what PyTorch would take for something else is refused in one sentence."""
+"""Arguments that a user passes to a block: values that PyTorch would silently misread are refused in one sentence."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Machine code that runs wherever it lies, beside what LLVM's own linker makes of the same code."""
+"""Position-independent machine code, compared with what LLVM's own linker makes of the same code."""
 
 import ctypes
 import platform
@@ -66,7 +66,7 @@ def test_an_address_that_a_process_would_have_to_write_into_the_code_is_refused(
 
 
 def test_numbers_that_would_be_written_are_refused() -> None:
-    """An image is read and run, and never written."""
+    """An image is read and executed, and must never be written."""
     with pytest.raises(RuntimeError, match=r"the compiled code writes into \.data"):
         link(object_code("global", **ANYWHERE))
 
@@ -75,7 +75,7 @@ def test_a_process_that_may_not_run_it_is_told_so(monkeypatch: pytest.MonkeyPatc
     code = link(object_code(**ANYWHERE))
     monkeypatch.setattr(
         code_image.mmap, "PROT_EXEC", 1 << 20
-    )  # which the system refuses, as it refuses the true one there
+    )  # which the system refuses just as it refuses the real flag elsewhere
     with pytest.raises(ResourceError, match="does not let a process run code that it has compiled"):
         Image(code)
 
@@ -84,12 +84,12 @@ def test_a_process_that_may_not_run_it_is_told_so(monkeypatch: pytest.MonkeyPatc
 def test_kernels_run_linked_once_or_in_each_process(
     links: bool, tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A processor of another kind has LLVM link them: here it is played by this one."""
+    """On other kinds of processor LLVM links the code: this one simulates it."""
     pytest.importorskip("numba")
     monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path))
     monkeypatch.setattr(machine_code, "LINKS_AHEAD", links)
     x, table = torch.randn(2, 96), torch.randn(40, 96)
-    for _ in range(2):  # made, and found
+    for _ in range(2):  # first compiled, then read from the cache
         forget_kernels()
         kernels = usable_kernels()
         assert kernels is not None and isinstance(kernels.code, Image) is links

@@ -1,4 +1,4 @@
-"""What numba compiles gives the numbers of the packed blocks, and what it has compiled is kept and found again."""
+"""The compiled kernels match the packed blocks, and the compiled code is cached and found again."""
 
 import copy
 import ctypes
@@ -71,7 +71,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
 
 @pytest.fixture
 def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Takes the kernels away, as where numba is not installed."""
+    """Returns a function that disables the kernels, as if numba were not installed."""
 
     def take() -> None:
         for asking in (compiled, packing, grouped):
@@ -145,7 +145,7 @@ def test_a_gate_at_the_ends_of_the_numbers(made: Kernels) -> None:
 
 
 def test_a_number_is_narrowed_as_pytorch_does() -> None:
-    """Halves to the even one, beyond the greatest to infinity."""
+    """Halves round to even, and values beyond the largest become infinity."""
     from pellucid.blocks.numba_language import to_bfloat16
 
     ties = torch.arange(2**16, dtype=torch.int32).mul(2**15).add(0x42C80000).view(torch.float32)
@@ -162,11 +162,11 @@ def test_a_number_is_narrowed_as_pytorch_does() -> None:
 def test_a_position_and_what_it_sees(
     made: Kernels, dtype: torch.dtype, turned: str, hidden: str, rows: int, heads: int, shared: int, width: int
 ) -> None:
-    """Eight positions one after the other; the last ones are shared between threads where they are many numbers."""
+    """Positions one after the other: 8, or 30 where kernels share the last ones between threads."""
     remembered, keys, values = KeyValues(12), [], []
     for step in range(8 if width < 64 else 30):
         if step == 12:
-            remembered.memory = F.pad(remembered.memory, (0, 0, 0, 40))  # as a larger cache has it
+            remembered.memory = F.pad(remembered.memory, (0, 0, 0, 40))  # as in a larger cache
         together = numbers(rows, (heads + 2 * shared) * width, seed=step).to(dtype)
         parts = together.double().view(rows, -1, width).split([heads, shared, shared], dim=1)
         query, key, value = parts
@@ -204,7 +204,7 @@ def test_what_is_no_number_stays_none(made: Kernels, broken: float) -> None:
     remembered = KeyValues(4)
     assert made.attend(together, remembered, 1, 1, 1.0).isfinite().all()
     together = together.clone()
-    together[0, 8] = broken  # a number of its key, not of its value
+    together[0, 8] = broken  # an element of its key, not of its value
     assert made.attend(together, remembered, 1, 1, 1.0).isnan().all()
     x = torch.ones(1, 8)
     x[0, 3] = broken
@@ -215,7 +215,7 @@ def test_what_is_no_number_stays_none(made: Kernels, broken: float) -> None:
 @pytest.mark.parametrize("held", [(2, 4, 5, 8), (1, 2, 5, 8), (1, 4, 5, 6)], ids=["rows", "heads", "width"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_what_another_model_remembers_is_refused(made: Kernels, dtype: torch.dtype, held: tuple[int, ...]) -> None:
-    """By its address the kernel would write beside it; before, PyTorch's own steps refused it."""
+    """The kernel would write by address beyond the cache; without kernels PyTorch refuses it."""
     remembered = KeyValues(5)
     remembered.extend_both(numbers(*held).to(dtype)[:, :, :3])
     with pytest.raises(InputError, match=r"this cache holds .*make a new cache"):
@@ -254,7 +254,7 @@ def test_who_may_look_nowhere_hears_nothing(made: Kernels) -> None:
 
 
 def steps(model: pellucid.Model, prompts: list[list[int]], *, length: int = 9) -> list[Tensor]:
-    """What the model says of each next token, in the order in which it says so."""
+    """The model's log-probabilities at each step of generation."""
     settings = read_settings({"max_new_tokens": length, "min_new_tokens": length})
     found = []
     for step in write(model.loaded, prompts, settings, log_probabilities=True):
@@ -311,7 +311,7 @@ def test_a_table_is_not_held_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int4"])
 @pytest.mark.parametrize("width", [32, 40, 128, 192])
 def test_numbers_of_another_width_are_refused(dtype: str, width: int, tmp_path: Path) -> None:
-    """The kernels read by addresses: they would read beside the table."""
+    """The kernels read by address, and would read beyond the weight matrix."""
     folder = save("llama", tmp_path / "model", hidden_size=64, intermediate_size=96, vocab_size=64, head_dim=16)
     twin = pellucid.load(folder, dtype=dtype).module.packed_copy()
     layer = twin.layers[0]
@@ -331,7 +331,7 @@ def test_one_row_that_does_not_lie_straight(dtype: str, tmp_path: Path) -> None:
 
 
 def test_a_bias_that_does_not_lie_straight_is_read_as_it_is(tmp_path: Path, without: Callable[[], None]) -> None:
-    """The kernels are told where it begins, and take what lies there one after the other."""
+    """The kernels receive its address, and read it as contiguous."""
     model = pellucid.load(save("gpt2", tmp_path / "model"))
     for name, one in model.module.named_parameters():
         if name.endswith("up.bias"):
@@ -371,7 +371,7 @@ def test_a_copy_says_the_same_and_needs_no_kernels(
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
 def test_a_plain_call_within_autocast_says_nearly_the_same(dtype: str, tmp_path: Path) -> None:
-    """Tables of a shape that few bits do not fit stay PyTorch's own maps, whose products are float16 there."""
+    """Matrices whose shape fits no few-bit format stay PyTorch's linear layers, whose products are float16 there."""
     module = pellucid.load(save("llama", tmp_path / "model"), dtype=dtype).module
     ids, said = torch.tensor([[5], [6]]), []
     for kind in (None, torch.bfloat16, torch.float16):
@@ -413,7 +413,7 @@ def test_eight_bits_of_a_last_map_have_their_scale(made: Kernels) -> None:
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """A cache of its own, and a process that has not asked for kernels."""
+    """A separate cache folder, and a process that has not requested kernels yet."""
     monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "cache"))
     forget_kernels()
     yield tmp_path / "cache"
@@ -458,9 +458,9 @@ def test_another_wording_has_a_file_of_its_own(name: str, tmp_path: Path, monkey
 
 @pytest.mark.parametrize("other", [{"flags": "fpu sse2"}, {"model": "of no processor"}, {}])
 def test_another_processor_has_a_file_of_its_own(other: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home may be shared by many machines."""
+    """One home folder may be shared by several machines."""
     before, here = machine_code._cache_path(), processor_info()
-    assert here and "processor" not in here  # its number among those of this machine
+    assert here and "processor" not in here  # the processor's number among those of this machine
     monkeypatch.setattr(machine_code, "processor_info", lambda: here | other if other else {})
     assert machine_code._cache_path() != before
 
@@ -499,7 +499,7 @@ def test_a_file_that_is_not_as_it_was_written_is_made_anew(alone: Path, harm: st
 
 
 def test_a_file_that_others_can_swap_is_not_run(alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A link leads elsewhere tomorrow, and code of another name is of another wording."""
+    """A symbolic link may point elsewhere tomorrow, and a file of another name belongs to other source code."""
     usable_kernels()
     file, code = only(alone), only(alone).read_bytes()[machine_code.DIGEST :]
     assert machine_code._cached_code(file) == code
@@ -532,7 +532,7 @@ def test_where_nothing_can_be_kept_the_packed_blocks_do_the_work(
     alone: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     monkeypatch.setattr(machine_code, "_kernel_sources", lambda: b"")
-    monkeypatch.setitem(sys.modules, "pellucid.blocks.kernels", None)  # nothing is compiled that cannot be kept
+    monkeypatch.setitem(sys.modules, "pellucid.blocks.kernels", None)  # code that cannot be cached is not compiled
     match where:
         case "a file":
             alone.write_text("a file where a folder should be")
@@ -565,7 +565,7 @@ print(usable_kernels())
 
 
 def test_a_process_that_may_not_run_what_it_has_written_lives(alone: Path) -> None:
-    """As systemd's MemoryDenyWriteExecute and SELinux want it: a kept file was loaded all the same, and ended it."""
+    """As with systemd's MemoryDenyWriteExecute or SELinux: loading a cached file used to end the process."""
     assert usable_kernels() is not None
     run = subprocess.run([sys.executable, "-c", BARRED], capture_output=True, text=True)
     if run.returncode == 77:
@@ -577,7 +577,7 @@ def test_a_process_that_may_not_run_what_it_has_written_lives(alone: Path) -> No
 def test_settings_of_numba_leave_no_code_that_ends_a_later_process(
     alone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Code that is not optimized calls numba's runtime, which a later process has not."""
+    """Unoptimised code calls numba's runtime, which a later process does not have."""
     monkeypatch.setenv("NUMBA_OPT", "0")
     run = subprocess.run(
         [sys.executable, "-c", "import torch; from pellucid.blocks.compiled import usable_kernels; usable_kernels()"],
@@ -608,7 +608,7 @@ def test_a_numba_that_is_broken_is_one_warning(
 def test_an_openmp_of_other_names_ends_no_process(
     alone: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    """LLVM does that where it does not find what the code calls."""
+    """LLVM ends the process when it cannot resolve a function that the code calls."""
     loaded = ctypes.CDLL(None)
     others = {one: getattr(loaded, one) for one in ("GOMP_parallel", *thread_pool.WITHIN) if one != name}
     monkeypatch.setattr(thread_pool.ctypes, "CDLL", lambda path: SimpleNamespace(**others))

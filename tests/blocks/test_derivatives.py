@@ -1,4 +1,4 @@
-"""Derivatives through models of 8 and 4 bits: steps that would cut them make way, whichever way they come."""
+"""Derivatives through models of 8 and 4 bits: compiled steps that would cut the graph are bypassed in every case."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +14,10 @@ from tests.checkpoints.families import TINY, save
 
 BITS = pytest.mark.parametrize("bits", [8, 4])
 POSITIONS = pytest.mark.parametrize("rows", [1, 43], ids=["few", "many"])
-"""From 512 on attention, and sums with their norms, are kernels' work."""
+"""From 512 positions on, kernels compute attention, and sums with their norms."""
 
 NEAR = {8: 0.05, 4: 0.35}
-"""How far a derivative may be from that of float32: its tables are rounded."""
+"""The largest relative error of a derivative compared with float32, since the weights are rounded."""
 
 
 @pytest.fixture(scope="module", params=["llama", "gpt2", "bert"])
@@ -42,7 +42,7 @@ def off(found: Tensor | None, wanted: Tensor | None) -> float:
 
 
 def both(folder: Path, bits: int, found: Callable[[pellucid.Model], Tensor | None]) -> float:
-    """How far apart this is of a model of few bits and of one in float32."""
+    """The relative difference of a result between a few-bit model and a float32 one."""
     return off(*(found(pellucid.load(folder, dtype=dtype)) for dtype in (f"int{bits}", "float32")))
 
 
@@ -82,7 +82,7 @@ def test_what_attention_is_given_learns(folder: Path, rows: int, bits: int, poin
 
 @BITS
 def test_a_token_behind_a_prefix_that_is_remembered(folder: Path, bits: int) -> None:
-    """The same gradient as in one pass."""
+    """The gradient equals that of a single pass."""
     if folder.name == "bert":
         pytest.skip("it remembers nothing")
     model, vector, slopes = pellucid.load(folder, dtype=f"int{bits}"), torch.zeros(64, requires_grad=True), []
@@ -103,8 +103,8 @@ def test_a_token_behind_a_prefix_that_is_remembered(folder: Path, bits: int) -> 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "int4"])
 @pytest.mark.parametrize("between", ["a pass without", "fewer", "another order", "more", "the same behind others"])
 def test_what_comes_between_cuts_no_more_than_itself(folder: Path, dtype: str, between: str) -> None:
-    """A pass without gradients, or rows that are chosen without them, before one with: the gradient is that of passes
-    with gradients all through, but for what the pass without has written."""
+    """After a pass without gradients, or a selection of rows without them, the gradient of a later pass lacks only what
+    the pass without gradients contributed."""
     if folder.name == "bert":
         pytest.skip("it remembers nothing")
     model, slopes = pellucid.load(folder, dtype=dtype), []
@@ -141,7 +141,7 @@ def test_a_derivative_forwards_is_that_backwards(
     folder: Path, rows: int, dtype: str, attention: str, layer: int, inside: str
 ) -> None:
     model = pellucid.load(folder, dtype=dtype, attention=attention)
-    model.freeze("*")  # else an edit by nothing is known to learn
+    model.freeze("*")  # with trainable weights, even an edit by zero needs gradients
     point, along = f"layers.{layer}.residual.post", torch.randn(64, generator=torch.Generator().manual_seed(3))
 
     def through(vector: Tensor) -> Tensor:

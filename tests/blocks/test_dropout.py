@@ -1,4 +1,4 @@
-"""Masks out of a pool: as good as drawn anew, never twice the same, a function of seed, step and piece."""
+"""Dropout masks from a pool: as good as freshly sampled, never repeated, a function of seed, step and piece."""
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ def test_numbers_of_one_mask_do_not_know_each_other() -> None:
 
 @pytest.mark.slow
 def test_neighbouring_masks_do_not_repeat() -> None:
-    """Of the next one asked for, the next piece, step and seed, and of a new pool."""
+    """Of the next request, piece, step and seed, and of a new pool."""
     first = mask_of()
     others = [mask_of(skipped=n) for n in range(1, 80)]
     others += [mask_of(piece=n) for n in range(1, 9)] + [mask_of(step=n) for n in range(1, 9)]

@@ -1,4 +1,4 @@
-"""Tables of 4 and 6 bits that a kernel of ours reads: it multiplies by the numbers that they stand for."""
+"""Matrices in 4 and 6 bits that our own kernel reads: products use the values that the codes represent."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 EXACT = 6e-5
-"""How far sums of whole numbers may be from those of real ones: an input has 16 bits there, not 24."""
+"""The largest relative error of integer sums, for which inputs have 16 bits instead of 24."""
 
 LAID = {4: grouped.to_4_bits, 6: grouped.to_6_bits}
 
@@ -61,7 +61,7 @@ def test_a_product_is_that_of_the_numbers(bits: int, many: int, rows: int, width
     table, x, bias = laid(bits, numbers(rows, width)), numbers(many, width, seed=4), numbers(rows, seed=5)
     wanted = x.double() @ dequantised(table).double().T
     linear, biased = GroupedLinear(*table), GroupedLinear(*table, bias)
-    near = 0.01 if bits == 4 and many >= grouped.MANY else EXACT  # as real numbers, in bfloat16 where that is quicker
+    near = 0.01 if bits == 4 and many >= grouped.MANY else EXACT  # as floats, in bfloat16 where that is faster
     assert linear(x).dtype == torch.float32
     assert off(linear(x), wanted) < near and off(biased(x), wanted + bias) < near
     assert torch.equal(linear(x.T.contiguous().T.view(1, many, width)), linear(x)[None])
@@ -71,7 +71,7 @@ def test_a_product_is_that_of_the_numbers(bits: int, many: int, rows: int, width
 @pytest.mark.parametrize("bits", [4, 6])
 @pytest.mark.parametrize("real", [torch.float32, torch.bfloat16], ids=str)
 def test_a_product_as_real_numbers(bits: int, real: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without kernels, and of many rows on a processor that is quicker so."""
+    """Without kernels, and with many rows on a processor that is faster with floats."""
     table, x = laid(bits, numbers(144, 96)), numbers(200, 96, seed=4)
     linear, wanted = GroupedLinear(*table), x.double() @ dequantised(table).double().T
     monkeypatch.setattr(grouped, "has_int8_products", lambda device: True)
@@ -89,7 +89,7 @@ def test_a_product_as_real_numbers(bits: int, real: torch.dtype, monkeypatch: py
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize(("rows", "width"), [(16, 32), (80, 96), (144, 576)])
 def test_real_numbers_by_a_kernel(rows: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are those of NumPy, all of them and some, in both kinds."""
+    """The kernel dequantises to the same values as NumPy, for the whole matrix and a part of it, in both dtypes."""
     table, some = laid(4, numbers(rows, width)), slice(16, 64)
     found = [dequantised(table, part, kind) for part in (slice(None), some) for kind in (torch.float32, torch.bfloat16)]
     monkeypatch.setattr(grouped, "usable_kernels", lambda: None)
@@ -102,16 +102,16 @@ def test_real_numbers_by_a_kernel(rows: int, width: int, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("bits", [4, 6])
 def test_numbers_are_half_a_step_away_at_the_most(bits: int) -> None:
-    """And what 8 bits of a scale and a zero round away."""
+    """Plus the rounding of scales and zeros to 8 bits."""
     weight = numbers(208, 160)
     weight[3], weight[4, 32:64], weight[5] = 0, 0, weight[5] * 1e-20
-    weight[6, :32] *= 100  # its row's other groups keep nearly their own scale
+    weight[6, :32] *= 100  # the other groups of its row must nearly keep their own scale
     groups, found = weight.unflatten(1, (-1, GROUP)), dequantised(laid(bits, weight)).unflatten(1, (-1, GROUP))
     step = (groups.amax(-1) - groups.amin(-1)) / ((1 << bits) - 1)
     zero = (groups.amax(-1) + groups.amin(-1) + step) / 2
 
     def rounded(x: Tensor, most: int) -> Tensor:
-        """By how much a number in 8 bits is off: half of one in its root."""
+        """The error of a number in 8 bits, which store its square root: half a step of the root."""
         root = (x.abs() / x.abs().amax(1, keepdim=True).clamp(min=1e-30)).sqrt() * most
         return (root + 0.3) / most**2 * x.abs().amax(1, keepdim=True) * 1.02
 
@@ -131,7 +131,7 @@ def test_a_row_by_its_id(bits: int) -> None:
 
 @pytest.mark.parametrize("sign", [-1, 1], ids=["scales below 0", "above"])
 def test_codes_that_come_in_4_bits_stay(sign: int) -> None:
-    """Also where a scale is below 0, as GGUF's Q4_0 has them."""
+    """Also with negative scales, as in GGUF's Q4_0."""
     chance = torch.Generator().manual_seed(5)
     scale = (torch.rand((64, 3), generator=chance) + 0.1) * sign
     pairs = torch.randint(0, 256, (64, 3, 16), generator=chance, dtype=torch.uint8)
@@ -142,7 +142,7 @@ def test_codes_that_come_in_4_bits_stay(sign: int) -> None:
     codes = torch.cat((pairs & 15, pairs >> 4), dim=-1).float()
     wanted = (codes - 8) * told[..., :1].float() + told[..., 1:].float()
     found = dequantised(grouped.to_4_bits(64, 96, in_blocks([grids.flatten(1)]))).unflatten(1, (-1, GROUP))
-    assert (found - wanted).abs().max() < 0.04  # of steps of up to 1.1
+    assert (found - wanted).abs().max() < 0.04  # where steps are up to 1.1
     plain, _, _ = rounding._unpacked_grids(grids.flatten(1))
     assert torch.equal(plain.unflatten(1, (-1, GROUP)).float(), codes)
 
@@ -169,7 +169,7 @@ def test_an_input_of_another_width_is_refused(bits: int) -> None:
 
 @pytest.mark.parametrize("bits", [4, 6])
 def test_a_gradient_finds_its_way_back(bits: int) -> None:
-    """It would else be that of what goes around the tables alone, without a word."""
+    """Otherwise it would silently be that of the paths around the matrices alone."""
     table, x = laid(bits, numbers(32, 64)), numbers(5, 64).requires_grad_()
     GroupedLinear(*table)(x).sum().backward()
     wanted = dequantised(table).sum(0).expand(5, -1)
@@ -181,7 +181,7 @@ def test_a_gradient_finds_its_way_back(bits: int) -> None:
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("rows", [1, 8])
 def test_a_gradient_finds_its_way_back_through_a_model(rows: int, bits: int, tmp_path: Path) -> None:
-    """Through norms, gates and attention too: few positions are work for kernels, and many are not."""
+    """Through norms, gates and attention too; kernels compute few positions, and PyTorch many."""
     sizes = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": 96, "head_dim": 16}
     folder, ids, found = save("llama", tmp_path / "model", **sizes), torch.arange(5, 17).expand(rows, -1), []
     for dtype in ("float32", f"int{bits}"):
@@ -197,7 +197,7 @@ def test_a_gradient_finds_its_way_back_through_a_model(rows: int, bits: int, tmp
         (seen[0][..., 3] * torch.arange(1.0, 13)).sum().backward()
         found.append(vector.grad)
     assert off(found[1], found[0].double()) < 0.3
-    assert off(torch.eye(64)[3] * found[1][3], found[0].double()) > 0.3  # what goes around all tables is not all
+    assert off(torch.eye(64)[3] * found[1][3], found[0].double()) > 0.3  # the paths around the matrices do not suffice
 
 
 @pytest.mark.parametrize("bits", [4, 6])
@@ -222,7 +222,7 @@ def test_one_large_number_leaves_its_row_s_other_groups_alone(bits: int, mean: f
     ids=["vectors of 8", "vectors of 8 without VNNI", "vectors of 16 without VNNI"],
 )
 def test_a_processor_of_another_kind(without: str, length: int, whole: bool | None) -> None:
-    """Where vectors are shorter, half of the 16 rows that stand side by side are read at a time."""
+    """With shorter vectors, the kernel reads the 16 interleaved rows in two halves."""
     if length == 16 and not llvm.get_host_cpu_features().get("avx512f"):
         pytest.skip("this processor has no such vectors")
     script = f"""

@@ -1,4 +1,4 @@
-"""Attention laid out for speed: the columns of query and key change their order, and nobody sees it."""
+"""Attention with a packed layout: the columns of query and key are permuted, which nothing outside observes."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from pellucid.blocks.relative import RotaryPositions
 
 
 class Observer:
-    """Keeps all that he is told."""
+    """Records every value that it receives."""
 
     def __init__(self) -> None:
         self.told: dict[str, Tensor] = {}
@@ -69,7 +69,7 @@ def test_packed_attention_agrees_without_memory_or_rotation() -> None:
 @pytest.mark.parametrize("length", [63, 64, 128, 300])
 @torch.inference_mode()
 def test_a_long_prompt_in_bfloat16(length: int, fastest: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mixed some positions at a time: nobody looks ahead, and what comes behind finds what is remembered."""
+    """Computed some positions at a time: causal order holds, and the position after the prompt sees its cached keys."""
     if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         pytest.skip("oneDNN has no products of bfloat16 on this processor")
     monkeypatch.setattr("pellucid.blocks.packed.fastest_dtype", lambda device: fastest)

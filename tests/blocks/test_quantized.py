@@ -1,4 +1,4 @@
-"""Tables of 8 and 4 bits: they multiply as the numbers that they stand for, and old codes come back."""
+"""Matrices in 8 and 4 bits: products use the values that the codes represent, and codes in files are restored."""
 
 import copy
 import itertools
@@ -26,13 +26,13 @@ def numbers(*shape: int) -> torch.Tensor:
 
 
 def stand_for(codes: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
-    """The real numbers of 4-bit codes."""
+    """The real values of 4-bit codes."""
     return ((codes.unflatten(1, (-1, GROUP)) - 8) * scale[..., None] + zero[..., None]).flatten(1)
 
 
 @pytest.fixture(params=[torch.float32, torch.bfloat16], ids=str)
 def fastest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> torch.dtype:
-    """The kind of number that is the fastest on this machine, of either sort."""
+    """Either of the two dtypes as this machine's fastest one."""
     monkeypatch.setattr(quantized, "fastest_dtype", lambda device: request.param)
     return request.param
 
@@ -71,7 +71,7 @@ def test_a_product_in_8_bits(rows: int, texts: int, whole: bool, monkeypatch: py
 
 @pytest.mark.parametrize("rows", [3, 200])
 def test_rows_that_lie_across_are_multiplied(rows: int) -> None:
-    """As what an edit's function answers may lie, an `einsum` for one."""
+    """As the result of an edit's function may be, such as that of an `einsum`."""
     weight, x = numbers(64, 96), numbers(96, rows).T
     for packed in (
         Int8Linear(*rounding.to_8_bits(64, 96, rounding.in_blocks([weight]))),
@@ -83,7 +83,7 @@ def test_rows_that_lie_across_are_multiplied(rows: int) -> None:
 
 @pytest.fixture
 def whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products of 8 bits with 8 bits, where the processor has them: without, oneDNN's sums run over."""
+    """Int8 products on processors that have them: on others, oneDNN's sums overflow."""
     if not has_int8_products(torch.device("cpu")):
         pytest.skip("this processor does not multiply whole numbers of 8 bits")
     monkeypatch.setattr(quantized, "ENOUGH", 1)
@@ -96,7 +96,7 @@ def whole(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_whole_numbers_stand_for_an_input_better_than_bfloat16(width: int) -> None:
     codes, scale = rounding.to_8_bits(96, width, rounding.in_blocks([numbers(96, width)]))
     x = numbers(40, width)
-    x[:, 3] *= 100  # one number far above its row's others, as models have them
+    x[:, 3] *= 100  # an outlier in each row, as in real models
     wanted = x.double() @ (codes * scale.double()[:, None]).T
     found = Int8Linear(codes, scale)(x)
     assert found.dtype == torch.float32
@@ -120,7 +120,7 @@ def test_rows_of_whole_numbers_know_nothing_of_each_other(monkeypatch: pytest.Mo
 
 
 def test_the_processor_is_asked_for_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few numbers, and processors that multiply real numbers faster, go on as before."""
+    """Small products, and processors that multiply floats faster, do not use integers."""
     linear = Int8Linear(*rounding.to_8_bits(96, 64, rounding.in_blocks([numbers(96, 64)])))
     asked: list[int] = []
     monkeypatch.setattr(quantized, "_int8_product", lambda x, *_: asked.append(len(x)) or x.new_zeros(len(x), 96))
@@ -137,7 +137,7 @@ def test_the_processor_is_asked_for_whole_numbers(monkeypatch: pytest.MonkeyPatc
 
 @of_that_kind
 def test_an_older_processor_takes_8_bits() -> None:
-    """oneDNN's sums of whole numbers run over where it was told of one, which PyTorch, asked for VNNI, does not see."""
+    """oneDNN's integer sums overflow when it is restricted to AVX2, which PyTorch's query for VNNI does not reveal."""
     in_an_older_processor("""
 import torch
 from pellucid.blocks import quantized, rounding
@@ -158,14 +158,14 @@ def test_a_table_of_4_bits_is_read_back(dtype: torch.dtype) -> None:
         pytest.skip("PyTorch packs rows otherwise on this processor")
     wanted = stand_for(*rounding.codes_of_4_bits(weight)).to(dtype)
     found = quantized._dequantised(packed.codes, packed.scale_and_zero, dtype).T
-    torch.testing.assert_close(found, wanted, rtol=0, atol=0.02)  # a step is ten times as much
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0.02)  # a wrong code would be off by ten times as much
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1"])
 def test_numbers_that_were_stored_in_4_bits_get_their_codes_back(kind: str) -> None:
     chance = torch.Generator().manual_seed(5)
     codes = torch.randint(0, 16, (64, 96), generator=chance).unflatten(1, (-1, GROUP))
-    codes[..., 0], codes[..., 1] = 0, 15 if kind == "Q4_1" else 14  # each group has a least number, and a greatest
+    codes[..., 0], codes[..., 1] = 0, 15 if kind == "Q4_1" else 14  # each group has its extreme values
     step = torch.rand((64, 3, 1), generator=chance).half().float() + 0.01
     least = -8 * step if kind == "Q4_0" else -torch.rand((64, 3, 1), generator=chance).half().float()
     stored = (codes * step + least).flatten(1)
@@ -186,12 +186,12 @@ FAMILIES = {
     "GPT2LMHeadModel": {"n_embd": 64},
     "BartForConditionalGeneration": {"d_model": 96, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64},
     "T5ForConditionalGeneration": {"d_model": 64, "d_kv": 16, "d_ff": 96},
-    "MistralForCausalLM": {},  # no shape that fits: it stays what it is
+    "MistralForCausalLM": {},  # no shape fits: its layers stay as they are
     "LlamaForCausalLM inside": {
         "hidden_size": 64,
         "intermediate_size": 48,
         "head_dim": 16,
-    },  # this one alone does not fit
+    },  # this size alone does not fit
     "GPT2LMHeadModel inside": {"n_embd": 64, "n_inner": 48},
     "T5ForConditionalGeneration inside": {"d_model": 64, "d_kv": 16, "d_ff": 48},
 }
@@ -216,14 +216,14 @@ def test_a_whole_model(architecture: str, bits: int, tmp_path: Path) -> None:
 
 
 def of_tokens(part: torch.nn.Module, config: pellucid.Config) -> bool:
-    """Whether it has a row for each token."""
+    """Whether it has one row per token."""
     return config.vocab_size in (getattr(part, "num_embeddings", None), getattr(part, "out_features", None))
 
 
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("name", ["gpt2", "bert-filler", "t5-tied", "bart"])
 def test_tables_that_are_tied_stay_one(name: str, bits: int, checkpoint: Callable[[str], Path]) -> None:
-    """Also where their rows are of no number that fits, as GPT-2's 50,257 are: they stood in memory twice."""
+    """Also if the number of rows does not fit, as with GPT-2's 50,257: these weights used to be in memory twice."""
     real, small = pellucid.load(checkpoint(name)), pellucid.load(checkpoint(name), dtype=f"int{bits}")
     assert count(small.module) == count(real.module)
     for one in (small, pickle.loads(pickle.dumps(small)), copy.deepcopy(small)):
@@ -239,7 +239,7 @@ def test_tables_that_are_tied_stay_one(name: str, bits: int, checkpoint: Callabl
 
 
 def test_what_moves_a_module_moves_no_part_of_few_bits(checkpoint: Callable[[str], Path]) -> None:
-    """The tables stay, and what stands beside them would follow alone."""
+    """Few-bit weights cannot be converted, so only the float weights beside them would follow."""
     model = compat.AutoModelForCausalLM.from_pretrained(checkpoint("gpt2"), dtype="int8")
     before = {name: table.clone() for name, table in model.named_parameters()}
     for moved in (model.half, model.bfloat16, lambda: model.to(torch.float64), lambda: model.to("meta")):
@@ -264,7 +264,7 @@ def test_what_needs_real_numbers_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bits", [8, 4])
 def test_another_kind_is_not_passed_over(bits: int, checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
-    """Such a model computes as it is laid out; asked to compute otherwise it says so."""
+    """Such a model computes in its own format; a request for another dtype is refused."""
     body, judge, writer = (
         pellucid.load(checkpoint(name), dtype=f"int{bits}") for name in ("bert-body", "bert-feelings", "gpt2")
     )

@@ -1,4 +1,4 @@
-"""Tables in half precision that are multiplied in float32: as exact as the table, whatever the processor knows."""
+"""Matrices stored in half precision and multiplied in float32: as exact as their storage, on any processor."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ HALF = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str
 
 @pytest.fixture(params=[True, False], ids=["native", "older"])
 def native(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether oneDNN is asked for products of half precision; where it has none here, it cannot be."""
+    """Whether oneDNN's half-precision products are used; True is skipped where this processor has none."""
     if request.param and not all(map(widened._native, (torch.bfloat16, torch.float16))):
         pytest.skip("this processor has no products of half precision")
     monkeypatch.setattr(widened, "_native", lambda dtype: request.param)
@@ -44,7 +44,7 @@ def test_a_product_is_as_exact_as_its_kind(native: bool, dtype: torch.dtype, act
 @pytest.mark.parametrize("rows", [1, MANY])
 @torch.inference_mode()
 def test_float16_holds_few_numbers_as_it_holds_many(native: bool, activation: str | None, rows: int) -> None:
-    """What is too large for it on the way in or out is multiplied in float32, however few rows there are."""
+    """Inputs or outputs too large for float16 are multiplied in float32, however few rows there are."""
     torch.manual_seed(rows)
     linear = WidenedLinear(weight := torch.rand(48, 64), None, torch.float16, activation)
     for size in (1e4, 1e6):
@@ -98,7 +98,7 @@ def test_it_is_chosen_where_float32_is_quicker(monkeypatch: pytest.MonkeyPatch) 
 
 @of_that_kind
 def test_an_older_processor_takes_half_precision() -> None:
-    """One without AVX-512, for which oneDNN lays out no table in half precision."""
+    """Without AVX-512, oneDNN prepacks no matrix in half precision."""
     in_an_older_processor("""
 import torch
 import pellucid

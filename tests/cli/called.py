@@ -1,4 +1,4 @@
-"""`pellucid ...` as it is typed, run in the process of a test."""
+"""Runs `pellucid ...` as typed, in the process of a test."""
 
 import contextlib
 import io
@@ -18,7 +18,7 @@ Pellucid = Callable[..., "Done"]
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended, and what it said."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -27,7 +27,7 @@ class Done:
 
 @contextlib.contextmanager
 def nobody_reads() -> Iterator[TextIO]:
-    """A stream whose reader has gone, as behind `| head`."""
+    """A stream whose reader has exited, as before `| head`."""
     end, place = os.pipe()
     os.close(end)
     with contextlib.suppress(BrokenPipeError), os.fdopen(place, "w", encoding="utf-8") as out:
@@ -35,7 +35,7 @@ def nobody_reads() -> Iterator[TextIO]:
 
 
 def caller(patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]) -> Pellucid:
-    """What runs the words of a command line; `stdin` is what is typed into it, or the bytes that are piped."""
+    """Returns a function that runs a command line; `stdin` is the typed text or the piped bytes."""
     patch.setenv("COLUMNS", "100")
 
     def called(*typed: Any, stdin: str | bytes = "") -> Done:
@@ -45,7 +45,7 @@ def caller(patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]) -> Pe
         capture.readouterr()
         try:
             code = run(app)
-        except SystemExit as ended:  # which a process ends with
+        except SystemExit as ended:  # with which a process exits
             code = int(ended.code or 0)
         return Done(code, *capture.readouterr())
 

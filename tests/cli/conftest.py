@@ -1,4 +1,4 @@
-"""What the tests of commands have in common."""
+"""Shared fixture of the tests of commands."""
 
 from pathlib import Path
 
@@ -9,6 +9,6 @@ from tests.cli.called import Pellucid, caller
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Pellucid:
-    """Runs `pellucid` in this process, in a folder of its own."""
+    """Runs `pellucid` in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return caller(monkeypatch, capsys)

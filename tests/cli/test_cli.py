@@ -1,4 +1,4 @@
-"""The command line: answers on stdout, the rest on stderr, one sentence and an exit code where something is wrong."""
+"""The command line: answers on stdout, the rest on stderr, and for errors one sentence and an exit code."""
 
 import contextlib
 import io
@@ -103,7 +103,7 @@ def test_vectors_are_written_before_the_last_is_computed(tmp_path: Path) -> None
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
-        assert process.poll() is None  # as many more are to come
+        assert process.poll() is None  # many more are still to come
         rows = [first, *map(json.loads, process.stdout)]
         assert process.stderr is not None
         assert f"2 of {2 * CHUNK_SIZE} texts were cut" in process.stderr.read()
@@ -131,7 +131,7 @@ def test_json_is_json(command: Pellucid, typed: list[str]) -> None:
 def test_each_device_has_its_fast_dtype(
     gpu: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """There is no GPU here: what the library says of one is put in its place."""
+    """Without a GPU here, the library's answers about one are replaced."""
     devices = {"cpu": torch.device("cpu"), "auto": torch.device("cuda" if gpu else "cpu")}
     dtypes = {"cpu": torch.float32, "cuda": torch.bfloat16}
     monkeypatch.setattr(machine, "choose_device", devices.__getitem__)
@@ -223,7 +223,7 @@ IN_VAIN = {
     "queries left out": (["index", "evaluate", "i", "--skip-unlisted"], "--skip-unlisted is for QUERIES"),
     "the theme of nothing": (["index", "evaluate", "i", "--theme", "dark"], "--theme is for --plot"),
 }
-"""Options from which nothing would follow beside these."""
+"""Options that would have no effect with the others, and the error."""
 
 
 @pytest.mark.parametrize("name", IN_VAIN)
@@ -292,7 +292,7 @@ SAID: dict[str, list[tuple[MessagePart, str]]] = {
     "evaluate": [(Argument("criterion", "cosent"), "--set criterion=cosent"), (Argument("warmup", 0.1), "warmup=0.1")],
     "embed": [
         (("try ", Argument("dtype", "bfloat16")), "try --dtype bfloat16"),
-        (("try ", Argument("dtype", "int8")), "try dtype='int8'"),  # no choice of this command
+        (("try ", Argument("dtype", "int8")), "try dtype='int8'"),  # not a choice of this command
         (
             ("pass ", Argument("normalize", False), ", or ", Argument("normalize", True)),
             "pass --no-normalize, or --normalize",
@@ -326,7 +326,7 @@ OF_TASKS = {
     "train -o out classify": (Argument("criterion", "cosent"), "criterion='cosent'"),
     "train classify -o out": (Argument("warmup", 0.1), "--set warmup=0.1"),
 }
-"""What was typed, an argument, and how it is said there."""
+"""What was typed, an argument, and how the command spells it."""
 
 
 @pytest.mark.parametrize("typed", OF_TASKS)
@@ -349,7 +349,7 @@ def test_a_file_that_is_read_as_a_text_is_told(command: Pellucid, tmp_path: Path
 
 
 QUOTED = ["/a/num_beams=3/b: no 'pair_column' in top_k.csv", f"/my m/generation_config.json: {BEAMS}"]
-"""What names a file, or says what one holds."""
+"""Texts that name a file, or quote its contents."""
 
 
 @pytest.mark.parametrize("said", QUOTED)
@@ -376,7 +376,7 @@ def test_however_a_command_ends_it_speaks_of_options(
 def test_where_nothing_came_nothing_is_answered_nor_written(
     command: Pellucid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: list[str]
 ) -> None:
-    """Whoever should have written the texts may have failed."""
+    """The program that should have written the texts may have failed."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old.npy").write_bytes(b"old")
     done = command(*typed)
@@ -402,7 +402,7 @@ def test_a_column_that_is_called_otherwise(command: Pellucid, tmp_path: Path) ->
     ],
 )
 def test_what_is_read_is_not_written_over(tmp_path: Path, asked: tuple[str, ...], name: str) -> None:
-    """The file that a shell put at standard input is known by its number, whatever it is called."""
+    """The file that a shell redirects to standard input has only a descriptor, and is recognised under any name."""
     (tmp_path / name).write_text("I love glass\n")
     command = shlex.join([sys.executable, "-m", "pellucid", *asked, name]) + (f" < {name}" if "-" in asked else "")
     done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
@@ -470,7 +470,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
 
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """The whole command, as a terminal starts it; streams are put in place of those of the test by name."""
+    """The whole command, as a terminal starts it; keyword arguments replace the standard streams of these names."""
     monkeypatch.setattr("pellucid.cli.end_after", lambda *_: None)  # this process goes on
 
     def ended(*words: str, **streams: Any) -> int:
@@ -480,7 +480,7 @@ def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
         with pytest.raises(SystemExit) as end:
             main()
         for name in (name for name in streams if streams[name] is None):
-            getattr(sys, name).close()  # what was opened in its place
+            getattr(sys, name).close()  # opened in place of the missing stream
         return end.value.code  # type: ignore[return-value]
 
     return ended
@@ -515,7 +515,7 @@ def test_vectors_without_room_are_a_full_disk(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name == "nt", reason="this system limits no file")
 @pytest.mark.parametrize("buffered", ["", "1"])
 def test_an_answer_that_is_cut_is_no_answer(tmp_path: Path, buffered: str) -> None:
-    """Unbuffered, Python drops what the system did not take of a write, and says nothing."""
+    """When unbuffered, Python silently drops what the system did not accept of a write."""
     command, answer = [sys.executable, "-c", _LIMITED, "describe", "all-MiniLM-L6-v2", "--json"], tmp_path / "answer"
     with answer.open("w") as out:
         done = subprocess.run(
@@ -548,7 +548,7 @@ ODD_PLACES = {
     "a page into a pipe": ["look", "Ada", "-o", "pipe.html"],
     "a drawing into a device": ["look", "Ada", "--svg", "device.svg"],
 }
-"""What would be written, by the place that no file may take."""
+"""Commands that would write to an impossible place, by what they write."""
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with a name")
@@ -571,7 +571,7 @@ def test_what_a_link_leads_to_is_written(command: Pellucid, tmp_path: Path, word
     link = tmp_path / words[-1]
     (tmp_path / "far").mkdir()
     link.symlink_to(Path("far") / words[-1])
-    for _ in range(2):  # where nothing is yet, and over what is there
+    for _ in range(2):  # to a new file, and over an existing one
         assert command(*words).code == 0
         assert link.is_symlink() and [path.name for path in (tmp_path / "far").iterdir()] == [words[-1]]
 
@@ -689,7 +689,7 @@ def test_bytes_that_are_no_text_are_refused_as_arguments_too(
 def test_memory_that_is_missing_is_one_sentence(
     missing: str | Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of PyTorch on a device; of C++, of the loader of shared libraries, of the system and of Python."""
+    """Of PyTorch on a device, of C++, of the loader of shared libraries, of the system and of Python."""
     monkeypatch.setattr(sys, "argv", ["pellucid"])
 
     @click.command()
@@ -716,7 +716,7 @@ def test_a_second_interrupt_is_no_traceback(
     def again(*_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pellucid.cli.errors.run", again)  # which hears the first one, and is interrupted in saying so
+    monkeypatch.setattr("pellucid.cli.errors.run", again)  # interrupted again while it handles the first interrupt
     assert typed("--version") == INTERRUPTED
     assert capsys.readouterr().err == "pellucid: interrupted\n"
 
@@ -755,7 +755,7 @@ def waiting(folder: Path) -> subprocess.Popen[str]:
 def test_a_command_that_is_ended_leaves_no_half_file(tmp_path: Path, name: str) -> None:
     with waiting(tmp_path) as process:
         process.send_signal(signal.Signals[name])
-        assert process.wait(30) == -signal.Signals[name]  # by that signal, as its parent is told
+        assert process.wait(30) == -signal.Signals[name]  # by that signal, as its parent sees
         assert process.stderr is not None and process.stderr.read() == ""
     assert list(tmp_path.iterdir()) == []
 
@@ -804,7 +804,7 @@ def test_a_folder_that_has_gone_is_told(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_while_a_library_is_read_is_not_swallowed(tmp_path: Path) -> None:
-    """PyTorch reads NumPy within a look that forgets what it raised, and would go on with half of it."""
+    """PyTorch imports NumPy in a block that swallows errors, and would go on with half of it."""
     half = "import os, signal, time\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(5)\n"
     (tmp_path / "numpy.py").write_text(half + "except KeyboardInterrupt:\n    pass\n")
     code = "import signal\nfrom pellucid.errors import handle_sigint\nsignal.signal(signal.SIGINT, handle_sigint)\n"

@@ -1,4 +1,4 @@
-"""`pellucid convert`: the folder on stdout, what was found on stderr, one sentence and a code where it does not fit."""
+"""`pellucid convert`: the folder on stdout, notes on stderr, one sentence and an exit code where weights do not fit."""
 
 import json
 import subprocess
@@ -33,7 +33,7 @@ def test_quiet_and_over_older_files(command: Pellucid, aren: str, tmp_path: Path
     done = command("--quiet", "convert", aren, "--heads", "8", "-o", "old", "--overwrite")
     assert (done.code, done.out, done.err) == (0, "old\n", "")
     names = {path.name for path in (tmp_path / "old").iterdir()}
-    assert {"mine.txt", "notes", "model.safetensors"} <= names  # what is not of the older model stays
+    assert {"mine.txt", "notes", "model.safetensors"} <= names  # files that do not belong to the older model stay
     assert not names & {"pytorch_model.bin", "vocab.txt"}
     assert json.loads((tmp_path / "old" / "config.json").read_text())["model_type"] == "transformer"
 

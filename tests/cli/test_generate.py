@@ -1,4 +1,4 @@
-"""`pellucid generate` and `pellucid chat`: answers on stdout, the rest on stderr, and what Ctrl-C does."""
+"""`pellucid generate` and `pellucid chat`: answers on stdout, the rest on stderr, and the handling of Ctrl-C."""
 
 import io
 import json
@@ -32,7 +32,7 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small decoder that writes nonsense, with a chat template."""
+    """The folder of a small decoder that generates nonsense, with a chat template."""
     return writer(byte_level(), max_position_embeddings=256).save(tmp_path_factory.mktemp("models") / "tiny")
 
 
@@ -43,7 +43,7 @@ def model(folder: Path) -> pellucid.Model:
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path) -> Pellucid:
-    """Runs a command line in this process, on the small model unless another one is named."""
+    """Runs a command line in this process, with the small model unless it names another."""
     run = caller(monkeypatch, capsys)
 
     def called(*arguments: str, stdin: str | bytes = "") -> Done:
@@ -304,7 +304,7 @@ def test_a_message_that_is_too_long_is_told_in_the_words_of_a_chat(command: Pell
             done.err,
         )
     almost = command("chat", "x" * 200, "-n", "100")
-    assert almost.code == 0 and almost.out.strip()  # shorter than was asked for, but answered
+    assert almost.code == 0 and almost.out.strip()  # shorter than requested, but answered
 
 
 @pytest.mark.parametrize("asked", [("chat",), ("chat", "-"), ("generate", "-")], ids=" ".join)
@@ -331,10 +331,10 @@ def test_help_loads_no_torch_and_says_how() -> None:
 
 @pytest.fixture(scope="module")
 def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A decoder that could write for an hour."""
+    """The folder of a decoder that can generate for an hour."""
     endless = writer(byte_level(), max_position_embeddings=1_000_000)
     with torch.no_grad():
-        endless.module.embeddings.token.weight[:5] = 0  # special tokens are never the likeliest
+        endless.module.embeddings.token.weight[:5] = 0  # special tokens are never the most likely
     return endless.save(tmp_path_factory.mktemp("models") / "endless")
 
 
@@ -365,7 +365,7 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_then_leaves(endless: Path) ->
         _until(ours, b"> ")
         os.write(ours, b"hi\n")
         _until(ours, b"hi")
-        os.write(ours, b"\x03")  # before its first piece, of the process's first answer
+        os.write(ours, b"\x03")  # before the first piece of the first answer
         _until(ours, b"\n> ")
         os.write(ours, b"hello\n")
         _until(ours, b"hello")
@@ -424,8 +424,8 @@ def _some(handle: int, count: int) -> bytes:
 
 
 def _until(handle: int, wanted: bytes, *, typed: bytes = b"") -> None:
-    """Reads until it is there. What is `typed` is typed again where nothing comes: a signal that arrives just when a
-    line begins to be read is seen with the next key."""
+    """Reads until `wanted` appears. If nothing comes, `typed` is typed again: a signal at the very moment when a line
+    starts to be read takes effect with the next key."""
     found = b""
     os.write(handle, typed)
     while wanted not in found.replace(b"\r", b""):

@@ -1,4 +1,4 @@
-"""`pellucid look`: pages, drawings and a server, of models of every kind."""
+"""`pellucid look`: pages, drawings and a server, for models of every kind."""
 
 import base64
 import errno
@@ -80,7 +80,7 @@ def test_a_page_that_was_not_named_takes_no_other_s_place(here: Path, capsys: py
 
 @pytest.mark.parametrize("links", [True, False])
 def test_a_page_that_came_meanwhile_stays(here: Path, links: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also on a disk that knows one name for each file."""
+    """Also on file systems without hard links."""
 
     def no_links(*names: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")

@@ -1,4 +1,4 @@
-"""Paths that are typed, and what this user may not do with them."""
+"""Paths on the command line that this user may not read or write."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`pellucid run`: answers on stdout as they are found, the rest on stderr, and what is typed in every form."""
+"""`pellucid run`: answers on stdout as they are found, the rest on stderr, and every form of input."""
 
 import functools
 import io
@@ -28,7 +28,7 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory, minilm: pellucid.Model) -> Path:
-    """Small models with each head, which answer nonsense by a real tokenizer."""
+    """A folder of small models with each head, which answer nonsense with a real tokenizer."""
     place = tmp_path_factory.mktemp("models")
     for name in HEADS:
         saved(name, place, minilm)
@@ -37,7 +37,7 @@ def models(tmp_path_factory: pytest.TempPathFactory, minilm: pellucid.Model) -> 
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], models: Path) -> Pellucid:
-    """Runs `pellucid run` in this process; a model of `HEADS` is named by its short name."""
+    """Runs `pellucid run` in this process; models of `HEADS` are named by their short names."""
     monkeypatch.chdir(models)
     return functools.partial(caller(monkeypatch, capsys), "run")
 
@@ -50,7 +50,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def rows(done: Done) -> list[Any]:
-    """The lines of JSON; the last digits of a number depend on what was read beside it."""
+    """The JSON lines, rounded, since the last digits of a number depend on its batch."""
     assert done.code == 0, done.err
     return [rounded(json.loads(line)) for line in done.out.splitlines()]
 
@@ -151,7 +151,7 @@ def test_options_by_name(command: Pellucid, models: Path) -> None:
     assert rows(command(*asked, *typed)) == [
         labels("It ended 2:1.", candidate_labels=["sport", "art"], **given).whole()
     ]
-    deep = "[" * 60_000 + "{}"  # no JSON that is read: a text
+    deep = "[" * 60_000 + "{}"  # not valid JSON, so a text
     told = command(*asked, "-O", f"hypothesis-template={deep}")
     assert told.code == 3 and "leaves no room" in told.err
     pipe = pellucid.pipeline("token-classification", models / "tags")
@@ -221,7 +221,7 @@ def test_why_names_the_tokens(command: Pellucid, models: Path) -> None:
 
 @pytest.mark.parametrize("plain", [True, False])
 def test_a_terminal_gets_colours_and_nothing_that_steers_it(models: Path, plain: bool) -> None:
-    """On a real terminal; a text that would steer it is shown and does nothing."""
+    """On a real terminal; control characters in a text are displayed and have no effect."""
     pty = pytest.importorskip("pty")
     above, below = pty.openpty()
     colours = {"NO_COLOR": "1"} if plain else {}
@@ -244,7 +244,7 @@ def test_a_terminal_gets_colours_and_nothing_that_steers_it(models: Path, plain:
         try:
             while block := os.read(above, 4096):
                 said += block
-        except OSError:  # so a terminal ends on Linux
+        except OSError:  # the end of a terminal on Linux
             running.wait(60)
     os.close(above)
     assert running.returncode == 0, said
@@ -316,7 +316,7 @@ def test_a_text_that_could_be_the_name_of_a_file(
         said = "read as text, and not as the name of a file: notes.txt\n"
         assert command(task, "-m", "all-MiniLM-L6-v2", option, "notes.txt", "a", "b").err == said
     told = command("sentence-similarity", "-m", "./nowhere", "--pair", "notes.txt", "a").err
-    assert told.count("not as the name of a file") == 1  # and not once more where the error is told
+    assert told.count("not as the name of a file") == 1  # and not again with the error
     for text in ("3.14", "and/or", "ada@example.org", "https://example.org/robots.txt", "I wrote notes.txt"):
         assert command(*asked, text).err == ""
     (tmp_path / "reviews").write_text("glass\n")
@@ -333,7 +333,7 @@ def test_a_column_of_no_name_is_none_of_a_file(command: Pellucid, table: Path, t
 
 
 def test_the_lines_of_json_are_no_texts(command: Pellucid, tmp_path: Path) -> None:
-    """Each was answered: `[`, `{`, `"text": ...`."""
+    """Each line used to be answered as a text: `[`, `{`, `"text": ...`."""
     path = tmp_path / "reviews.json"
     path.write_text('[\n {"text": "glass"}\n]\n')
     done = command("sentiment-analysis", "-m", "feel", path)
@@ -392,7 +392,7 @@ def test_a_line_that_is_typed_and_cannot_be_read_is_told_by_its_number(
 
 
 def test_what_goes_wrong_does_not_steer_a_terminal(models: Path, tmp_path: Path) -> None:
-    """The sentence of an error quotes a file; the line of what was left out as well."""
+    """Error messages quote files, and so do the lines about skipped rows."""
     pty = pytest.importorskip("pty")
     path = tmp_path / "rows.jsonl"
     path.write_text('{"text": "glass"}\n{"text\\u001b\\u0007": "b"}\n')
@@ -512,7 +512,7 @@ def test_what_is_wrong_is_one_sentence_and_a_code(command: Pellucid, name: str) 
 def test_top_k_of_a_task_that_writes_means_to_draw(
     command: Pellucid, task: str, name: str, minilm: pellucid.Model, tmp_path: Path
 ) -> None:
-    """As that of `pellucid generate` does; it was refused for want of `-O do_sample=true`."""
+    """As in `pellucid generate`; it used to be refused without `-O do_sample=true`."""
     folder = saved(name, tmp_path, minilm)
     asked = (task, "-m", str(folder), "a work", "-O", "max_new_tokens=5", "--json")
     wanted = pellucid.pipeline(task, folder)("a work", max_new_tokens=5, top_k=3, do_sample=True, seed=4).whole()

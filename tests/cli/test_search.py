@@ -1,4 +1,4 @@
-"""`pellucid index` and `pellucid search`, as they are typed."""
+"""`pellucid index` and `pellucid search` as typed."""
 
 import io
 import json
@@ -24,7 +24,7 @@ COMPANIES = Path(__file__).parents[2] / "examples" / "companies.csv"
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended, and what it said."""
+    """The exit code and the output of a command."""
 
     returncode: int
     stdout: str
@@ -32,7 +32,7 @@ class Done:
 
 
 def pellucid(*typed: object, stdin: str = "", stdout: TextIO | None = None) -> Done:
-    """Runs a command in this process, as if it were alone in it."""
+    """Runs a command in this process, without the process's log handlers."""
     out, err, handlers = stdout or io.StringIO(), io.StringIO(), logging.root.handlers[:]
     logging.root.handlers[:] = []
     try:
@@ -47,7 +47,7 @@ def pellucid(*typed: object, stdin: str = "", stdout: TextIO | None = None) -> D
 
 
 def at_a_terminal(*typed: object, columns: int) -> str:
-    """What a person sees in a window of so many columns; Linux and macOS have terminals of this kind."""
+    """The screen of a terminal of this width. Linux and macOS have such terminals."""
     pty = pytest.importorskip("pty")
     main, other = pty.openpty()
     command = [sys.executable, "-m", "pellucid", *map(str, typed)]
@@ -64,7 +64,7 @@ def at_a_terminal(*typed: object, columns: int) -> str:
 
 
 def _part(handle: int) -> bytes:
-    """Some bytes; none once the other side has closed, which Linux tells as an error."""
+    """The next bytes, or none once the other side has closed, which is an error on Linux."""
     try:
         return os.read(handle, 4096)
     except OSError:
@@ -102,7 +102,7 @@ def test_why_names_the_words_that_matched_and_writes_a_page(index: Path, tmp_pat
     first, second = (json.loads(line) for line in done.stdout.splitlines())
     best = {mine: theirs for mine, theirs, _ in first["hits"][0]["why"]}
     assert best == {"coca": "Coca", "cola": "Cola"}
-    ((mine, theirs, like),) = second["hits"][0]["why"]  # of the word that was meant
+    ((mine, theirs, like),) = second["hits"][0]["why"]  # for the corrected word
     assert (mine, theirs) == ("microsoft", "Microsoft") and like > 0.9
     assert done.stderr == f"which words matched: {tmp_path / 'why.html'}\n"
     page = (tmp_path / "why.html").read_text(encoding="utf-8")
@@ -118,7 +118,7 @@ def test_a_person_at_a_terminal_sees_a_table_that_fits(index: Path) -> None:
     lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown).splitlines()
     assert all(len(line) <= 50 for line in lines), lines
     assert "KO" in shown and "\x1b[" in shown
-    assert "rgb" not in shown and re.search(r"48;2;\d+;\d+;0m", shown)  # words on a ground of their own
+    assert "rgb" not in shown and re.search(r"48;2;\d+;\d+;0m", shown)  # words on a coloured background
 
 
 def test_what_cannot_be_is_said_in_one_line(index: Path, tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_the_life_of_an_index(index: Path, tmp_path: Path) -> None:
     assert (told["rows"], len(told["segments"]), told["corpus"]["column"]) == (19, 1, "name")
     shown = {line.partition("  ")[0] for line in pellucid("index", "info", own).stdout.splitlines()}
     assert {"rows", "numbered", "encoder name", "encoder digest", "encoder reading", "encoder bits", "metric"} <= shown
-    assert not {"name", "digest", "reading", "bits"} & shown  # whose they are is told
+    assert not {"name", "digest", "reading", "bits"} & shown  # each is shown with its owner
     assert pellucid("index", "verify", own).stdout == "ok\n"
 
 

@@ -1,4 +1,4 @@
-"""`pellucid train` and `pellucid evaluate`: what is typed, what is told on stderr, what stands on stdout."""
+"""`pellucid train` and `pellucid evaluate`: arguments, messages on stderr, results on stdout."""
 
 import inspect
 import json
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Pellucid]:
-    """Runs `pellucid ...` in this process, in a folder of its own."""
+    """Runs `pellucid ...` in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     level = logging.getLogger("pellucid").level
     yield caller(monkeypatch, capsys)
@@ -216,7 +216,7 @@ ELSEWHERE = {
     "data": "DATA",
     "progress": "pellucid --quiet train",
 }
-"""What --set does not say, and how it is typed."""
+"""Arguments that --set does not take, and what to type instead."""
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)
@@ -227,7 +227,7 @@ def test_what_has_an_option_of_its_own_is_not_set(command: Pellucid, name: str) 
 
 
 def test_no_argument_of_training_is_set() -> None:
-    """Whatever `pellucid.train` takes by name is a setting, or is said by an option or an argument of its own."""
+    """Every named parameter of `pellucid.train` is a setting, or has an option or argument of its own."""
     others = next(one for one in train.params if isinstance(one, NameValueOption))
     taken = [name for name, one in inspect.signature(pellucid.train).parameters.items() if one.kind != one.VAR_KEYWORD]
     assert [name for name in taken if others.own_spelling(name, train) is None] == []

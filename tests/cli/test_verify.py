@@ -1,4 +1,4 @@
-"""`pellucid verify` and `pellucid diff`: lines for people, JSON for machines, exit codes for scripts."""
+"""`pellucid verify` and `pellucid diff`: lines for people, JSON for programs, exit codes for scripts."""
 
 import json
 import os
@@ -70,7 +70,7 @@ def test_the_code_is_told_though_nobody_reads_the_lines(
 
 
 def test_without_docstrings_the_reference_is_not_asked(folder: Path) -> None:
-    """It fails without its own, and that was said to be what should not happen."""
+    """The reference fails without its own docstrings, which used to be reported as an unexpected error."""
     command = [sys.executable, "-OO", "-m", "pellucid", "verify", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -98,7 +98,7 @@ def test_interrupted_it_leaves_nothing_behind(folder: Path, tmp_path: Path) -> N
 def test_interrupted_within_a_mode_of_torch_it_says_so(
     command: Pellucid, folder: Path, monkeypatch: pytest.MonkeyPatch, pops: int
 ) -> None:
-    """Ctrl-C while PyTorch has taken a mode off its stack: what comes out is another error, or a wrong verdict."""
+    """Ctrl-C just after PyTorch has taken a mode off its stack causes another error, or a wrong verdict."""
     real, count = overrides._pop_mode, iter(range(pops))
 
     def pop() -> Any:

@@ -1,8 +1,8 @@
-"""What the tests of writing share."""
+"""Shared fixture of the tests of generation."""
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
 def _one_thread(one_thread: None) -> None:
-    """Every test here."""
+    """Applies to every test here."""

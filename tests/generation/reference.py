@@ -1,4 +1,4 @@
-"""What the reference writes with tiny random models: ours must be the same, token by token."""
+"""What the reference generates with tiny random models: ours must match, token by token."""
 
 import functools
 import tempfile
@@ -19,12 +19,12 @@ _HEADS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 WRITERS: dict[str, tuple[str, dict[str, Any]]] = {
     name: (name, facts) for name, facts in ARCHITECTURES.items() if name.endswith(_HEADS)
 } | {"T5 gated": ("T5ForConditionalGeneration", _GATED)}
-"""Every architecture that writes, and the facts in which it differs from the tiny model of its family."""
+"""Every architecture that generates, and its differences from the tiny model of its family."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The same random numbers twice: the reference's model and ours."""
+    """The reference's model and ours with the same random weights."""
 
     theirs: Any
     ours: pellucid.Model
@@ -36,7 +36,7 @@ class Pair:
 
 @functools.lru_cache(maxsize=64)
 def pair(writer: str, ends: tuple[int, ...] = (), length: int = 160, **facts: Any) -> Pair:
-    """A tiny model with these end tokens and `length` positions, in float64; of one seed, whatever its ends."""
+    """A tiny model with these end tokens and `length` positions, in float64; its weights do not depend on the ends."""
     architecture, own = WRITERS[writer]
     config = getattr(transformers, architecture).config_class
     changes = own | {"eos_token_id": list(ends) or None} | facts
@@ -52,10 +52,10 @@ def pair(writer: str, ends: tuple[int, ...] = (), length: int = 160, **facts: An
 
 
 def _enliven(model: Any) -> None:
-    """Numbers with which a model goes on from word to word; a plain random one repeats a single word for ever.
+    """Sets weights with which greedy generation varies; with plain random ones a model repeats one token for ever.
 
-    Gains of either sign, so that a word is not its own likeliest successor where input and output share a table; strong
-    positions; and a source that is looked at without drowning everything else.
+    Gains of either sign, so that a token is not its own most likely successor where input and output embeddings are
+    tied; strong positions; and a source that is attended to without dominating everything else.
     """
     torch.manual_seed(11)
     for name, parameter in model.named_parameters():
@@ -80,7 +80,7 @@ def prompts(lengths: Sequence[int] = (17, 5, 11), vocabulary: int = 99) -> list[
 def generate(
     both: Pair, texts: Sequence[Sequence[int]], *, stopping: Any = None, processors: Any = None, **options: Any
 ) -> Any:
-    """The reference's answer; decoders are given prompts padded on the left, encoders on the right."""
+    """The reference's answer. Prompts of decoders are padded on the left, those of encoders on the right."""
     theirs = both.theirs
     padding = 0 if theirs.config.pad_token_id is None else theirs.config.pad_token_id
     longest = max(map(len, texts))
@@ -102,7 +102,7 @@ def generate(
 
 
 def greedy(both: Pair, texts: Sequence[Sequence[int]], ends: Sequence[int] = (), **options: Any) -> list[list[int]]:
-    """The likeliest token after the other for each text, its end token included."""
+    """The greedy continuation of each text, including its end token."""
     wide = generate(both, texts, **options).sequences
     start = max(map(len, texts)) if both.decodes_only else 1
     found = []
@@ -114,7 +114,7 @@ def greedy(both: Pair, texts: Sequence[Sequence[int]], ends: Sequence[int] = (),
 
 @dataclass(frozen=True)
 class Found:
-    """One text of the reference's search."""
+    """One hypothesis of the reference's beam search."""
 
     ids: list[int]
     score: float
@@ -122,7 +122,7 @@ class Found:
 
 
 def beams(both: Pair, texts: Sequence[Sequence[int]], **options: Any) -> list[list[Found]]:
-    """The texts that the reference's search finds for each prompt, the best first."""
+    """The reference's hypotheses for each prompt, the best first."""
     answer = generate(both, texts, **options)
     steps = both.theirs.compute_transition_scores(answer.sequences, answer.scores, answer.beam_indices)
     start = max(map(len, texts)) if both.decodes_only else 1
@@ -136,6 +136,6 @@ def beams(both: Pair, texts: Sequence[Sequence[int]], **options: Any) -> list[li
 
 @functools.lru_cache(maxsize=64)
 def late_ends(writer: str) -> tuple[int, ...]:
-    """One token for each of our prompts that its greedy text first comes to late: as end tokens, texts end apart."""
+    """For each prompt the token that first appears latest in its greedy text; as end tokens they end texts apart."""
     rows = greedy(pair(writer), prompts(), max_new_tokens=100)
     return tuple(sorted({max(row, key=row.index) for row in rows}))

@@ -1,4 +1,4 @@
-"""The search against the reference's own: the same texts in the same order, token by token, with the same scores."""
+"""Beam search against the reference's: the same texts in the same order, token by token, with the same scores."""
 
 import itertools
 import math
@@ -31,7 +31,7 @@ def found(model: pellucid.Model, prompt_ids: Sequence[Sequence[int]], **options:
 
 
 def ends(writer: str) -> tuple[int, ...]:
-    """End tokens that searches meet early and late."""
+    """End tokens that beam searches meet early and late."""
     return tuple(sorted({*late_ends(writer), *(best[0].ids[9] for best in free(writer))}))
 
 
@@ -40,7 +40,7 @@ def free(writer: str) -> list[list[Any]]:
 
 
 def agree(both: Pair, ours: list[list[Hypothesis]], prompt_ids: Sequence[Sequence[int]], **options: Any) -> None:
-    """The reference finds the same. Where rules leave too few texts, it fills up with such as have no token."""
+    """Asserts that the reference finds the same, except for the empty texts that it adds where rules leave too few."""
     wanted = [[text for text in best if text.ids] for best in beams(both, prompt_ids, **options)]
     for mine, theirs in zip(ours, wanted, strict=True):
         assert [list(text.ids) for text in mine] == [text.ids for text in theirs]
@@ -50,7 +50,7 @@ def agree(both: Pair, ours: list[list[Hypothesis]], prompt_ids: Sequence[Sequenc
 
 
 def same(some: list[list[Hypothesis]], others: list[list[Hypothesis]]) -> None:
-    """Equal up to the rounding of a batch."""
+    """Asserts equality up to the rounding of batches."""
     for mine, theirs in zip(some, others, strict=True):
         assert [(text.ids, text.finish_reason) for text in mine] == [(text.ids, text.finish_reason) for text in theirs]
         for text, other in zip(mine, theirs):
@@ -123,7 +123,7 @@ def test_stop_tokens_end_a_text_as_end_tokens_do() -> None:
 
 @pytest.mark.parametrize("beams, vocabulary", few([(2, 6), (5, 6), (3, 9), (5, 9), (8, 12)], [(5, 6)]))
 def test_few_words_and_many_beams(beams: int, vocabulary: int) -> None:
-    """At first there are fewer texts than beams, and some beams follow what is not there."""
+    """At first there are fewer texts than beams, so some beams follow impossible texts."""
     both = pair("LlamaForCausalLM", (3, 4), vocab_size=vocabulary)
     prompt_ids = prompts((4, 2, 7), vocabulary)
     for penalty, early in itertools.product((*PENALTIES, -0.5), EARLY):
@@ -135,7 +135,7 @@ def test_few_words_and_many_beams(beams: int, vocabulary: int) -> None:
 @pytest.mark.usefixtures("steps")
 @pytest.mark.parametrize("writer", ["LlamaForCausalLM", "GPT2LMHeadModel", "BartForConditionalGeneration", "T5 gated"])
 def test_float32_finds_the_same_texts(writer: str, tmp_path: Any) -> None:
-    """In the precision of use, by the blocks that are laid out for speed."""
+    """In the usual precision, with the packed blocks."""
     both, prompt_ids = pair(writer, ends(writer)), prompts()
     both.ours.save(tmp_path)
     single = pellucid.load(tmp_path, dtype="float32")
@@ -150,7 +150,7 @@ def test_float32_finds_the_same_texts(writer: str, tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_a_score_is_the_mean_of_what_the_model_says(penalty: float) -> None:
-    """Read afresh, at once and without a cache, the model gives each text the probability that its search gave it."""
+    """In one fresh pass without a cache, the model gives each text the probability that the search reported."""
     both = pair("MistralForCausalLM", ends("MistralForCausalLM"))
     options = {"num_beams": 3, "num_return_sequences": 3, "max_new_tokens": 25, "length_penalty": penalty}
     for prompt, best in zip(prompts(), found(both.ours, prompts(), **options), strict=True):
@@ -241,16 +241,16 @@ def test_a_long_prompt_takes_no_room_from_a_short_one() -> None:
 
 
 def forbid_repeats(log_probabilities: Tensor, progress: GenerationProgress) -> Tensor:
-    """No token a second time among those chosen, and half the log-probability for those of the prompt."""
+    """Forbids repeating a generated token, and halves the log-probability of tokens of the prompt."""
     chosen = progress.ids[:, progress.given :]
     before = progress.ids[:, : progress.given].clamp(min=0)
     halved = log_probabilities.scatter(1, before, log_probabilities.gather(1, before) / 2)
-    halved[:, 0] = log_probabilities[:, 0] / 2  # what padding scatters to
+    halved[:, 0] = log_probabilities[:, 0] / 2  # where the indices of padding point
     return halved.scatter(1, chosen, -math.inf)
 
 
 class Theirs(transformers.LogitsProcessor):
-    """The same rule for the reference."""
+    """The same rule in the reference's interface."""
 
     def __init__(self, rule: Rule, prompt_length: int) -> None:
         self.rule, self.prompt_length = rule, prompt_length
@@ -295,20 +295,20 @@ def test_rules_by_their_names_do_as_in_the_reference(writer: str, rules: dict[st
 
 
 def one_way(log_probabilities: Tensor, progress: GenerationProgress) -> Tensor:
-    """Only the token that comes next in the order of numbers."""
+    """Allows only the next token id, modulo 9."""
     ruled = torch.full_like(log_probabilities, -math.inf)
     return ruled.scatter(1, (progress.ids[:, -1:] + 1) % 9, log_probabilities.gather(1, (progress.ids[:, -1:] + 1) % 9))
 
 
 def test_rules_that_leave_one_text_give_one() -> None:
-    """Where the reference gives the same text again, or one without a token."""
+    """Where the reference repeats the same text, or returns one without a token."""
     both = pair("LlamaForCausalLM", (8,))
     [best] = found(both.ours, [[5, 6, 3]], rules=(one_way,), num_beams=3, num_return_sequences=3)
     assert [(text.ids, text.finish_reason) for text in best] == [((4, 5, 6, 7, 8), "end")]
 
 
 def narrow(log_probabilities: Tensor, progress: GenerationProgress) -> Tensor:
-    """First 6 or 7, then 9 behind the 7 and nothing behind the 6."""
+    """Allows 6 or 7 first, then 9 after 7 and nothing after 6."""
     allowed = [9] if progress.new else [6, 7]
     ruled = torch.full_like(log_probabilities, -math.inf)
     ruled[:, allowed] = log_probabilities[:, allowed]
@@ -332,7 +332,7 @@ def test_rules_that_leave_no_text_give_none() -> None:
 
 
 def dead_ends(log_probabilities: Tensor, progress: GenerationProgress) -> Tensor:
-    """Nothing comes behind a token that three divides."""
+    """Forbids all tokens after one that is divisible by three."""
     return (
         log_probabilities.masked_fill(progress.ids[:, -1:] % 3 == 0, -math.inf) if progress.new else log_probabilities
     )
@@ -354,7 +354,7 @@ def test_a_beam_that_cannot_go_on_is_left(beams: int) -> None:
 
 
 class Judged(transformers.StoppingCriteria):
-    """The same question of the reference."""
+    """The same criterion in the reference's interface."""
 
     def __init__(self, judge: TextJudge, prompt_length: int) -> None:
         self.judge, self.prompt_length = judge, prompt_length
@@ -396,7 +396,7 @@ def test_a_judge_knows_which_prompt_it_is_asked_about() -> None:
 def test_time_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
     both, options = pair("LlamaForCausalLM"), {"num_beams": 3, "num_return_sequences": 3}
     wanted = found(both.ours, prompts(), max_new_tokens=7, **options)
-    clock = itertools.count(1000)  # a second passes at each look
+    clock = itertools.count(1000)  # a second passes at each call
     monkeypatch.setattr(beam.time, "monotonic", lambda: float(next(clock)))
     late = found(both.ours, prompts(), max_time=6.5, max_new_tokens=50, **options)
     assert [[text.ids for text in best] for best in late] == [[text.ids for text in best] for best in wanted]

@@ -1,4 +1,4 @@
-"""What a checkpoint says about how it writes: read, followed, written again, and refused where it makes no sense."""
+"""A checkpoint's own settings of generation: read, followed, saved again, and refused where they are invalid."""
 
 import json
 import logging
@@ -47,7 +47,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def folder_of(place: Path, settings: dict[str, Any] | None = None, facts: dict[str, Any] | None = None) -> Path:
-    """A small decoder with a tokenizer; `said` is its generation_config.json, `facts` go into config.json."""
+    """A small decoder with a tokenizer. settings: its generation_config.json.  facts: changes of config.json."""
     folder = writer(byte_level(), max_position_embeddings=64).save(place)
     if settings is not None:
         (folder / FILE).write_text(json.dumps(settings))
@@ -60,7 +60,7 @@ def folder_of(place: Path, settings: dict[str, Any] | None = None, facts: dict[s
 def test_the_reference_writes_the_same_by_default(
     legacy: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """BART's own settings, from `generation_config.json` or, as older files have it, from `config.json`."""
+    """BART's own settings, from `generation_config.json` or, as in older files, from `config.json`."""
     theirs = tiny(tmp_path, "BartForConditionalGeneration", dtype=torch.float64)
     said = json.loads((tmp_path / FILE).read_text()) | LIKE_BART
     (tmp_path / FILE).write_text(json.dumps(said))
@@ -144,7 +144,7 @@ def test_every_option_that_is_a_key_of_the_reference_has_a_type() -> None:
 def test_what_is_not_followed_is_named(
     name: str, legacy: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The reference writes other words by it; its own default says nothing."""
+    """It would change the reference's output; the reference's own default is not reported."""
     value = {"exponential_decay_length_penalty": [2, 3.0], "num_beam_groups": 2, "encoder_no_repeat_ngram_size": 2}
     some = value.get(name, True if UNSUPPORTED[name] is False else 0.5)
     for said in (some, UNSUPPORTED[name]):
@@ -152,12 +152,12 @@ def test_what_is_not_followed_is_named(
         model = pellucid.load(folder_of(tmp_path / str(said), None if legacy else file, facts))
         caplog.clear()
         assert model.generate("the", max_new_tokens=1) is not None
-        if not (legacy and name not in LEGACY_KEYS):  # there it was named when the file was read
+        if not (legacy and name not in LEGACY_KEYS):  # there it was reported on loading
             assert (f"says {name}, which is not supported" in caplog.text) == (said is some)
 
 
 def test_the_start_token_of_the_file_begins_a_text(caplog: pytest.LogCaptureFixture) -> None:
-    """As in the reference over that of `config.json`; all that is said of what is written begins with it."""
+    """It takes precedence over that of `config.json`, as in the reference, in every way of generating."""
     exact = writer(byte_level(), "t5", decoder_start_token_id=0, dtype="float64")
     model = pellucid.Model(replace(exact.loaded, generation={"decoder_start_token_id": 5}))
     other = writer(byte_level(), "t5", decoder_start_token_id=5, dtype="float64")
@@ -206,7 +206,7 @@ def test_without_a_start_token_nothing_is_written_scored_or_explained() -> None:
 def test_a_text_begins_with_the_token_that_the_reference_takes(
     family: str, written: dict[str, int] | None, start: int | None, tmp_path: Path
 ) -> None:
-    """written: the file beside the config, which says nothing of what stands there once there is one."""
+    """written: the generation config, which replaces these keys of `config.json` if it exists."""
     small = {"d_model": 8, "d_ff": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1} if family == "T5" else {
         "d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8,
         "encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 16}  # fmt: skip
@@ -218,7 +218,7 @@ def test_a_text_begins_with_the_token_that_the_reference_takes(
         (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": 2, "pad_token_id": 1} | written))
     theirs = getattr(transformers, f"{family}ForConditionalGeneration").from_pretrained(tmp_path)
     ours = decoder_start_token(pellucid.load(tmp_path).loaded)
-    if written == {}:  # where it says neither, the reference refuses, and `config.json` is asked here
+    if written == {}:  # where the reference refuses because neither is set, we fall back to `config.json`
         with pytest.raises(ValueError, match="decoder_start_token_id"):
             theirs.generate(torch.tensor([[3, 2]]), max_new_tokens=1)
         assert ours == (start or 4)
@@ -281,7 +281,7 @@ WRONG: dict[str, tuple[str, Any, str]] = {
 def test_a_value_of_the_wrong_kind_is_named(name: str, legacy: bool, tmp_path: Path) -> None:
     key, value, fragment = WRONG[name]
     if legacy and key in ("eos_token_id", "decoder_start_token_id", "stop_strings", "surprise"):
-        return  # in config.json these are something else, or nothing
+        return  # in config.json these mean something else, or nothing
     folder = folder_of(tmp_path / "a", None if legacy else {key: value}, {key: value} if legacy else None)
     with pytest.raises(CorruptFileError) as caught:
         pellucid.load(folder)
@@ -325,7 +325,7 @@ def test_a_value_out_of_range_is_named_when_it_is_used(
 def test_as_many_texts_as_the_call_can_give(
     said: dict[str, Any], asked: dict[str, Any], texts: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A file that asks for more than a call's own way of writing gives is no damaged file."""
+    """A file that requests more texts than a call's method can return is not invalid."""
     model = pellucid.load(folder_of(tmp_path / "a", said | {"num_return_sequences": 3}))
     assert len(model.complete("the house", max_new_tokens=2, **asked).sequences) == texts
     assert ("num_return_sequences 3, and this call gives at most" in caplog.text) == (texts < 3)

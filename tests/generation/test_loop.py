@@ -1,4 +1,4 @@
-"""The loop against the reference's own, token by token, and what a caller may rely on beside it."""
+"""The generation loop against the reference's, token by token, and its own guarantees."""
 
 import gc
 import itertools
@@ -24,7 +24,7 @@ STEPS = 100
 def texts(
     model: pellucid.Model, prompt_ids: Sequence[Sequence[int]], **options: Any
 ) -> tuple[list[list[int]], list[str]]:
-    """What is written for each prompt, and why it ends."""
+    """What is generated for each prompt, and why it ends."""
     settings = read_settings({"max_new_tokens": STEPS} | options)
     count = len(prompt_ids) * settings.num_return_sequences
     written: list[list[int]] = [[] for _ in range(count)]
@@ -92,7 +92,7 @@ def test_steps_name_their_texts() -> None:
     for step in steps:
         assert step.rows == there
         assert step.log_probabilities is not None and step.log_probabilities.shape == (len(there), 99)
-        assert step.log_probabilities.argmax(dim=1).tolist() == step.tokens  # nothing is drawn and no rule is set
+        assert step.log_probabilities.argmax(dim=1).tolist() == step.tokens  # greedy and without rules
         torch.testing.assert_close(step.log_probabilities.exp().sum(dim=1), torch.ones(len(there)), check_dtype=False)
         there = [row for row in there if row not in step.finished]
     assert not there
@@ -127,7 +127,7 @@ def test_a_seed_gives_the_same_text_alone_and_in_a_batch(writer: str) -> None:
 @pytest.mark.usefixtures("steps")
 @pytest.mark.parametrize("writer", ["LlamaForCausalLM", "GPT2LMHeadModel", "BartForConditionalGeneration", "T5 gated"])
 def test_float32_draws_the_same_alone_and_in_a_batch(writer: str, tmp_path: Path) -> None:
-    """In the precision of use, by the blocks that are laid out for speed, which sum one row and many otherwise."""
+    """In the usual precision, with the packed blocks, whose sums round differently for one row and for many."""
     exact, prompt_ids = pair(writer, late_ends(writer)).ours, prompts()
     single = pellucid.load(exact.save(tmp_path), dtype="float32")
     for options in ({"do_sample": True, "seed": 5}, {"do_sample": False}):
@@ -158,7 +158,7 @@ def test_no_seed_draws_anew() -> None:
 
 
 class Kept:
-    """Whether the memory of the last reader is still there."""
+    """Watches whether the cache of the last reader still exists."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cache: Any = lambda: None
@@ -232,7 +232,7 @@ def test_a_finished_text_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_time_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = itertools.count(1000)  # a second passes at each look
+    clock = itertools.count(1000)  # a second passes at each call
     monkeypatch.setattr(loop.time, "monotonic", lambda: float(next(clock)))
     model = pair("LlamaForCausalLM").ours
     found, why = texts(model, prompts(), max_time=3.5)
@@ -254,9 +254,7 @@ def test_no_more_is_written_than_the_model_has_positions_for(writer: str) -> Non
     found, why = texts(both.ours, prompt_ids, max_new_tokens=40)
     assert [len(text) for text in found] == rooms and why == ["length"] * 2
     assert found == [greedy(both, [own], max_new_tokens=room)[0] for own, room in zip(prompt_ids, rooms)]
-    forced = texts(both.ours, prompt_ids, max_new_tokens=40, forced_eos_token_id=5)[
-        0
-    ]  # each at the end of its own room
+    forced = texts(both.ours, prompt_ids, max_new_tokens=40, forced_eos_token_id=5)[0]  # each at its own maximum length
     assert forced == [[*text[:-1], 5] for text in found]
 
 

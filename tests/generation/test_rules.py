@@ -1,4 +1,4 @@
-"""Every rule against the reference's own, and what the reference does not have: padding, sentences, no dead end."""
+"""Every rule against the reference's, and what the reference lacks: padding, rules of our own, errors, no dead end."""
 
 import dataclasses
 import functools
@@ -19,7 +19,7 @@ from pellucid.generation.progress import GenerationProgress
 from pellucid.generation.registry import apply_with_max
 from pellucid.generation.rules import OPTIONS, apply, chain
 
-VOCAB, GIVEN, MOST, ENDS = 40, 6, 20, (7, 9, 70)  # the last end token is none of the vocabulary
+VOCAB, GIVEN, MOST, ENDS = 40, 6, 20, (7, 9, 70)  # the last end token is not in the vocabulary
 
 WRITING: list[dict[str, Any]] = [
     {
@@ -62,14 +62,14 @@ FIRST: list[dict[str, Any]] = [
     {"begin_suppress_tokens": [1, 7, 20]},
     {"begin_suppress_tokens": [1, 7, 20], "forced_bos_token_id": 3},
 ]
-"""What depends on whether a single token stands there."""
+"""Rules whose effect depends on whether the text is a single token so far."""
 
 MILD: list[dict[str, Any]] = [
     *({"temperature": 1.5}, {"top_k": 5}, {"top_k": 12}, {"top_p": 0.8}, {"top_p": 0.95}, {"min_p": 0.03}),
     *({"min_p": 0.2}, {"typical_p": 0.8}, {"typical_p": 0.95}, {"epsilon_cutoff": 0.01}, {"epsilon_cutoff": 0.1}),
 ]
-"""Values of the rules of drawing that leave something to the next one; without `eta_cutoff`, by which the reference
-breaks off where the rules before it have left nothing."""
+"""Values of the sampling rules that leave tokens for the next rule; without `eta_cutoff`, with which the reference
+fails where the rules before it left none."""
 
 OURS: list[dict[str, Any]] = [
     {"logit_bias": {3: 1.5, "4": -2.0}},
@@ -77,7 +77,7 @@ OURS: list[dict[str, Any]] = [
     {"presence_penalty": -0.7},
     {"frequency_penalty": -0.3, "presence_penalty": 1.1},
 ]
-"""What the reference does not have."""
+"""Rules that the reference does not have."""
 
 
 def said(options: Mapping[str, Any]) -> str:
@@ -89,7 +89,7 @@ def some_logits(rows: int = 5, vocab: int = VOCAB, seed: int = 1) -> Tensor:
 
 
 def texts(new: int, *, given: int = GIVEN, most: int = MOST, rows: int = 5) -> GenerationProgress:
-    """Texts of few different tokens, so that much is said twice."""
+    """Texts of few different tokens, with many repetitions."""
     ids = torch.randint(0, 8, (rows, given + MOST), generator=torch.Generator().manual_seed(2))
     return GenerationProgress(ids[:, : given + new], given, most, ENDS)
 
@@ -107,7 +107,7 @@ def by_reference(
     config = transformers.GenerationConfig()
     length = written.given + written.most
     for name, value in {"top_k": 0, "do_sample": sampling, "max_length": length, **options}.items():
-        setattr(config, name, value)  # afterwards, because it refuses contradictions at once
+        setattr(config, name, value)  # set afterwards, because the constructor refuses contradictions
     config = model._prepare_generated_length(config, False, False, "input_ids", written.given, written.ids)
     config._eos_token_tensor = torch.tensor(written.end_tokens)
     processors = model._get_logits_processor(config, input_ids_seq_length=written.given, device="cpu")
@@ -151,9 +151,9 @@ def test_rules_of_the_beginning_are_the_reference(options: dict[str, Any], given
 @pytest.mark.parametrize("vocab", [VOCAB, 5_000])
 def test_rules_of_drawing_are_the_reference(options: dict[str, Any], vocab: int, reference: Any) -> None:
     logits, written = some_logits(vocab=vocab), texts(3)
-    logits[1] /= 10  # nearly flat
+    logits[1] /= 10  # nearly uniform
     logits[2] *= 5
-    logits[3, 3:-1] = -torch.inf  # what another rule left
+    logits[3, 3:-1] = -torch.inf  # as after another rule
     found = ours(options, logits, written, sampling=True)
     assert torch.equal(found, by_reference(reference, options, True, logits, written))
     assert not torch.equal(found, logits)
@@ -169,7 +169,7 @@ def test_of_equally_likely_tokens_top_p_keeps_as_many_as_it_needs(reference: Any
     for top_p in (0.01, 0.25, 0.3, 0.5, 0.52, 0.77, 0.99):
         found = ours({"top_p": top_p}, logits, texts(3), sampling=True)
         wanted = by_reference(reference, {"top_p": top_p}, True, logits, texts(3))
-        assert torch.equal(found.sort().values, wanted.sort().values)  # which of them is a matter of chance there
+        assert torch.equal(found.sort().values, wanted.sort().values)  # of equal ones, an arbitrary one is kept
     found = ours({"top_p": 0.49}, logits, texts(3), sampling=True)
     assert (found[0] == 0).nonzero().flatten().tolist() == list(range(20))
     assert (found[1] == 1).nonzero().flatten().tolist() == list(range(0, 28, 2))
@@ -202,7 +202,7 @@ def test_counted_penalties_are_their_formula(options: dict[str, float]) -> None:
         for token, times in Counter(chosen).items():
             wanted[row, token] -= options.get("frequency_penalty", 0) * times + options.get("presence_penalty", 0)
     torch.testing.assert_close(ours(options, logits, written), wanted, rtol=1e-6, atol=1e-6)
-    assert torch.equal(ours(options, logits, texts(0)), logits)  # a prompt was not chosen
+    assert torch.equal(ours(options, logits, texts(0)), logits)  # tokens of the prompt do not count
 
 
 def test_counted_penalties_follow_that_of_repetition() -> None:
@@ -281,7 +281,7 @@ def test_contradictions_are_named_at_their_step() -> None:
     assert str(caught.value) == f"{wanted}: leave one of them out"
     innocent = chain({"no_repeat_ngram_size": 1, "forced_eos_token_id": 7, "suppress_tokens": [7]}, sampling=False)
     with pytest.raises(InputError, match="because of forced_eos_token_id, suppress_tokens: leave one"):
-        apply(innocent, some_logits(), texts(MOST - 1))  # to leave the first out would not help
+        apply(innocent, some_logits(), texts(MOST - 1))  # leaving out the first option would not help
     with pytest.raises(InputError, match=r"because of suppress_tokens$"):
         apply(chain({"suppress_tokens": list(range(VOCAB))}, sampling=False), some_logits(), texts(1))
     logits = some_logits()
@@ -324,7 +324,7 @@ def test_a_rule_that_gives_no_logits_is_named(rule: Any, said: str) -> None:
 
 @dataclasses.dataclass
 class Nothing:
-    """A rule of one's own that has no hash."""
+    """A user's own rule that is not hashable."""
 
     def __call__(self, logits: Tensor, written: GenerationProgress, strength: float = 1.0) -> Tensor:
         return logits * float("nan")

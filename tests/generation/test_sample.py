@@ -1,4 +1,4 @@
-"""Draws follow their distribution, and a seed gives the same draw whatever stands beside it."""
+"""Samples follow their distribution, and a seed gives the same sample whatever else is in the batch."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ ENTROPY = -sum(p * math.log(p) for p in P)
 
 
 def first(ranks: Sequence[float], mass: float) -> list[int]:
-    """The tokens of the lowest ranks, until their probabilities sum up to `mass`."""
+    """The tokens of the lowest ranks whose probabilities just sum to `mass`."""
     kept: list[int] = []
     for token in sorted(range(len(P)), key=ranks.__getitem__):
         if sum(P[other] for other in kept) < mass:
@@ -43,7 +43,7 @@ def first(ranks: Sequence[float], mass: float) -> list[int]:
 
 
 def share(kept: Sequence[int]) -> list[float]:
-    """The probabilities of the tokens that are kept, as if there were no others."""
+    """The probabilities of the kept tokens, renormalised."""
     return [p / sum(P[other] for other in kept) if token in kept else 0.0 for token, p in enumerate(P)]
 
 
@@ -61,7 +61,7 @@ BY_DEFINITION: dict[str, tuple[dict[str, Any], list[float]]] = {
         share([token for token, p in enumerate(P) if p >= min(0.9, 0.9**0.5 * math.exp(-ENTROPY))]),
     ),
 }
-"""Options, and the distribution that their definitions give in plain numbers."""
+"""Options, and the distribution that follows from their definitions, in plain Python."""
 
 
 def drawn(logits: Tensor, seed: int = 0) -> Tensor:
@@ -69,7 +69,7 @@ def drawn(logits: Tensor, seed: int = 0) -> Tensor:
 
 
 def likelihood(counts: np.ndarray, wanted: Sequence[float]) -> float:
-    """How often the counts would be at least so far from the wanted shares by chance; 0 where one was impossible."""
+    """The p-value of the counts under the expected distribution; 0 if an impossible token was sampled."""
     share = np.array(wanted)
     if counts[share == 0].any():
         return 0.0
@@ -79,7 +79,7 @@ def likelihood(counts: np.ndarray, wanted: Sequence[float]) -> float:
 @pytest.mark.parametrize("vocab", [1, 7, 255, 256, 257, 511, 512, 1000])
 def test_the_likeliest_is_the_first_of_the_greatest(vocab: int) -> None:
     logits = torch.randn(64, vocab, generator=torch.Generator().manual_seed(vocab))
-    coarse = (logits * 2).round()  # many that are equal
+    coarse = (logits * 2).round()  # with many ties
     assert torch.equal(greedy_tokens(logits), logits.argmax(dim=1))
     assert torch.equal(greedy_tokens(coarse), coarse.argmax(dim=1))
     nothing, all_but_one = torch.full_like(logits, -torch.inf), logits.clone()
@@ -100,7 +100,7 @@ def test_draws_follow_their_distribution(case: str) -> None:
     counts = np.bincount(drawn(logits).numpy(), minlength=len(P))
     assert likelihood(counts, wanted) > 0.01
     others = [other for name, (_, other) in BY_DEFINITION.items() if name != case]
-    assert all(likelihood(counts, other) < 1e-6 for other in others)  # it can tell them apart
+    assert all(likelihood(counts, other) < 1e-6 for other in others)  # the test can tell them apart
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0, 4.0])
@@ -109,7 +109,7 @@ def test_draws_follow_their_distribution_over_many_tokens(spread: float) -> None
     counts = np.bincount(drawn(logits.expand(8_000, -1)).numpy(), minlength=1_100)
     wanted = logits.double().softmax(dim=0).numpy()
     order = np.argsort(wanted)
-    bins = np.minimum((np.cumsum(wanted[order]) * 40).astype(int), 39)  # of about the same probability each
+    bins = np.minimum((np.cumsum(wanted[order]) * 40).astype(int), 39)  # of about equal probability
     _, bins = np.unique(bins, return_inverse=True)
     assert likelihood(np.bincount(bins, counts[order]), np.bincount(bins, wanted[order])) > 0.01
 
@@ -128,7 +128,7 @@ def test_one_number_draws_a_block_and_another_its_token(vocab: int) -> None:
 
 
 def test_rounding_draws_no_other_token() -> None:
-    """Of these one in fifteen was another token; of a real model, in float32 beside others, up to one in a hundred."""
+    """One in fifteen used to change here; with a real model, in float32 within a batch, up to one in a hundred."""
     source = torch.Generator().manual_seed(9)
     logits = 2 * torch.randn(400, 50_257, generator=source)
     others = logits + 2e-4 * torch.randn(logits.shape, generator=source)
@@ -189,7 +189,7 @@ def test_broken_logits_draw_nothing(case: str) -> None:
 
 
 class Metal(TorchDispatchMode):
-    """Numbers of the model's own device are in float32, and none of them may become wider."""
+    """Asserts that operations on the model's device, which has no float64, do not create it."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         answer = func(*args, **(kwargs or {}))

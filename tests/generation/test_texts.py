@@ -1,4 +1,4 @@
-"""Words in, words out: texts, pieces, stops, probabilities, and what is refused."""
+"""Generating text: whole texts, streamed pieces, stop strings, probabilities, and what is refused."""
 
 import gc
 import itertools
@@ -43,7 +43,7 @@ def tokenizers() -> dict[str, Tokenizer]:
 
 @pytest.fixture(scope="module")
 def model(tokenizers: dict[str, Tokenizer]) -> pellucid.Model:
-    """A decoder with 64 positions and pairs of bytes."""
+    """A decoder with 64 positions and a byte-level vocabulary."""
     return writer(tokenizers["byte_level"], max_position_embeddings=64)
 
 
@@ -89,7 +89,7 @@ def test_the_same_with_real_tokenizers(minilm: pellucid.Model, smollm: pellucid.
 def test_no_character_is_broken(name: str, tokenizers: dict[str, Tokenizer]) -> None:
     tokenizer = tokenizers[name]
     ids = tokenizer.encode([ODD], add_special_tokens=False)[0].ids
-    if name == "byte_fallback":  # its training has not seen all of these
+    if name == "byte_fallback":  # its vocabulary lacks some of these characters
         ids = [i for c in ODD for i in _spelled(tokenizer, c)]
     stream = tokenizer.decode_stream()
     parts = [stream.step(i) for i in ids]
@@ -112,7 +112,7 @@ def test_bytes_that_make_no_character_come_at_the_end(tokenizers: dict[str, Toke
 
 
 def test_a_special_token_that_a_normalizer_spells_otherwise_comes_once(tokenizers: dict[str, Tokenizer]) -> None:
-    """As `</s>` in old files of Llama's, which becomes `▁</s>`: the library then decodes it with the text."""
+    """As `</s>` in old Llama files, which becomes `▁</s>`: the library then decodes it with the text."""
     from tokenizers import AddedToken, normalizers
     from tokenizers import Tokenizer as Backend
 
@@ -131,7 +131,7 @@ def test_a_special_token_that_a_normalizer_spells_otherwise_comes_once(tokenizer
 
 
 def naive(text: str, stops: list[str]) -> str:
-    """Letter by letter: the first stop that is complete, the longest of several."""
+    """Text before the first complete stop string, of several the longest; checked character by character."""
     for length in range(len(text) + 1):
         ending = [stop for stop in stops if text[:length].endswith(stop)]
         if ending:
@@ -162,7 +162,7 @@ def test_what_may_begin_a_stop_is_held_back() -> None:
 
 
 def test_stops_take_no_longer_for_long_texts() -> None:
-    """Many long stops that nearly match everywhere."""
+    """With many long stop strings that nearly match everywhere."""
     looker, part, times = StopMatcher(["a" * 999 + "b", "a" * 500 + "c"]), "a" * 2000, []
     for _ in range(20):
         began = time.process_time()
@@ -199,7 +199,7 @@ def test_pieces_joined_are_the_text(name: str, family: str, tokenizers: dict[str
 def test_what_is_held_back_is_given_at_the_end(
     stop: str | list[str], text: str, why: str, tokenizers: dict[str, Tokenizer]
 ) -> None:
-    """Five times the byte of "A": until they end nobody knows that they are whole."""
+    """Five times the byte of "A": only the end shows that they are whole characters."""
     nonsense = writer(tokenizers["byte_fallback"])
     (byte,) = nonsense.tokenizer.convert_tokens_to_ids(["<0x41>"])
     options = {"stop": stop, "max_new_tokens": 5, "sequence_bias": [[[byte], 1000.0]]}
@@ -210,7 +210,7 @@ def test_what_is_held_back_is_given_at_the_end(
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_a_special_token_is_a_stop(beams: int, tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
-    """Decoding leaves it out, so it is met as a token; typed in plain characters it is met as any text."""
+    """Decoding skips it, so it is matched as a token; spelled in plain characters it is matched as text."""
     nonsense = pellucid.load(writer(tokenizers["byte_level"], "t5", decoder_start_token_id=0).save(tmp_path / "a"))
     (stop,) = nonsense.tokenizer.convert_tokens_to_ids(["<unk>"])
     words = nonsense.tokenizer.encode(["the house of"], add_special_tokens=False)[0].ids
@@ -248,7 +248,7 @@ def test_one_text_for_one_string_and_a_list_for_several(model: pellucid.Model) -
 
 
 def test_no_text_depends_on_its_neighbours(model: pellucid.Model, capsys: pytest.CaptureFixture[str]) -> None:
-    """Lengths from 1 to 60 of 64 positions, and more of them than are written side by side."""
+    """Prompts of 1 to 60 characters for 64 positions, and more of them than are generated in one batch."""
     prompts = [" ".join(["a", "house", "of", "glass"] * 9)[: 1 + 7 * i % 60] for i in range(37)]
     options = {"max_new_tokens": 20, "do_sample": True, "seed": 3, "stop": "e"}
     together = model.generate(prompts, **options)
@@ -258,7 +258,7 @@ def test_no_text_depends_on_its_neighbours(model: pellucid.Model, capsys: pytest
 
 
 def test_the_room_of_a_prompt_is_its_own(model: pellucid.Model) -> None:
-    """The last choice that there is room for is the end token; a long prompt beside it changes nothing."""
+    """The last token that fits is the end token; a long prompt in the same batch changes nothing."""
     long, short = "x" * 60, "the"
     assert len(model.tokenizer(long).input_ids) == 60
     options = {"max_new_tokens": 30, "forced_eos_token_id": 2}
@@ -287,13 +287,13 @@ def test_special_tokens_in_a_raw_prompt_are_special(model: pellucid.Model) -> No
 
 
 def said_by(model: pellucid.Model, ids: list[int]) -> torch.Tensor:
-    """Log-probabilities at every place, by one pass of the plain module: Float[Tensor, "places vocab"]"""
+    """Log-probabilities at every position, by one pass of the plain module: Float[Tensor, "seq vocab"]"""
     with torch.no_grad():
         return model([ids]).logits[0].log_softmax(-1)
 
 
 def test_a_completion_tells_what_the_model_said(exact: pellucid.Model) -> None:
-    """The numbers of one pass over prompt and answer; the rules that chose change none of them."""
+    """The log-probabilities of one pass over prompt and answer; the rules that chose the tokens do not change them."""
     prompt = exact.tokenizer("the house").input_ids
     options = {"alternatives": 4, "max_new_tokens": 12, "repetition_penalty": 3.0, "bad_words_ids": [[7]]}
     found = exact.complete("the house", **options)
@@ -459,7 +459,7 @@ def test_the_template_says_what_ends_a_turn(template: str, token: str | None, to
 
 
 def test_a_turn_ends_where_the_template_ends_it(tokenizers: dict[str, Tokenizer]) -> None:
-    """Llama 3's `config.json` names another end token than the one that its template ends turns with."""
+    """Llama 3's `config.json` has another end token than the one with which its template ends turns."""
     tokenizer = _with_special(tokenizers["word_pieces"], ["<|eot_id|>"], LLAMA3)
     (turn,) = end_of_turn(tokenizer)
     talker = writer(tokenizer, max_position_embeddings=128)
@@ -515,7 +515,7 @@ def test_a_target_is_scored_behind_its_text(pair: pellucid.Model) -> None:
     both = pair.score(sources, targets)
     for source, target, one in zip(sources, targets, both):
         read = torch.tensor([pair.tokenizer(source).input_ids])
-        ids = torch.tensor([[*pair.tokenizer(target).input_ids, *pair.config.end_tokens]])  # its words add none
+        ids = torch.tensor([[*pair.tokenizer(target).input_ids, *pair.config.end_tokens]])  # its tokenizer adds none
         start = torch.cat((torch.zeros_like(ids[:, :1]), ids[:, :-1]), dim=1)
         with torch.no_grad():
             log_probabilities = pair(read, decoder_input_ids=start).logits[0].log_softmax(-1)
@@ -523,7 +523,7 @@ def test_a_target_is_scored_behind_its_text(pair: pellucid.Model) -> None:
             log_probabilities.gather(1, ids[0][:, None])[:, 0].tolist(), rel=1e-9
         )
     assert pair.score(sources[0], targets[0]).total == pytest.approx(both[0].total)
-    assert pair.score("a", "").ids == pair.config.end_tokens  # an answer without a word
+    assert pair.score("a", "").ids == pair.config.end_tokens  # an empty target
 
 
 def test_a_real_text_is_as_surprising_as_it_is(smollm: pellucid.Model) -> None:

@@ -1,4 +1,4 @@
-"""Small models that write nonsense in real words: random numbers, and tokenizers trained on the licence."""
+"""Small models that generate nonsense in real words: random weights, and tokenizers trained on the licence."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -23,14 +23,14 @@ SPECIAL = ["<pad>", "<s>", "<|im_end|>", "<|im_start|>", "<unk>"]
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """A second thread costs small models more than it brings, most of all beside other tests."""
+    """A second thread costs small models more than it gains, especially beside other tests."""
     with pytest.MonkeyPatch.context() as patch, in_threads(1):
         patch.setenv("PELLUCID_THREADS", "1")
         yield
 
 
 def byte_level() -> Tokenizer:
-    """Pairs of bytes (GPT-2, Llama 3, Qwen2): a character may stand in several tokens."""
+    """Byte-level BPE (GPT-2, Llama 3, Qwen2): a character may take several tokens."""
     backend = tokenizers.Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -39,7 +39,7 @@ def byte_level() -> Tokenizer:
 
 
 def byte_fallback() -> Tokenizer:
-    """Pieces with blanks as `▁`, and `<0xE2>` for what has no piece (Llama 2, Mistral)."""
+    """BPE with spaces as `▁`, and `<0xE2>` for bytes of characters without a token (Llama 2, Mistral)."""
     backend = tokenizers.Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
     backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
@@ -52,14 +52,14 @@ def byte_fallback() -> Tokenizer:
 
 
 def pieces() -> Tokenizer:
-    """Pieces by their probability (T5, ALBERT, XLM-RoBERTa)."""
+    """Unigram (T5, ALBERT, XLM-RoBERTa)."""
     backend = tokenizers.Tokenizer(models.Unigram())
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     return _trained(backend, trainers.UnigramTrainer(vocab_size=200, special_tokens=SPECIAL, unk_token="<unk>"))
 
 
 def word_pieces() -> Tokenizer:
-    """Words and `##` parts of words (BERT)."""
+    """WordPiece (BERT)."""
     backend = tokenizers.Tokenizer(models.WordPiece(unk_token="<unk>"))
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
     return _trained(backend, trainers.WordPieceTrainer(vocab_size=300, special_tokens=SPECIAL))
@@ -71,7 +71,7 @@ TOKENIZERS: dict[str, Callable[[], Tokenizer]] = {
 
 
 def writer(tokenizer: Tokenizer, model_type: str = "llama", *, dtype: str = "float32", **facts: Any) -> pellucid.Model:
-    """A random model of this family, with a few more rows than its tokenizer has tokens; it seldom ends by itself."""
+    """A random model of this family, with a few more embeddings than tokens; its texts seldom end by themselves."""
     rows = {"vocab_size": len(tokenizer) + 3, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     config = pellucid.Config.of(model_type, **(TINY[model_type] | rows | facts))
     config = config.replace(head=family(model_type).head_named(HEADS[config.kind]), initializer_range=0.3)

@@ -1,4 +1,4 @@
-"""What is remembered changes nothing: a text read piece by piece gives the numbers of the text read at once."""
+"""A cache changes nothing: a text read piece by piece gives the same values as in one pass."""
 
 import copy
 import pickle
@@ -80,7 +80,7 @@ def test_a_padded_batch_goes_on_as_each_text_alone(family: str, side: str) -> No
 
 @pytest.mark.parametrize("family", DECODERS)
 def test_padding_within_a_text_changes_nothing(family: str) -> None:
-    """As that of a conversation whose turns were padded each for itself."""
+    """As in a conversation whose turns were padded separately."""
     module, text = decoder(family).module, ids()
     mask = torch.ones_like(text)
     mask[1, :2] = mask[1, 5:9] = mask[1, 12:] = 0
@@ -95,7 +95,7 @@ def test_padding_within_a_text_changes_nothing(family: str) -> None:
 @pytest.mark.parametrize("pieces", [(5, 8), (1,) * 13, (3, 1, 1, 8)])
 @pytest.mark.parametrize("family", DECODERS)
 def test_a_padded_batch_read_in_pieces_is_the_batch(family: str, pieces: tuple[int, ...]) -> None:
-    """A piece may hold nothing but padding of a row, or begin with some."""
+    """A piece may consist of padding only in some row, or begin with it."""
     module, text = decoder(family).module, ids(rows=3)
     mask = torch.ones_like(text)
     mask[1, :4] = mask[2, :11] = 0
@@ -180,7 +180,7 @@ def test_a_full_cache_says_so() -> None:
 @pytest.mark.parametrize("carried", ["as it is", "together", "apart"])
 @pytest.mark.parametrize("backwards", [False, True], ids=["plain first", "packed first"])
 def test_what_the_plain_module_has_read_its_packed_copy_does_not_read_on(backwards: bool, carried: str) -> None:
-    """Their keys have their columns in another order: the scores would be other numbers, and nobody hear."""
+    """The columns of their keys are permuted differently: the scores would be wrong, without an error."""
     config = Config.of("llama", **SMALL, **DECODERS["llama"], head=CausalLM())
     module = pellucid.build(config, seed=1).module
     first, second = (module.packed_copy(), module) if backwards else (module, module.packed_copy())
@@ -272,7 +272,7 @@ def test_a_copy_of_what_gradients_go_back_through_is_read_on(copied: Callable[[C
 
 @torch.no_grad()
 def test_what_one_model_has_read_no_other_reads_on() -> None:
-    """Of the same shapes: the numbers would be nobody's. A copy of a cache is read on by whoever comes first."""
+    """Even of the same shapes: the result would be meaningless. A copy of a cache belongs to its first user."""
     config = Config.of("gpt2", **SMALL, **DECODERS["gpt2"], head=CausalLM())
     module, other = (pellucid.build(config, seed=seed, dtype="float64").module for seed in (1, 2))
     cache = module.new_cache(20)
@@ -288,21 +288,21 @@ def test_what_one_model_has_read_no_other_reads_on() -> None:
 
 
 def test_an_edited_model_reads_on_what_the_plain_one_has_read() -> None:
-    """What was read before stays as it was; the reverse, too."""
+    """What was read before does not change; the same holds in reverse."""
     model, text = decoder("llama"), ids(rows=1)
     cache = model.module.new_cache(13)
     model.module(text[:, :8], cache=cache)
     with model.edit({"layers.2.residual.post": edits.add(1.0, position=[9])}):
         read = model.module(text[:, 8:12], cache=cache).logits
         torch.testing.assert_close(read, model.module(text).logits[:, 8:12], rtol=0, atol=1e-12)
-    plain = model.module(text[:, 12:], cache=cache).logits  # an edit of the last layer leaves no trace
+    plain = model.module(text[:, 12:], cache=cache).logits  # an edit of the last layer does not reach the cache
     torch.testing.assert_close(plain, model.module(text).logits[:, 12:], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("place", ["layers.1.attention", "layers.1.feed_forward", "head"])
 @pytest.mark.parametrize("family", ["llama", "bart"])
 def test_a_cache_of_a_pass_that_was_broken_off_is_refused(family: str, place: str) -> None:
-    """Behind the last attention everything is remembered already: asked again, the token would be read twice."""
+    """After the last attention the cache is already complete: reading the token again would cache it twice."""
     if family == "bart":
         config = Config.of("bart", **SMALL, **PAIRS["bart"], head=SequenceToSequenceLM())
         module, given = pellucid.build(config, seed=2).module, {"memory": torch.randn(2, 3, 24)}

@@ -1,4 +1,4 @@
-"""Numbers that a kind of few bits does not hold are told of, and never answered from."""
+"""Values that a dtype cannot represent are reported, and never become part of an answer."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_what_became_infinite_is_no_answer(work: str, dtype: str, checkpoint: Ca
     first = next(point for point in model.points() if point.endswith("layers.0.residual.pre"))
     with torch.no_grad():
         for name, table in model.named_parameters():
-            if ".feed_forward." in name and table.dim() == 2:  # each within its kind, and their product beyond it
+            if ".feed_forward." in name and table.dim() == 2:  # both matrices fit the dtype, but their product does not
                 table.mul_(torch.finfo(table.dtype).max ** 0.6)
     wider = "load it with dtype='float32'" if dtype == "float16" else "too large for this text"
     with model.edit({first: lambda x: x}) as plain, pytest.raises(InputError, match=f"in {dtype}.*{wider}"):
@@ -50,7 +50,7 @@ def test_what_became_infinite_is_no_answer(work: str, dtype: str, checkpoint: Ca
 
 
 def test_padding_may_be_no_number(checkpoint: Callable[[str], Path]) -> None:
-    """Nobody looks at it: the text beside it is answered as ever."""
+    """Padding is never read, so the text beside it is answered as usual."""
     model, texts = pellucid.load(checkpoint("bert-people")), ["The film was good and long.", "good"]
     blank = model.module.embeddings.token.weight[model.loaded.padding_id].detach()
     padding = torch.zeros(0, 0, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""Where a first position alone is read, nothing else of the last layer is computed, and nothing else comes of it."""
+"""Where only the first position is read, the last layer computes nothing else, with the same results."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,14 +32,14 @@ TEXTS = ["time flies", "a good film and a long story", "sea"]
 
 
 def batch() -> dict[str, Tensor]:
-    """Texts of unequal length."""
+    """A batch of texts of unequal length."""
     chance = torch.Generator().manual_seed(7)
     mask = (torch.arange(9) < 9 - 2 * torch.arange(3)[:, None]).long()
     return {"input_ids": torch.randint(5, 90, (3, 9), generator=chance) * mask, "attention_mask": mask}
 
 
 def positions(module: nn.Module) -> list[int]:
-    """How many positions the feed-forward of each layer computes from now on."""
+    """The positions that each layer's feed-forward computes from now on, one number per call."""
     seen: list[int] = []
     for layer in module.layers:
         inner = layer.feed_forward.forward
@@ -128,7 +128,7 @@ def test_a_hook_on_a_model_of_few_bits_is_heard(checkpoint: Callable[[str], Path
 
 
 def test_where_order_counts_the_first_position_is_not_computed_alone() -> None:
-    """It would see what stands behind it, and nobody hear of it."""
+    """Computed alone, it would silently attend to later positions."""
     module: Any = pellucid.build(config_of("gpt2"), seed=3).module
     with pytest.raises(InputError, match="under bidirectional attention"):
         module.states(batch()["input_ids"], first=True)
@@ -143,14 +143,15 @@ STILL = Dropout(0.0, 0.0)
 
 
 def slopes(module: nn.Module, said: Tensor) -> dict[str, Tensor]:
-    """The gradients of a sum in which every number counts."""
+    """The gradients of a weighted sum of all elements of `said`."""
     module.zero_grad()
     (said * torch.linspace(-1.0, 1.0, said.numel(), dtype=said.dtype).view(said.shape)).sum().backward()
     return {name: one.grad for name, one in module.named_parameters() if one.grad is not None}
 
 
 def learns_alike(module: Any, given: dict[str, Tensor], context: TrainingContext) -> None:
-    """What is said, and every gradient, to 1e-12 of the largest; the last layer computes one position."""
+    """Asserts that logits and gradients equal the plain module's, to 1e-12 of the largest, with one position in the
+    last layer."""
     twin = module.training_copy(context)
     wanted, seen = module(**given)["logits"], positions(twin)
     found = twin.logits(**given)
@@ -179,7 +180,7 @@ def test_whatever_scores_are_made_of() -> None:
     learns_alike(turned, batch(), TrainingContext(torch.float64))
     long = module_of("bert", head, max_position_embeddings=MAX_PLAIN_LENGTH + 50)
     ids = torch.randint(5, 90, (2, MAX_PLAIN_LENGTH + 20), generator=torch.Generator().manual_seed(1))
-    learns_alike(long, {"input_ids": ids}, TrainingContext(torch.float64))  # PyTorch's one kernel
+    learns_alike(long, {"input_ids": ids}, TrainingContext(torch.float64))  # long enough for PyTorch's fused kernel
 
 
 def test_one_position_drops_out_and_the_same_where_layers_are_computed_again() -> None:

@@ -1,4 +1,4 @@
-"""What a model is given beside words: ids, masks and types, as tensors or as lists, and what it cannot read."""
+"""Inputs of a model: ids, masks and types, as tensors or as lists, and inputs that it cannot read."""
 
 from typing import Any
 
@@ -79,7 +79,7 @@ def test_what_says_something_else_is_refused(model: pellucid.Model, given: dict[
 @pytest.mark.parametrize("rows", [(2, 3), (1, 2), (2, 1)])
 @pytest.mark.parametrize("family", ["bart", "t5", "transformer"])
 def test_what_a_decoder_reads_has_a_row_for_each_text(family: str, rows: tuple[int, int]) -> None:
-    """One row was spread over all texts in silence; others ended in an error of PyTorch's."""
+    """A single row used to be silently broadcast to all texts; other numbers ended in an error of PyTorch's."""
     sizes: dict[str, Any] = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     sizes |= {"intermediate_size": 16, "num_decoder_layers": 1, "decoder_attention_heads": 2}
     pair = pellucid.build(pellucid.Config.of(family, **sizes, decoder_intermediate_size=16))

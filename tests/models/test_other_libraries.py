@@ -1,4 +1,4 @@
-"""What other libraries call what a model does: told, and in the way of nobody who only asks whether it is there."""
+"""Other libraries' names for what a model does: the error names the equivalent, and `hasattr` still returns False."""
 
 import copy
 import inspect
@@ -30,7 +30,7 @@ def under_their_names(model: pellucid.Model, tmp_path_factory: pytest.TempPathFa
 def test_a_name_of_others_leads_to_what_does_it(
     name: str, model: pellucid.Model, under_their_names: compat.PreTrainedModel
 ) -> None:
-    """And what it leads to is there."""
+    """And the equivalent exists."""
     with pytest.raises(
         AttributeError, match=re.escape(f"a pellucid.Model has no {name!r}: {EQUIVALENTS[name]}")
     ) as caught:

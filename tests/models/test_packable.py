@@ -1,4 +1,4 @@
-"""The twin for speed: the same numbers whatever PyTorch is set to, and whatever it is asked within."""
+"""The packed copy: the same values under any setting and context of PyTorch."""
 
 import copy
 import pickle
@@ -23,7 +23,7 @@ IDS = torch.tensor([[2, 7, 9, 3]])
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A decoder, whose norms have a quicker form in the twin."""
+    """The folder of a decoder, whose norms have a faster form in the packed copy."""
     return pellucid.build(pellucid.Config.of("llama", **TINY["llama"]), seed=3).save(tmp_path / "model")
 
 
@@ -64,7 +64,7 @@ def test_a_model_made_in_inference_mode_answers_and_learns(folder: Path) -> None
 
 
 class Doubled(nn.Module):
-    """A map of somebody else's."""
+    """A foreign module in place of a linear layer."""
 
     def __init__(self, inner: nn.Linear) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Doubled(nn.Module):
 
 
 class Twice(nn.Linear):
-    """One that is a linear map by its kind, and computes otherwise."""
+    """A subclass of a linear layer that computes something else."""
 
     def forward(self, x: Tensor) -> Tensor:
         return 2 * super().forward(x)
@@ -88,7 +88,7 @@ def twice(old: nn.Linear) -> nn.Linear:
 
 
 class Masked(nn.Module):
-    """A table of which some numbers count."""
+    """A parametrization that masks a weight."""
 
     def __init__(self, table: Tensor) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ def test_what_a_part_says_of_itself_is_asked(family: str, path: str, new: object
     model = pellucid.build(pellucid.Config.of(family, **TINY[family]), seed=3)
     with torch.no_grad():
         for table in model.module.parameters():
-            table.mul_(3)  # so that what an activation bends is not straight
+            table.mul_(3)  # so that the activations are not nearly linear
     before, (part, _, name) = states(model), path.rpartition(".")
     assert model.module.packed_copy() is model.module.packed_copy()
     setattr(model.module.get_submodule(f"layers.1.{part}"), name, new)
@@ -181,7 +181,7 @@ def test_what_a_part_says_of_itself_is_asked(family: str, path: str, new: object
 
 
 class Doubled(nn.Module):
-    """A norm's own numbers are half of what it multiplies by."""
+    """A parametrization that doubles a weight."""
 
     def forward(self, weight: Tensor) -> Tensor:
         return 2 * weight
@@ -221,7 +221,7 @@ def test_a_hook_is_asked_as_long_as_it_is_there(folder: Path, path: str) -> None
 def test_a_part_of_few_bits_hears_a_hook_or_refuses_it(
     checkpoint: Callable[[str], Path], name: str, dtype: str
 ) -> None:
-    for rows in (1, 64):  # of so many positions the sums and their norms are one step
+    for rows in (1, 64):  # with 64 rows, sums and their norms are one step
         wanted, _ = who_hears(checkpoint(name), "float32", rows)
         heard, refused = who_hears(checkpoint(name), dtype, rows)
         there = {path for path, _ in pellucid.load(checkpoint(name), dtype=dtype).module.named_modules()}
@@ -229,7 +229,7 @@ def test_a_part_of_few_bits_hears_a_hook_or_refuses_it(
 
 
 def who_hears(folder: Path, dtype: str, rows: int) -> tuple[set[str], set[str]]:
-    """The parts whose hook is asked in a pass, and those that refuse one. What drops out has nothing to say."""
+    """The modules whose hooks a pass calls, and those that refuse hooks. Dropout modules are left out."""
     module = pellucid.load(folder, dtype=dtype).module
     heard, refused = set[str](), set[str]()
     for path, part in module.named_modules():
@@ -262,7 +262,7 @@ def test_a_changed_number_of_a_model_of_few_bits_counts(
                     assert not torch.equal(changed, before), path
                     copied = copy.deepcopy(module)
                     assert torch.equal(copied.states(ids), changed), path
-                    dict(copied.named_parameters())[path].mul_(2)  # as often written as the one that it is a copy of
+                    dict(copied.named_parameters())[path].mul_(2)  # with the same version counter as the original
                     assert not torch.equal(copied.states(ids), changed), path
                     number.copy_(kept)
         assert torch.equal(module.states(ids), before)
@@ -277,7 +277,7 @@ def test_numbers_of_a_model_of_few_bits_that_lie_elsewhere_count(folder: Path, d
         vector_to_parameters(0 * parameters_to_vector(norms), norms)
         assert not module.states(IDS).any()
         for number in norms:
-            number.data = number + 1  # where the first ones lay, perhaps
+            number.data = number + 1  # possibly at the address of the first ones
             number.data = number - 1
         assert not module.states(IDS).any()
 
@@ -373,7 +373,7 @@ def test_another_forward_that_somebody_set_on_a_part_is_asked_as_long_as_it_is_t
     before = states(model)
     part = model.module.get_submodule(f"layers.1.{path}".rstrip("."))
     of_class = part.forward
-    part.forward = lambda *given, **named: turned(of_class(*given, **named))  # as accelerate sets one
+    part.forward = lambda *given, **named: turned(of_class(*given, **named))  # as accelerate does
     check_plain_and_packed_agree(model, before)
     del part.forward
     assert torch.equal(states(model), before)
@@ -406,7 +406,7 @@ def test_writing_into_the_memory_of_a_parameter_under_a_new_name_for_it_is_seen(
     model = pellucid.load(folder)
     up = cast(nn.Linear, model.module.get_submodule("layers.0.feed_forward.up"))
     before, written = states(model), up.weight._version
-    up.weight = nn.Parameter(up.weight.data)  # counts anew
+    up.weight = nn.Parameter(up.weight.data)  # resets the version counter
     with torch.no_grad():
         for _ in range(written):
             up.weight.mul_(3)
@@ -424,7 +424,7 @@ def to_another_kind(model: nn.Module) -> None:
 
 @pytest.mark.parametrize("change", [by_new_numbers, to_another_kind])
 def test_a_copy_of_what_a_model_was_holds_no_memory(folder: Path, change: Callable[[nn.Module], None]) -> None:
-    """It shares what it does not lay out, a table of tokens or those that single rows are multiplied by."""
+    """It shares what it does not repack, such as token embeddings or matrices that single rows are multiplied by."""
     model = pellucid.load(folder).module
     model.packed_copy()
     old = [StorageWeakRef(one.untyped_storage()) for one in model.parameters()]
@@ -449,7 +449,7 @@ WAYS: dict[str, Callable[[nn.Module, Tensor], object]] = {
     "shared between processes": lambda model, table: (model.share_memory(), table.mul_(3)),
     "there and back": lambda model, table: (model.double(), model.float(), table.mul_(3)),
 }  # fmt: skip
-"""Ways of changing the numbers of a model, `table` among them, that PyTorch counts or that move them."""
+"""Ways of changing a model's weights, including `table`, that PyTorch's version counters register or that move them."""
 
 
 def thrice(model: nn.Module) -> dict[str, Tensor]:
@@ -458,7 +458,7 @@ def thrice(model: nn.Module) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_no_copy_mixes_old_numbers_with_new_ones(folder: Path, way: str) -> None:
-    """One row reads the model's own tables where there are kernels, and several read those that were laid out."""
+    """With kernels, a single row reads the model's own matrices, and several rows read the packed ones."""
     model = pellucid.load(folder)
     before, one_before = states(model), states(model, IDS[:, :1])
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Texts side by side in one row: each is read as if it stood alone."""
+"""Several texts in one row: each is read as if it were alone."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""How the checkpoints are asked: one case, and the texts that it is about."""
+"""Cases that the checkpoints are asked, and the texts in them."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Case:
-    """One question.  inputs, call: what the pipeline is called with.  options: those it was made with."""
+    """One case. inputs, call: arguments of the call of the pipeline.  options: arguments of its construction."""
 
     model: str
     inputs: tuple[Any, ...]

@@ -1,4 +1,4 @@
-"""What is asked of the tiny checkpoints: every task, with the arguments of its pipeline and of each call."""
+"""Cases for the tiny checkpoints: every task, with the arguments of its pipeline and of each call."""
 
 from typing import Any
 
@@ -199,4 +199,4 @@ CASES: dict[str, list[Case]] = {
     "translation_en_to_de": writing.TO_GERMAN,
     "translation_en_to_fr": writing.TO_FRENCH,
 }
-"""The questions of each task, by its name."""
+"""The cases of each task, by its name."""

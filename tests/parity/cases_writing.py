@@ -1,4 +1,4 @@
-"""What is asked of the tiny checkpoints that write."""
+"""Cases for the tiny checkpoints that generate text."""
 
 from tests.parity.asking import BAD, BEGUN, CHAT, GOOD, LONG, PLAIN, ask
 

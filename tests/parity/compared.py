@@ -1,4 +1,4 @@
-"""Whether two answers of a task are the same, to a rounding."""
+"""Whether two answers of a task agree up to rounding."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ CLOSE = 1e-5
 
 
 def difference(wanted: Any, found: Any, close: float = CLOSE, place: str = "answer") -> str:
-    """Where two answers differ first, in words; "" where they do not. Tensors are compared as lists."""
+    """The first difference of two answers, in words, or "" if they agree. Tensors are compared as lists."""
     if hasattr(found, "tolist"):
         found = found.tolist()
     if isinstance(wanted, dict) and isinstance(found, dict) and wanted.keys() == found.keys():
@@ -24,6 +24,6 @@ def difference(wanted: Any, found: Any, close: float = CLOSE, place: str = "answ
 
 
 def _alike(wanted: float, found: float, close: float, score: bool) -> bool:
-    """A score that is small itself is held to a thousandth of itself as well."""
+    """A score must also agree to a relative error of a thousandth, which matters if it is small."""
     near_enough = abs(wanted - found) <= close * max(1.0, abs(wanted))
     return near_enough and (not score or math.isclose(wanted, found, rel_tol=1e-3, abs_tol=1e-30))

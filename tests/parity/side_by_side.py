@@ -1,10 +1,10 @@
-"""Asks the reference and pellucid the same random questions, and prints where they differ.
+"""Gives the reference and pellucid the same random inputs, and prints where the answers differ.
 
     PYTHONPATH=src ../reference/bin/python -m tests.parity.side_by_side [QUESTIONS [SEED [TASK ...]]]
 
 in the environment that `golden.py` describes, with pellucid's own few requirements (tqdm, click, rich-click). The texts
-are words of a page, signs that tokenizers stumble over, and special tokens. What the reference refuses, pellucid may
-answer.
+consist of words of a page, characters that tokenizers often get wrong, and special tokens. Where the reference refuses
+an input, pellucid may answer.
 """
 
 import copy
@@ -34,14 +34,14 @@ ODD = "🙂 naïve İstanbul ﬁne 中文 ... -- e.g. can't «b» x² ½ Ελλ�
 ODD += ["[MASK]", "</s>", "<mask>", "\u200b", "\t", "\n", "  ", "e\u0301", "\u00a0", "\ufffd"]
 WORDS = " ".join(PAGE).split()
 CLOSE = 3e-5
-"""Hidden states of long texts differ by more than the golden answers, which are picked."""
+"""Hidden states of long texts differ by more than the golden answers, which are selected."""
 
 Question = tuple[str, str, tuple[Any, ...], dict[str, Any]]
 """Task, model, inputs, keywords of the call."""
 
 
 class Asker:
-    """Random questions; the same seed asks the same."""
+    """Generates random questions, determined by the seed."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -130,12 +130,12 @@ def opened(task: str, model: str) -> tuple[Any, Any]:
 
 
 def told(question: Question) -> str:
-    """Where the two differ; "" where they agree, and where the reference refuses."""
+    """Where the two answers differ, or "" if they agree or the reference refuses."""
     task, model, inputs, call = question
     theirs, ours = opened(task, model)
     try:
         wanted = plain(theirs(*copy.deepcopy(inputs), **copy.deepcopy(call)))
-    except (ValueError, AssertionError, IndexError):  # it has no answer to compare with
+    except (ValueError, AssertionError, IndexError):  # there is no answer to compare with
         return ""
     try:
         found = plain(ours(*copy.deepcopy(inputs), **copy.deepcopy(call)))

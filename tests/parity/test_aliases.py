@@ -1,4 +1,4 @@
-"""The reference's own words for facts that a family calls otherwise: read, or refused beside another value."""
+"""The reference's aliases of a family's keys: read, or refused beside a different value."""
 
 import json
 from pathlib import Path
@@ -85,7 +85,7 @@ def test_what_is_wrong_with_an_alias_is_said_in_the_file_s_word(tmp_path: Path) 
 
 
 def test_layers_of_t5_said_by_the_alias_alone_leave_the_decoder_its_own(tmp_path: Path) -> None:
-    """The reference takes as many for the decoder before it reads the alias: its default."""
+    """The reference copies the number, still its default, to the decoder before it reads the alias."""
     theirs = tiny(tmp_path, "T5Model", dtype=torch.float64, num_decoder_layers=6).config
     say(tmp_path, {"num_decoder_layers": None, "num_hidden_layers": 3}, without="num_layers")
     assert AutoConfig.from_pretrained(tmp_path).num_decoder_layers == theirs.num_decoder_layers == 6

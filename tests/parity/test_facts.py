@@ -1,4 +1,4 @@
-"""Facts that files say twice, or that are rounded on their way to a number: read as the reference reads them."""
+"""Facts that files state twice, or that are rounded in between: read as the reference reads them."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def numbers(reference: Any, folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize(("depth", "groups"), [(4, 3), (18, 14)])
 def test_layers_of_albert_stand_at_the_reference_s_depths(depth: int, groups: int, tmp_path: Path) -> None:
-    """The reference divides twice and cuts: layer 9 of 18 is of group 6 of 14, though 9 x 14 / 18 is 7."""
+    """The reference divides twice and truncates: layer 9 of 18 is in group 6 of 14, though 9 x 14 / 18 is 7."""
     shape = {"num_hidden_layers": depth, "num_hidden_groups": groups}
     reference = tiny(tmp_path, "AlbertModel", dtype=torch.float64, **shape)
     wanted, found = numbers(reference, tmp_path)
@@ -45,7 +45,7 @@ def test_layers_of_albert_stand_at_the_reference_s_depths(depth: int, groups: in
     ],
 )
 def test_of_two_spellings_the_older_counts(said: dict[str, Any], tmp_path: Path) -> None:
-    """Model cards tell people to add `rope_scaling` to a file, which may hold `rope_parameters` already."""
+    """Model cards advise to add `rope_scaling` to a file that may already contain `rope_parameters`."""
     reference = tiny(tmp_path, "LlamaModel", dtype=torch.float64)
     facts = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     del facts["rope_parameters"]
@@ -59,7 +59,7 @@ def test_of_two_spellings_the_older_counts(said: dict[str, Any], tmp_path: Path)
     ("architecture", "key", "neutral", "other"),
     [
         ("Qwen2Model", "head_dim", 6, 8),
-        ("GPT2Model", "head_dim", 6, 64),  # by its own names of width and heads
+        ("GPT2Model", "head_dim", 6, 64),  # by its own keys of width and heads
         ("DistilBertModel", "head_dim", 6, 64),
         ("BertModel", "num_key_value_heads", 4, 2),
         ("DistilBertModel", "num_key_value_heads", 4, 2),
@@ -90,7 +90,7 @@ def test_a_fact_that_says_what_is_so_without_it_is_read(
 def test_places_are_counted_from_a_token_or_the_file_is_refused(
     architecture: str, padding: object, tmp_path: Path
 ) -> None:
-    """The reference begins at place 0 by -1, and fails at its first pass by null."""
+    """With -1 the reference's first position is 0; with null its first pass fails."""
     tiny(tmp_path, architecture, dtype=torch.float64)
     facts = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     del facts["pad_token_id"]
@@ -106,7 +106,7 @@ def test_places_are_counted_from_a_token_or_the_file_is_refused(
 
 
 def test_a_config_whose_places_skip_padding_names_padding() -> None:
-    """It would be saved as one that the reference cannot run."""
+    """Otherwise it would be saved as one that the reference cannot run."""
     with pytest.raises(InputError, match="pad_token_id is None, and positions are counted from it"):
         pellucid.Config.of("roberta").replace(pad_token_id=None)
     assert pellucid.Config.of("bert", pad_token_id=None).pad_token_id is None
@@ -116,7 +116,7 @@ def test_a_config_whose_places_skip_padding_names_padding() -> None:
 @pytest.mark.parametrize("within", [None, 8])
 @pytest.mark.parametrize("beside", [None, 16])
 def test_the_length_that_was_learned_first(beside: int | None, within: int | None, key: str, tmp_path: Path) -> None:
-    """What stands beside the object counts more than what stands in it; without either it is the model's length."""
+    """The key beside the object takes precedence over that in it; without either, it is the model's maximum length."""
     reference = tiny(tmp_path, "LlamaModel", dtype=torch.float64)
     facts = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     del facts["rope_parameters"]
@@ -132,7 +132,7 @@ def test_the_length_that_was_learned_first(beside: int | None, within: int | Non
 
 @pytest.mark.parametrize("tables", [1, 2])
 def test_version_1_1_of_t5_saved_again_has_as_many_tables_as_its_file(tables: int, tmp_path: Path) -> None:
-    """The reference's fifth version writes `tie_word_embeddings: true` into every file of the kind."""
+    """Version 5 of the reference writes `tie_word_embeddings: true` into every such file."""
     name = "T5ForConditionalGeneration"
     shape: dict[str, Any] = {"tie_word_embeddings": False, "feed_forward_proj": "gated-gelu"}
     reference = tiny(tmp_path / "first", name, dtype=torch.float64, **shape)

@@ -1,6 +1,6 @@
-"""The golden answers of the reference, given by `pellucid.compat.pipeline`.
+"""The golden answers of the reference, compared with those of `pellucid.compat.pipeline`.
 
-`golden.py` and `golden_real.py` made them; a case is known by its task, its model and its number there.
+`golden.py` and `golden_real.py` made them; a case is identified by its task, model and number there.
 """
 
 import functools
@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 
 def rows(name: str) -> list[Any]:
-    """The cases of a file, each with a name."""
+    """The cases of a file, each with an id."""
     found = json.loads((tiny.GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
     return [pytest.param(row, id=f"{row['task']}-{row['model']}-{i}") for i, row in enumerate(found)]
 
@@ -36,13 +36,13 @@ TINY = [row for task in CASES for row in rows(task)]
 
 @pytest.fixture(scope="module")
 def small(checkpoint: Callable[[str], Path]) -> Callable[[str], pellucid.Model]:
-    """Tiny checkpoints by name, each opened once."""
+    """Tiny checkpoints by name, each loaded once."""
     return functools.cache(lambda name: pellucid.load(checkpoint(name)))
 
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], pellucid.Model]:
-    """Real checkpoints by name, each opened once."""
+    """Real checkpoints by name, each loaded once."""
 
     @functools.cache
     def opened(name: str) -> pellucid.Model:
@@ -70,7 +70,7 @@ def test_real(real: Callable[[str], pellucid.Model], row: Row) -> None:
 
 
 def test_every_case_has_its_answer() -> None:
-    """What `cases.py` asks is what the files answer, case by case."""
+    """The files contain an answer to each case of `cases.py`."""
     for task, cases in CASES.items():
         asked = [(one.model, list(one.inputs), one.call, one.options) for one in cases]
         found = [row.values[0] for row in rows(task)]
@@ -89,6 +89,6 @@ def test_a_difference_is_seen(wrong: Any) -> None:
 
 
 def compare(row: Row, model: pellucid.Model) -> None:
-    """Asks what was asked of the reference."""
+    """Asserts that pellucid answers a case as the reference did."""
     made = pipeline(row["task"], model=model, device="cpu", **row["options"])
     assert difference(row["answer"], made(*row["inputs"], **row["call"])) == ""

@@ -1,4 +1,4 @@
-"""The original Transformer against PyTorch's own layers, whose numbers are copied from ours."""
+"""The original Transformer against PyTorch's own layers with our weights."""
 
 import math
 from pathlib import Path
@@ -16,7 +16,7 @@ SIDE = {"num_decoder_layers": 2, "decoder_attention_heads": 4, "decoder_intermed
 
 
 def copied(theirs: nn.Module, ours: nn.Module) -> None:
-    """Our numbers into a layer of PyTorch's, which keeps query, key and value as one table."""
+    """Copies our weights into a layer of PyTorch's, which joins query, key and value in one matrix."""
     pairs = [("self_attn", ours.attention), ("multihead_attn", ours.cross_attention)]
     for name, attention in pairs:
         if attention is not None:
@@ -70,7 +70,7 @@ def test_pytorch_gives_the_same(model: pellucid.Model) -> None:
 
 
 def placed(model: pellucid.Model, ids: torch.Tensor) -> torch.Tensor:
-    """Embeddings times the square root of their width, and the paper's waves (section 3.5), written out once more."""
+    """Embeddings times the square root of their width, plus the paper's sinusoids (section 3.5), computed anew."""
     rows = [
         [
             math.sin(place / 10000 ** (c / 24)) if c % 2 == 0 else math.cos(place / 10000 ** ((c - 1) / 24))

@@ -1,4 +1,4 @@
-"""The reference's numbers, from tiny random models: float64 to 1e-9, float32 to the last bit, there and back."""
+"""Parity with the reference on tiny random models: float64 to 1e-9, float32 to the last bit, loaded and saved again."""
 
 import pickle
 from pathlib import Path
@@ -75,22 +75,22 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 """One row per family and head, each with facts that differ from the defaults."""
 
 ALIKE = ("XLMRoberta", "Camembert", "Mistral", "Qwen2")
-"""Families whose heads are another's, tensor by tensor: one row for each is enough."""
+"""Families whose heads are another's, tensor by tensor: one row each is enough."""
 
 SECOND = {"BertForPreTraining", "AlbertForPreTraining", "ElectraForPreTraining"}
-"""Read as the first of their two heads, or as the body, which has its row."""
+"""Architectures that are read as the first of their two heads, or as the body, which has its own row."""
 
 PATHS = {"fused": "sdpa", "explicit": "eager"}
 SIDES = ("Bart", "T5")
 NO_KERNEL = ("MPNet",)
-"""The reference computes these step by step only."""
+"""Families that the reference computes only with eager attention."""
 
 EXCEPTIONS = {"MPNet": "attention_scores = attention_scores / math.sqrt(self.attention_head_size)"}
-"""Families that are not equal to the last bit, each with the line of the reference that forces it."""
+"""Families that differ in the last bits, each with the line of the reference that causes it."""
 
 
 def test_every_family_and_head_has_its_row() -> None:
-    known = {name: family for name, family in families().items() if name != "transformer"}  # no reference has that one
+    known = {name: family for name, family in families().items() if name != "transformer"}  # it has no reference
     assert TINY.keys() == known.keys()
     pages = {page.architecture for family in known.values() for page in family.heads}
     assert ARCHITECTURES.keys() <= pages
@@ -109,7 +109,7 @@ def test_heads_without_a_row_have_their_body_where_the_reference_has_it() -> Non
 
 
 def path(architecture: str, attention: str) -> str:
-    """What the reference calls this path of attention."""
+    """The reference's name of this attention implementation."""
     return "eager" if architecture.startswith(NO_KERNEL) else PATHS[attention]
 
 
@@ -119,20 +119,21 @@ def architecture(request: pytest.FixtureRequest) -> str:
 
 
 def inputs_for(architecture: str, padded: bool = True) -> dict[str, torch.Tensor]:
-    """Ids and a mask, types where the family knows them, and what a decoder reads beside them."""
+    """Ids and a mask, types if the family has them, and decoder ids if it has a decoder."""
     types = architecture.startswith(("Bert", "Albert", "Electra"))
     pad = 1 if architecture.startswith(("Roberta", "XLM", "Camembert", "MPNet", "Bart")) else 0
     inputs = batch(padded=padded, pad=pad, types=types)
     if architecture.startswith(SIDES):
         ends = inputs["attention_mask"].sum(1) - 1
-        inputs["input_ids"][torch.arange(3), ends] = 1 if pad == 0 else 2  # one end of text in each
+        inputs["input_ids"][torch.arange(3), ends] = 1 if pad == 0 else 2  # one end token in each row
         if "SequenceClassification" not in architecture:
             inputs["decoder_input_ids"] = batch(length=11, padded=False)["input_ids"]
     return inputs
 
 
 def theirs(model: Any, inputs: dict[str, torch.Tensor], **settings: bool) -> dict[str, Any]:
-    """The reference's answer under our names; without its cache, which lays keys out anew and so rounds otherwise."""
+    """The reference's output under our names; without its cache, which changes the layout of keys and so the
+    rounding."""
     if getattr(model.config, "use_cache", False):
         settings["use_cache"] = False
     with torch.no_grad():
@@ -247,7 +248,7 @@ def test_config_goes_there_and_back(architecture: str, tmp_path: Path) -> None:
 
 
 def test_an_untrained_model_is_drawn_as_the_reference_draws_it(tmp_path: Path) -> None:
-    """Same distribution, family by family of parameters: means and deviations agree, constants are equal."""
+    """The same distribution for each parameter: means and deviations agree, constants are equal."""
     from transformers import BertConfig, BertForMaskedLM
 
     torch.manual_seed(0)
@@ -269,7 +270,7 @@ def test_an_untrained_model_is_drawn_as_the_reference_draws_it(tmp_path: Path) -
 
 
 class Keep(dict[str, torch.Tensor]):
-    """An observer that keeps everything."""
+    """An observer that keeps every value."""
 
     def __call__(self, name: str, value: torch.Tensor) -> torch.Tensor:
         self[name] = value

@@ -1,8 +1,8 @@
-"""Tiny checkpoints that are the same everywhere and for ever: each number follows from the name of its tensor.
+"""Tiny checkpoints that are the same everywhere and for ever: each weight follows from the name of its tensor.
 
     python -m tests.parity.tiny NAME FOLDER
 
-writes the checkpoint NAME of `recipes.py`. Its tensors are those of the reference, whose names and shapes stand in
+writes the checkpoint NAME of `recipes.py`. Its tensors are those of the reference, whose names and shapes are in
 `golden/shapes.json`; its tokenizer is one of `golden/tokenizers`.
 """
 
@@ -27,7 +27,7 @@ _GAIN = 1.5
 
 
 def write(name: str, folder: Path) -> Path:
-    """The checkpoint in `folder`, which is made where it is missing."""
+    """Writes the checkpoint to `folder`, which is created if missing."""
     recipe = RECIPES[name]
     shapes = json.loads((GOLDEN / "shapes.json").read_text(encoding="utf-8"))[name]
     folder.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def write(name: str, folder: Path) -> Path:
 
 
 def write_facts(name: str, folder: Path) -> None:
-    """Everything but the numbers: the facts, the settings of generation, the tokenizer."""
+    """Writes everything but the weights: the facts, the generation settings, the tokenizer."""
     recipe = RECIPES[name]
     _dump(folder / "config.json", recipe.config)
     if recipe.generation:
@@ -50,13 +50,13 @@ def write_facts(name: str, folder: Path) -> None:
 
 
 def numbers(recipe: Recipe, name: str, shape: list[int]) -> numpy.ndarray:
-    """The numbers of one tensor, even between bounds.
+    """The weights of one tensor, uniformly distributed.
 
-    The raw stream of this generator is promised to stay as it is; the distributions that NumPy makes of it are not.
+    NumPy guarantees that the raw stream of this generator never changes, but not the distributions that it derives.
     """
     seed = int.from_bytes(hashlib.sha256(f"{recipe.seed} {name}".encode()).digest()[:8], "little")
     raw = numpy.random.PCG64(seed).random_raw(math.prod(shape))
-    unit = ((raw >> numpy.uint64(11)) * 2.0**-52 - 1.0) * math.sqrt(3.0)  # of mean 0 and variance 1
+    unit = ((raw >> numpy.uint64(11)) * 2.0**-52 - 1.0) * math.sqrt(3.0)  # mean 0, variance 1
     found = _middle(name) + _width(recipe, name, shape) * unit.reshape(shape)
     for part, rows in recipe.loud.items():
         for row, times in rows.items() if name.endswith(part) else ():
@@ -69,7 +69,7 @@ def _middle(name: str) -> float:
 
 
 def _width(recipe: Recipe, name: str, shape: list[int]) -> float:
-    """How far numbers go: tables of embeddings about 1, others so that a sum over a row stays about `_GAIN`."""
+    """The standard deviation: 0.1 for vectors, 1 for embeddings, else such that a row's sum stays about `_GAIN`."""
     gain = math.prod((value for part, value in recipe.gains.items() if part in name), start=1.0)
     if len(shape) < 2:
         return 0.1 * gain

@@ -1,8 +1,8 @@
 """Small vocabularies of every kind, trained on one page of text: `python -m tests.parity.vocabularies` writes them.
 
-Each is the pair of files that a real checkpoint of its family brings. They are committed, so that the reference and
-pellucid read the very same ones: the trainers break ties by chance, so another run finds other pieces, and all golden
-answers have to be made again.
+Each is the pair of files of a real checkpoint of its family. They are committed, so that the reference and pellucid
+read the very same ones: the trainers break ties at random, so another run finds other tokens, and all golden answers
+have to be made again.
 """
 
 import json
@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parent / "golden" / "tokenizers"
 PAGE = (FOLDER / "page.txt").read_text(encoding="utf-8").splitlines()
 SIZE = 600
 LENGTH = 96
-"""The greatest length in tokens that each tokenizer states."""
+"""The maximum length in tokens that each tokenizer states."""
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + "
@@ -34,7 +34,7 @@ MASK = AddedToken("<mask>", lstrip=True, special=True, normalized=False)
 
 
 def wordpiece(special: Sequence[str], small: bool, unknown: str = "[UNK]") -> Tokenizer:
-    """Pieces of words, those within a word marked by ##; `small` makes letters small and drops accents."""
+    """WordPiece, with ## before tokens inside a word; `small` lowercases and strips accents."""
     made = Tokenizer(models.WordPiece(unk_token=unknown))
     made.normalizer = normalizers.BertNormalizer(lowercase=small)
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -44,7 +44,7 @@ def wordpiece(special: Sequence[str], small: bool, unknown: str = "[UNK]") -> To
 
 
 def bytelevel(special: Sequence[str]) -> Tokenizer:
-    """Pairs of bytes, where a space belongs to the word that follows."""
+    """Byte-level BPE, in which a space belongs to the following word."""
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -56,7 +56,7 @@ def bytelevel(special: Sequence[str]) -> Tokenizer:
 
 
 def unigram(special: Sequence[str], small: bool = False, prepend: str = "always") -> Tokenizer:
-    """The likeliest pieces, each word begun by a low line."""
+    """Unigram, with `▁` at the beginning of each word."""
     made = Tokenizer(models.Unigram())
     steps = [normalizers.NFKC(), normalizers.Replace(" {2,}", " ")]
     if small:
@@ -70,7 +70,7 @@ def unigram(special: Sequence[str], small: bool = False, prepend: str = "always"
 
 
 def pieces_of_bytes(special: Sequence[str]) -> Tokenizer:
-    """Llama's first way: pairs of letters with low lines for spaces, and bytes where a letter is unknown."""
+    """BPE as in Llama 1 and 2: `▁` for spaces, and bytes for unknown characters."""
     made = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
@@ -80,14 +80,14 @@ def pieces_of_bytes(special: Sequence[str]) -> Tokenizer:
     )
     split = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     split.normalizer, split.pre_tokenizer = made.normalizer, pre_tokenizers.Split("▁", "merged_with_next")
-    split.train_from_iterator(PAGE, trainer)  # across words the whole text would be one piece
+    split.train_from_iterator(PAGE, trainer)  # without the split, the whole text would become one token
     made.model = split.model
     made.add_special_tokens(list(special))
     return made
 
 
 def around(made: Tokenizer, single: str, pair: str, *tokens: str) -> Tokenizer:
-    """Special tokens around each text and each pair."""
+    """Adds special tokens around each text and each pair."""
     ids = [(token, made.token_to_id(token)) for token in tokens]
     made.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ids)
     return made

@@ -1,4 +1,4 @@
-"""The server of one page: what it answers, and everything that it refuses."""
+"""The server of one page: its responses, and every request that it refuses."""
 
 import http.client
 import re
@@ -28,7 +28,7 @@ def server() -> Iterator[PageServer]:
 
 
 def ask(server: PageServer, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
-    """One request; `headers` take the place of what a browser would say (underscores stand for hyphens)."""
+    """Sends one request; `headers` override those of a browser (underscores stand for hyphens)."""
     said = {"Host": f"127.0.0.1:{server.server_port}"} | {name.replace("_", "-"): v for name, v in headers.items()}
     line = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=5)
     try:
@@ -107,7 +107,7 @@ def test_other_tokens_are_refused(server: PageServer, path: str) -> None:
 
 
 def ask_raw(server: PageServer, path: str, method: str = "GET", version: str = "HTTP/1.1") -> tuple[int, str, bytes]:
-    """A request as bytes on the line: what no polite client would send."""
+    """Sends a request as raw bytes, which no well-behaved client would."""
     with socket.create_connection(("127.0.0.1", server.server_port), timeout=5) as line:
         host = f"Host: 127.0.0.1:{server.server_port}\r\n"
         line.sendall(f"{method} {path} {version}\r\n{host}\r\n".encode())
@@ -172,7 +172,7 @@ def test_a_client_that_says_nothing_holds_nobody_up() -> None:
 
 
 def begun(server: PageServer) -> socket.socket:
-    """A connection with a request that never ends."""
+    """A connection with an unfinished request."""
     line = socket.create_connection(("127.0.0.1", server.server_port), timeout=20)
     line.sendall(b"GET / HTTP/1.1\r\nHost: ")
     return line
@@ -185,7 +185,7 @@ def test_a_request_that_comes_by_drops_is_closed_in_time(monkeypatch: pytest.Mon
     with running_server(PAGE, BLOCKS) as server, begun(server) as line:
         line.settimeout(0.1)
         answer = None
-        for _ in range(100):  # each drop comes sooner than anybody's patience ends
+        for _ in range(100):  # each byte comes before the timeout of a single read
             line.sendall(b"a")
             try:
                 answer = line.recv(1000)
@@ -201,14 +201,14 @@ def test_closing_waits_for_no_request_that_is_still_coming(monkeypatch: pytest.M
     monkeypatch.setattr(page._Handler, "timeout", 60)
     with running_server(PAGE, BLOCKS) as server:
         line = begun(server)
-        assert ask(server, f"/{server.token}/")[0] == 200  # by now the other one is being read
+        assert ask(server, f"/{server.token}/")[0] == 200  # by now the unfinished request is being read
     line.close()
 
 
 def test_connections_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "MAX_CONNECTIONS", 2)
     with running_server(PAGE, BLOCKS) as server, begun(server), begun(server), pytest.raises(ConnectionError):
-        ask(server, f"/{server.token}/")  # RemoteDisconnected is one too
+        ask(server, f"/{server.token}/")  # RemoteDisconnected is a ConnectionError
 
 
 def test_an_error_closes_it_and_leaves_no_thread() -> None:

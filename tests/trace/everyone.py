@@ -1,4 +1,4 @@
-"""A small untrained model of every family, with every head that it may have, and the words of MiniLM."""
+"""A small untrained model of every family, with every head that it may have, and MiniLM's tokenizer."""
 
 import torch
 
@@ -21,7 +21,7 @@ HEADS = [(name, page.head) for name, family in sorted(families().items()) for pa
 
 
 def config_of(family: str, head: Head | None = None, **changes: object) -> Config:
-    """Odd sizes, so that no two axes are of one length by chance."""
+    """A config with odd sizes, so that no two axes have the same length by chance."""
     pair = PAIR if Config.of(family).kind == "encoder-decoder" else {}
     facts = {"vocab_size": 99} | SMALL | ODD.get(family, {}) | pair | changes
     known = Config.of(family)
@@ -32,7 +32,7 @@ def config_of(family: str, head: Head | None = None, **changes: object) -> Confi
 def model_of(
     family: str, words: Tokenizer, *, head: Head | None = None, attention: str = "fused", dtype: str = "float32"
 ) -> pellucid.Model:
-    """A model that reads words; its numbers are larger than fresh ones, so that nothing is nearly nothing."""
+    """A model with a tokenizer; its weights are larger than fresh ones, so that no value is nearly zero."""
     config = config_of(family, head, vocab_size=len(words))
     model = pellucid.build(config, seed=3, tokenizer=words, attention=attention, dtype=dtype)
     chance = torch.Generator().manual_seed(5)

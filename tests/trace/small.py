@@ -1,4 +1,4 @@
-"""Small random models of every family, in which an edit makes a difference that can be seen."""
+"""Small random models of every family, in which edits make a measurable difference."""
 
 import pellucid
 from pellucid import Config
@@ -19,7 +19,7 @@ FAMILIES = sorted(families())
 def small(
     family: str, words: pellucid.Model, *, attention: str = "fused", dtype: str = "float32", **facts: object
 ) -> pellucid.Model:
-    """An untrained model of the family with its usual head where it has one, with the tokenizer of `words`."""
+    """An untrained model of the family with its usual head, if it has one, and the tokenizer of `words`."""
     kind = Config.of(family).kind
     pair = PAIR if kind == "encoder-decoder" else {}
     config = Config.of(family, vocab_size=len(words.tokenizer), **SMALL, **OTHERS.get(family, {}), **pair, **facts)

@@ -1,4 +1,4 @@
-"""What others call a point leads to ours, in `keep=` and in a trace; what has no counterpart is named, not guessed."""
+"""Other libraries' names of points lead to ours, in `keep=` and in a trace; names without a counterpart are errors."""
 
 import re
 
@@ -40,7 +40,7 @@ def test_names_of_transformer_lens(theirs: str) -> None:
 
 def test_what_an_architecture_lacks_is_not_there() -> None:
     for family, name in (
-        ("llama", "blocks.0.mlp.hook_pre"),  # before the activation of a gate: no point of ours
+        ("llama", "blocks.0.mlp.hook_pre"),  # before the activation of a gate: we have no such point
         ("bert", "blocks.0.attn.hook_rot_q"),
         ("gpt2", "blocks.7.hook_resid_pre"),
         ("t5", "blocks.0.hook_resid_pre"),
@@ -115,7 +115,7 @@ LEAVES_OUT = {
 def test_a_glob_tells_what_it_leaves_out(
     family: str, asked: str, minilm: pellucid.Model, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Looked at, the rest is what was asked for; edited, what is left out would go on through the model."""
+    """A trace returns the rest, with a warning; an edit is refused, as omitted points would carry the value on."""
     theirs, nearest = LEAVES_OUT[family, asked]
     model = small(family, minilm)
     trace = model.trace("time flies", keep=[asked])

@@ -1,4 +1,4 @@
-"""Under TransformerLens's names stand its axes: of what is read, of what functions get and give, of what is set."""
+"""Values under TransformerLens's names have its axes: when read, in functions of edits, and when set."""
 
 import functools
 import re
@@ -27,7 +27,7 @@ Z, OURS = "blocks.1.attn.hook_z", "layers.1.attention.heads"
 
 @pytest.fixture(scope="module")
 def model(minilm: pellucid.Model) -> pellucid.Model:
-    """GPT-2 of 4 heads, which reads 7 tokens: neither number is the other."""
+    """GPT-2 with 4 heads for a text of 7 tokens, so that the two axes differ in length."""
     return small("gpt2", minilm)
 
 
@@ -38,7 +38,7 @@ def answer(model: pellucid.Model, edits: dict[str, Any], text: str = TEXT) -> Te
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_which_names_are_turned(family: str) -> None:
-    """Those of which TransformerLens says [batch, pos, head, ...]; scores and pattern are [batch, head, pos, pos]."""
+    """Those that TransformerLens has as [batch, pos, head, ...]; scores and pattern are [batch, head, pos, pos]."""
     own = points(config_of(family))
     for theirs, ours in aliases(config_of(family)).items():
         last = theirs.rpartition(".")[2].removeprefix("hook_")
@@ -91,7 +91,7 @@ def aimed(z: Tensor, hook: Any, head: int) -> Tensor:
 
 
 def bound(function: Callable[..., Tensor], *given: Any) -> Callable[[Tensor], Tensor]:
-    """As a decorator may: the signature that is shown is not the one by which it is called."""
+    """A decorated function whose visible signature is not the one by which it is called."""
 
     @functools.wraps(function)
     def called(z: Tensor) -> Tensor:
@@ -208,7 +208,7 @@ def test_the_layer_of_a_hook_is_that_of_our_point(asked: str, model: pellucid.Mo
 
 
 def test_what_transformer_lens_itself_says(tmp_path: Any) -> None:
-    """Every name that both have, of GPT-2 and Llama with random gains and biases: the same numbers on the same axes."""
+    """Every name that both have, of GPT-2 and Llama with random gains and biases: the same values on the same axes."""
     bridge = pytest.importorskip("transformer_lens.model_bridge").TransformerBridge
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -228,5 +228,5 @@ def test_what_transformer_lens_itself_says(tmp_path: Any) -> None:
         both = [name for name in cache if name in trace]
         assert {"blocks.0.attn.hook_q", "blocks.1.attn.hook_result", "blocks.0.hook_resid_mid"} <= {*both}
         for name in both:
-            ours, said = (tensor.clamp(min=-1e4) for tensor in (trace[name], cache[name]))  # of what a mask forbids
+            ours, said = (tensor.clamp(min=-1e4) for tensor in (trace[name], cache[name]))  # masked scores
             torch.testing.assert_close(ours, said, rtol=1e-4, atol=1e-4, msg=lambda m, n=name: f"{n}: {m}")

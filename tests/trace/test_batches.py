@@ -1,4 +1,4 @@
-"""Several texts in one pass, and texts behind a cache: each text's numbers are those of its own pass."""
+"""Several texts in one pass, and texts after a cache: each text has the values of a pass of its own."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Blocks of edits: what they reach and what they do not, and that no edit is silent."""
+"""Edits within a `with` block: what they affect, what they do not, and that none is silently ignored."""
 
 import asyncio
 import contextvars
@@ -108,7 +108,7 @@ def test_blocks_that_end_in_another_order_than_they_should_leave_nothing_behind(
     tiny([[1, 2]])
     with pytest.raises(InputError, match="end in the reverse of the order"):
         first.__exit__(None, None, None)
-    other.__exit__(None, None, None)  # of another model: it has an order of its own
+    other.__exit__(None, None, None)  # the order of another model is independent
     second.__exit__(None, None, None)
     assert torch.equal(minilm.trace(TEXT)[WEIGHTS], plain[WEIGHTS])
 
@@ -138,7 +138,7 @@ def test_a_block_is_of_its_own_thread_and_what_it_gives_is_of_all(minilm: pelluc
 
 
 def test_a_block_that_has_ended_edits_nothing_in_any_context(tiny: pellucid.Model) -> None:
-    """The loop of asyncio takes an abandoned generator to its end in a task, and so in a context, of its own."""
+    """asyncio finishes an abandoned generator in a task, and so in a context, of its own."""
     ids = torch.tensor([[1, 2, 3]])
     kept: list[contextvars.Context] = []
 
@@ -233,9 +233,9 @@ def test_few_bits(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
 def test_of_few_bits_float32_and_bfloat16_fit_one_another(dtype: str) -> None:
-    """How many positions a pass reads decides which of them a point is."""
+    """The number of positions in a pass decides which of these dtypes a point has."""
     model, name = pellucid.load("all-MiniLM-L6-v2", dtype=dtype), "layers.3.attention.output"
-    value = model.trace(TEXT)[name].float().bfloat16()  # numbers that are the same in both
+    value = model.trace(TEXT)[name].float().bfloat16()  # values that both dtypes represent
     for wide in (value.float(), value):
         edits = (fixed(wide), patch(wide), patch({name: wide}), change(lambda now, wide=wide: wide))
         for edit in (*edits, [scale(0.0), add(wide)]):
@@ -350,7 +350,7 @@ def test_an_edit_that_never_reached_anything(minilm: pellucid.Model, edits: dict
 def test_an_edit_that_no_pass_met(minilm: pellucid.Model) -> None:
     said = r"never fired, of pooled: zero.*no pass was made that meets pooled"
     with pytest.raises(InputError, match=said), minilm.edit({"pooled": zero()}):
-        minilm.embed(TEXT)  # which pools for itself
+        minilm.embed(TEXT)  # which does its own pooling
     with pytest.raises(InputError, match="never fired"), minilm.edit({WEIGHTS: zero()}):
         pass
 
@@ -413,7 +413,7 @@ def test_each_edit_does_what_it_says(minilm: pellucid.Model, plain: "pellucid.tr
         (change(torch.neg, position=slice(-2, None)), torch.cat((now[:, :5], -now[:, 5:]), dim=1)),
         (vector, vector.expand(1, 7, 384)),
         (2, torch.full_like(now, 2.0)),
-        (torch.Tensor.neg_, -now),  # a function may write into what it is given
+        (torch.Tensor.neg_, -now),  # a function may modify its argument in place
     ]
     for edit, wanted in cases:
         with minilm.edit({name: edit}):
@@ -447,7 +447,7 @@ def test_the_mean_over_other_texts(minilm: pellucid.Model) -> None:
 
 
 def test_patches_move_tokens_to_where_they_are_asked_for(minilm: pellucid.Model) -> None:
-    short, name = minilm.trace("a banana"), "layers.1.residual.pre"  # 4 tokens into 7
+    short, name = minilm.trace("a banana"), "layers.1.residual.pre"  # 4 tokens patched into 7
     with minilm.edit({name: patch(short, position=[1, -1])}):
         edited = minilm.trace(TEXT)[name]
     before = minilm.trace(TEXT)[name]
@@ -460,7 +460,7 @@ def test_patches_move_tokens_to_where_they_are_asked_for(minilm: pellucid.Model)
     for bad in (patch(short), patch(short, position=slice(1, None))):
         with pytest.raises(InputError, match="choose which with position="), minilm.edit({name: bad}):
             minilm.trace(TEXT)
-    for bad in (patch(short, position=[0, 1]), patch(short, position=slice(0, 3))):  # the sources are what differs
+    for bad in (patch(short, position=[0, 1]), patch(short, position=slice(0, 3))):  # source lengths differ
         with pytest.raises(InputError, match="choose which with source="), minilm.edit({WEIGHTS: bad}):
             minilm.trace(TEXT)
 
@@ -477,7 +477,7 @@ def test_patches_of_several_texts(minilm: pellucid.Model) -> None:
 
 
 def test_patches_of_several_texts_beside_which_decoders_read_unequally_much(minilm: pellucid.Model) -> None:
-    """What a shorter target has behind it in a batch is padding, whose numbers were patched in as its last token's."""
+    """In a batch, a shorter target is followed by padding, whose values used to be patched in as its last token's."""
     model, targets = small("bart", minilm), ["fruit flies like", "a banana"]
     both = model.trace([TEXT, TEXT], target=targets)
     with pytest.raises(InputError, match=r"choose one with trace.row\(0\)"):
@@ -489,7 +489,7 @@ def test_patches_of_several_texts_beside_which_decoders_read_unequally_much(mini
 
 
 def test_heads_of_keys_are_their_own(minilm: pellucid.Model) -> None:
-    model = small("llama", minilm)  # 4 heads of query, 2 of key and value
+    model = small("llama", minilm)  # 4 query heads, 2 key-value heads
     with model.edit({"layers.1.attention.key": zero(head=1), "layers.1.attention.query": zero(head=3)}):
         trace = model.trace(TEXT)
     assert not trace["layers.1.attention.scores"][0, 2:].tril().any()

@@ -1,4 +1,4 @@
-"""Editing in every family: each point can be edited, what stands before it stays, and the same value changes no bit."""
+"""Editing in every family: each point can be edited, earlier ones stay the same, and an equal value changes no bit."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def plain(model: pellucid.Model) -> Trace:
 
 
 def some(model: pellucid.Model) -> list[str]:
-    """Every point of one layer of each stack, and all around the layers."""
+    """Every point of one layer of each stack, and all points outside the layers."""
     return [name for name in model.points() if "layers." not in name or "layers.1." in name]
 
 
@@ -77,7 +77,7 @@ def test_one_head_alone(model: pellucid.Model, plain: Trace) -> None:
 
 
 def test_one_stream_for_another(model: pellucid.Model) -> None:
-    """With all of another text's stream in its place, what is above no longer knows which text was read."""
+    """If the whole residual stream is another text's, the layers above compute the other text's values."""
     other = model.trace(OTHER)
     sides = ["encoder.", "decoder."] if model.config.kind == "encoder-decoder" else [""]
     with model.edit({f"{side}layers.1.residual.pre": patch(other) for side in sides}):

@@ -1,4 +1,4 @@
-"""Edits over many passes: batches with padding, texts that are written token by token, and their probabilities."""
+"""Edits over several passes: batches with padding, texts generated token by token, and their probabilities."""
 
 from dataclasses import replace
 from typing import Any
@@ -34,7 +34,7 @@ EDITS: dict[str, tuple[str, Edit]] = {
 
 @pytest.fixture(scope="module", params=WRITERS)
 def model(request: pytest.FixtureRequest, minilm: pellucid.Model) -> pellucid.Model:
-    """A decoder in float64, so that every way to the same numbers can be told from an error."""
+    """A decoder in float64, so that rounding can be told from an error."""
     return small(request.param, minilm, dtype="float64", pad_token_id=0)
 
 
@@ -44,7 +44,7 @@ def pair(request: pytest.FixtureRequest, minilm: pellucid.Model) -> pellucid.Mod
 
 
 def step_by_step(model: pellucid.Model, ids: list[int], steps: int) -> list[int]:
-    """Written without a cache: every pass reads the whole text again."""
+    """Greedy tokens without a cache: every pass reads the whole text again."""
     for _ in range(steps):
         ids = [*ids, int(model(torch.tensor([ids]))["logits"][0, -1].argmax())]
     return ids[-steps:]
@@ -53,7 +53,7 @@ def step_by_step(model: pellucid.Model, ids: list[int], steps: int) -> list[int]
 @pytest.mark.parametrize("which", EDITS)
 def test_writing_with_a_cache_is_writing_without_one(model: pellucid.Model, which: str) -> None:
     point, edit = EDITS[which]
-    if edit.where.chosen.get("position") == -1:  # which is another one when all is read again
+    if edit.where.chosen.get("position") == -1:  # which is a different position when the whole text is read again
         edit = fixed(0.25, neuron=[0, 5, 7], position=slice(6, None))
     ids = model.tokenizer.encode([TEXTS[0]])[0].ids  # 7 tokens
     plain = step_by_step(model, ids, 5)
@@ -71,7 +71,7 @@ def test_the_last_token_is_the_last_at_every_pass(model: pellucid.Model) -> None
     for step in written.steps:
         assert torch.equal(step[name][0, -1], VECTOR)
     assert not torch.equal(written.steps[0][name][0, -2], VECTOR)
-    assert len({step.id for step in written.steps}) == 1  # the same stream says the same word
+    assert len({step.id for step in written.steps}) == 1  # equal streams give equal tokens
 
 
 @pytest.mark.parametrize("which", EDITS)
@@ -100,7 +100,7 @@ def test_scores_of_texts_side_by_side(model: pellucid.Model, which: str) -> None
 
 @pytest.mark.parametrize("edit", [fixed(-torch.inf, source=0), scale(-1.0), scale(0.0), zero()], ids=str)
 def test_no_edit_of_scores_looks_at_later_tokens(model: pellucid.Model, edit: Edit) -> None:
-    """The first token, which may look at itself alone, looks nowhere once that is taken away."""
+    """The first token, which may attend only to itself, attends to nothing once that is taken away."""
     with model.edit({"layers.*.attention.scores": edit}):
         trace = model.trace(TEXTS[0])
     for layer in range(model.config.num_hidden_layers):
@@ -129,7 +129,7 @@ def test_the_logits_that_are_scored_can_be_edited(model: pellucid.Model) -> None
 def test_logits_that_are_not_computed_are_not_edited_in_silence(model: pellucid.Model) -> None:
     said = r"position 2 was not among the positions that were computed there"
     with pytest.raises(InputError, match=said), model.edit({"logits": zero(position=[2, 6])}):
-        model.generate(TEXTS[0], max_new_tokens=2)  # which asks for the logits of each last token alone
+        model.generate(TEXTS[0], max_new_tokens=2)  # which computes the logits of the last token only
     with model.edit({"logits": fixed(-torch.inf, position=6)}):
         model.generate(TEXTS[0], max_new_tokens=2)
 

@@ -1,4 +1,4 @@
-"""Every family can be looked into, and looking changes no bit."""
+"""Every family can be traced, and tracing changes no bit."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Gradients at any point: what a nudge of a number changes, for every family, also where attention is fused."""
+"""Gradients at any point equal finite differences, for every family, also where attention is fused."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ TEXT, STEP = "time flies like an arrow", 1e-5
 
 
 def target(output: Output) -> Tensor:
-    """A number that depends on every position of the answer, and on the pooled one where there is one."""
+    """A scalar that depends on every position of the output, and on the pooled output if there is one."""
     state = output.last_hidden_state
     plan = torch.linspace(-1.0, 1.0, state.numel(), dtype=state.dtype).view(state.shape)
     answer = (state * plan).sum()
@@ -26,7 +26,7 @@ def target(output: Output) -> Tensor:
 
 
 class Nudge:
-    """An observer that moves one number of one point."""
+    """An observer that shifts one element of one point."""
 
     def __init__(self, point: str, place: int, step: float) -> None:
         self.said = (point, place, step)
@@ -44,7 +44,7 @@ class Nudge:
 
 
 def nudged(model: pellucid.Model, batch: dict[str, Tensor], point: str, place: int) -> float:
-    """The change of the target by a central difference."""
+    """The derivative of the target by a central difference."""
     with torch.no_grad():
         up, down = (target(model.module(**batch, watch=Nudge(point, place, s))) for s in (STEP, -STEP))
     return float(up - down) / (2 * STEP)
@@ -61,7 +61,7 @@ def test_they_are_what_finite_differences_say(family: str, attention: str, minil
     for point, gradient in trace.gradients.items():
         assert gradient.shape == trace[point].shape and not trace[point].requires_grad
         reached = gradient.flatten()
-        seen = torch.isfinite(trace[point].flatten()).nonzero()[:, 0]  # not where a mask says minus infinity
+        seen = torch.isfinite(trace[point].flatten()).nonzero()[:, 0]  # except where a mask sets minus infinity
         place = int(seen[torch.randint(len(seen), (1,), generator=chance)])
         wanted = nudged(model, batch, point, place)
         assert float(reached[place]) == pytest.approx(wanted, rel=2e-4, abs=2e-5), (point, place)
@@ -125,7 +125,7 @@ def test_each_text_of_a_batch_has_its_own(minilm: pellucid.Model) -> None:
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
 def test_what_texts_share_has_a_gradient_for_each(family: str, minilm: pellucid.Model, tmp_path: Path) -> None:
-    """Positions are the same for all texts, and what they do to the answer is not."""
+    """Positions are shared by all texts, but their effect on the output is not."""
 
     def first(output: Output) -> Tensor:
         return output.last_hidden_state[:, 0].sin().sum()

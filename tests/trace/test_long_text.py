@@ -23,7 +23,7 @@ def test_what_is_kept_is_what_is_recorded(family: str, minilm: "pellucid.Model")
     for name, sample in sampled.samples.items():
         weights = whole[f"{name}.weights"][0]
         assert torch.equal(sample.weights, weights[:, sample.rows])
-        assert torch.equal(sample.picture, weights)  # so short a text is its own picture
+        assert torch.equal(sample.picture, weights)  # the picture of so short a text is not reduced
 
 
 def test_rows_are_spread_and_pictures_keep_the_strongest() -> None:

@@ -1,4 +1,4 @@
-"""The list of points is what a pass meets: each name once, in its order, with the axes that it says."""
+"""The list of points matches what a pass reports: each name once, in order, with the listed axes."""
 
 import re
 from collections import Counter
@@ -19,7 +19,7 @@ BATCH, SEQ, TARGET, BEFORE = 2, 7, 5, 4
 
 
 class Counting:
-    """An observer that counts what it is told, in order."""
+    """An observer that counts the values that it receives, in order."""
 
     def __init__(self) -> None:
         self.told: Counter[str] = Counter()
@@ -45,12 +45,12 @@ def inputs(model: pellucid.Model, length: int = SEQ, target: int = TARGET) -> di
     if not isinstance(model.module, EncoderDecoder):
         return {"input_ids": read, "attention_mask": mask}
     (end,) = model.config.end_tokens
-    read[:, -3] = written[:, -1] = end  # where a head may judge a text
+    read[:, -3] = written[:, -1] = end  # an end token, where some heads read a text
     return {"input_ids": read, "attention_mask": mask, "decoder_input_ids": written}
 
 
 def expected(known: Points, name: str, config: Config, source: int | None = None, target: int = TARGET) -> list[int]:
-    """The shape that the table gives a point."""
+    """The shape of a point according to the table."""
     pair = config.kind == "encoder-decoder"
     in_decoder = pair and (name.startswith("decoder") or name == "logits")
     seq = target if in_decoder else SEQ
@@ -64,7 +64,7 @@ def expected(known: Points, name: str, config: Config, source: int | None = None
 def test_every_name_is_told_once_in_order_and_with_its_axes(family: str, head: Head | None, attention: str) -> None:
     config = config_of(family, head)
     model = pellucid.build(config, attention=attention)
-    target = SEQ if head is not None and head.per == "text" else TARGET  # a text is judged by its own end
+    target = SEQ if head is not None and head.per == "text" else TARGET  # such heads read the text's own end
     counting, given = Counting(), inputs(model, target=target)
     with torch.no_grad():
         plain, watched = model.module(**given), model.module(**given, watch=counting)
@@ -95,7 +95,7 @@ def test_every_name_is_told_once_in_each_pass_with_a_cache(family: str) -> None:
             else:
                 out = model.module(read, cache=cache, watch=counting)
         filled += read.shape[1]
-        remembered = r"encoder\.|.*cross_attention\.(key|value)$" if number else "$"  # from the first pass
+        remembered = r"encoder\.|.*cross_attention\.(key|value)$" if number else "$"  # computed in the first pass only
         assert list(counting.told) == [name for name in points(config) if not re.match(remembered, name)]
         assert set(counting.told.values()) == {1}
         weights = "decoder.layers.1.attention.weights" if pair else "layers.1.attention.weights"
@@ -104,7 +104,7 @@ def test_every_name_is_told_once_in_each_pass_with_a_cache(family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_a_norm_and_a_sum_promise(family: str) -> None:
-    """`mid` is the sum of what came in and attention; where the norm stands decides what `post` is made of."""
+    """`mid` is the sum of the layer's input and attention; the position of the norm decides what `post` is."""
     config = config_of(family)
     model = pellucid.build(config, dtype="float64")
     told: dict[str, Tensor] = {}

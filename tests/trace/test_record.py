@@ -1,4 +1,4 @@
-"""Recording: every point once, exact, and no silence about names that do not exist."""
+"""Recording: every point once, exact, and unknown names are never silently ignored."""
 
 import math
 from pathlib import Path
@@ -139,7 +139,7 @@ def test_strongest_links(trace: "pellucid.trace.Trace") -> None:
 
 @pytest.mark.parametrize("window", [None, 2])
 def test_links_that_a_mask_forbids_are_none(window: int | None) -> None:
-    """They stood there with a weight of 0."""
+    """They used to be included with a weight of 0."""
     words = byte_level()
     sizes = {"vocab_size": len(words), "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = pellucid.Config.of("mistral", **sizes, num_key_value_heads=1, intermediate_size=8, sliding_window=window)
@@ -168,7 +168,7 @@ def test_long_texts_are_cut_and_say_so(minilm: "pellucid.Model", caplog: pytest.
     assert trace.cut == 490
     assert [record.message for record in caplog.records] == ["1 of 1 texts were cut to 512 tokens"]
     minilm.trace("word " * 1000, keep="pooled", max_length=8)
-    assert len(caplog.records) == 1  # nobody needs to be told what he asked for
+    assert len(caplog.records) == 1  # an explicit max_length needs no warning
 
 
 def test_eight_threads_do_not_mix(minilm: "pellucid.Model") -> None:
@@ -185,7 +185,7 @@ def test_eight_threads_do_not_mix(minilm: "pellucid.Model") -> None:
 
 @pytest.fixture
 def stuck(minilm: "pellucid.Model", monkeypatch: pytest.MonkeyPatch) -> "pellucid.Model":
-    """A model whose layer 3 must not be reached."""
+    """A model whose layer 3 must not be computed."""
 
     def refuse(*_: object) -> None:
         raise AssertionError("layer 3 was computed")

@@ -1,4 +1,4 @@
-"""A trace as a file: it comes back bit for bit, and every damage is one clear error."""
+"""A trace as a file: it comes back bit for bit, and any damage raises one clear error."""
 
 import json
 import os
@@ -103,7 +103,7 @@ def test_cut_short_edited_or_absent(stored: Path) -> None:
         pellucid.open_trace(stored.with_name("b.trace"))
     with pytest.raises(InputError, match="is a folder"):
         pellucid.open_trace(stored.parent)
-    with pytest.raises(PellucidError, match="/proc/self/mem"):  # opens, and cannot be read; elsewhere there is none
+    with pytest.raises(PellucidError, match="/proc/self/mem"):  # opens but cannot be read; exists only on Linux
         pellucid.open_trace("/proc/self/mem")
 
 
@@ -116,7 +116,7 @@ def test_other_files_are_no_traces(stored: Path, minilm_folder: Path) -> None:
 
 
 def altered(path: Path, change: Callable[[dict[str, Any]], object], **tensors: torch.Tensor) -> None:
-    """The same file with another manifest, digests made right again, as somebody would who means harm."""
+    """Writes the file with another manifest and matching digests, as an attacker would."""
     spans, note = read_bundle(path)
     held = {name: span.read() for name, span in spans.items()} | {k.replace("__", "."): v for k, v in tensors.items()}
     manifest = json.loads(note[FORMAT])
@@ -134,7 +134,7 @@ def test_an_older_file_holds_its_edits_as_words(stored: Path) -> None:
 
 
 def put(*path: Any) -> Callable[[dict[str, Any]], None]:
-    """Writes the last of these where the others lead to."""
+    """Returns a change that sets the last argument at the path of the others."""
 
     def change(manifest: dict[str, Any]) -> None:
         *way, last, value = path

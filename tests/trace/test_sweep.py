@@ -1,4 +1,4 @@
-"""Sweeps: one edit tried everywhere is each of them tried alone, and shows where a model keeps what it knows."""
+"""Sweeps: each result equals that of the single edit, and together they show where a model stores what it knows."""
 
 import io
 import sys

@@ -1,4 +1,4 @@
-"""PyTorch's usual kind of number changes nothing of what is shown and answered."""
+"""PyTorch's default dtype does not change any view or answer."""
 
 import pytest
 import torch

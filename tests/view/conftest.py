@@ -1,4 +1,4 @@
-"""A real browser for the page: it counts every fault, and asks nobody for anything."""
+"""A real browser for the page: every error is counted, and no request leaves this machine."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -13,8 +13,8 @@ from pellucid.view.page import render
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update "
-    # Two pages behind the address bar, which a window without one loads beside each page, at nearly its price; the
-    # others are Playwright's own, whose list this one replaces.
+    # Two pages of the address bar, which a headless browser loads with each page at nearly its cost; the others are
+    # Playwright's own, whose list this one replaces.
     "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,PaintHolding,OptimizationHints,MediaRouter,HttpsUpgrades"
 )
 READ = """() => new Promise((done) => {
@@ -38,12 +38,12 @@ Show = Callable[..., Page]
 
 
 def until(tab: Page, holds: str, arg: Any = None) -> None:
-    """Waits until a function of the page says yes. Playwright's own wait compiles it anew at each look, which the
-    page's policy forbids."""
+    """Waits until a function of the page returns true. Playwright's own wait compiles the function at each poll, which
+    the page's policy forbids."""
     tab.evaluate(UNTIL % holds, arg)
 
 
-@pytest.fixture(scope="package")  # no longer: as long as it stands, no other test can have a loop of `asyncio`
+@pytest.fixture(scope="package")  # not longer: while it is open, no other test can run an asyncio loop
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("there is no Chromium on this machine: apt-get install chromium")
@@ -54,12 +54,12 @@ def browser() -> Iterator[Browser]:
 
 
 MOUNTED = "() => [...document.querySelectorAll('.pellucid')].every((one) => one.querySelector('header, [role=alert]'))"
-"""The page's program is unpacked first; nobody reads faster than that, but for a test."""
+"""The page's program is decompressed first, which takes less time than any reader but a test notices."""
 
 
 @pytest.fixture
 def show(browser: Browser, tmp_path: Path) -> Iterator[Show]:
-    """Opens HTML as a file; there may be no console message, no page error and no request to anywhere."""
+    """Opens HTML as a file; console messages, page errors and requests to other places are failures."""
     faults: list[str] = []
 
     def open_page(page: Any, address: str = "", **options: Any) -> Page:

@@ -1,4 +1,4 @@
-"""Pages of random numbers, written by hand in the page's own format, so that every recipe can be asked for."""
+"""Pages of random numbers in the page's own format, written by hand so that every recipe can be tested."""
 
 import zlib
 from typing import Any
@@ -9,7 +9,7 @@ from pellucid.view.data import PageData
 
 
 def tokens_of(count: int, *, second: int | None = None) -> list[dict[str, Any]]:
-    """`count` tokens; from `second` on they belong to a second text."""
+    """`count` tokens; those from `second` on belong to a second text."""
     return [
         {
             "text": f"word{i}",
@@ -32,7 +32,7 @@ class Made:
         self.sequences = [{"name": name, "tokens": tokens} for name, tokens in sequences]
 
     def block(self, name: str, values: np.ndarray, **more: Any) -> str:
-        """Stores numbers, packed where `more` says deflated."""
+        """Stores numbers as a block, compressed if `more` contains `deflated`."""
         kind = {"f4": "float32", "u1": "uint8"}[values.dtype.str[1:]]
         raw = values.tobytes()
         self.blocks[name] = zlib.compress(raw) if more.get("deflated") else raw
@@ -43,7 +43,7 @@ class Made:
         return self.chance.normal(size=shape).astype("f4")
 
     def attention(self, layer: int = 0, heads: int = 4, size: int = 8, **more: Any) -> dict[str, Any]:
-        """One attention with random queries and keys. more: fields of the entry, or of its recipe."""
+        """Adds one attention with random queries and keys. more: fields of the entry, or of its recipe."""
         queries, keys = more.pop("queries", 0), more.pop("keys", 0)
         shape = [len(self.sequences[i]["tokens"]) for i in (queries, keys)]
         key_heads = more.pop("key_heads", heads)
@@ -69,7 +69,7 @@ class Made:
         return entry
 
     def data(self, **show: Any) -> PageData:
-        """The page."""
+        """The complete page."""
         heads = self.entries[0]["heads"]
         manifest = {
             "format": "pellucid-view",
@@ -98,7 +98,7 @@ class Made:
 
 
 def plain(count: int = 8, **more: Any) -> PageData:
-    """One text, one attention."""
+    """A page of one text and one attention."""
     made = Made(("", tokens_of(count, second=more.pop("second", None))))
     made.attention(**more)
     return made.data()

@@ -1,4 +1,4 @@
-"""What the tests of the neuron view share: pages of every recipe, and the sums that a reader would do by hand."""
+"""Shared by the tests of the neuron view: pages of every recipe, and the arithmetic that a reader would do by hand."""
 
 import math
 
@@ -15,7 +15,7 @@ TOLD = """() => [...document.querySelectorAll(".neuron-told p")].map((line) => (
 
 
 def rotation(made: Made, count: int, size: int) -> str:
-    """The cosines and sines of llama's rotary positions."""
+    """Stores the cosines and sines of Llama's rotary positions."""
     angles = np.arange(count)[:, None] * 10000.0 ** (-np.arange(size // 2) / (size // 2))
     return made.block("rotation", np.stack([np.cos(angles), np.sin(angles)]).astype("f4"))
 
@@ -56,7 +56,7 @@ def numbers(data: PageData, name: str) -> np.ndarray:
 
 
 def weights(data: PageData, head: int, query: int) -> tuple[np.ndarray, np.ndarray]:
-    """Scores and weights of one query, from the stored numbers by the recipe of the format."""
+    """Scores and weights of one query, computed from the stored numbers by the format's recipe."""
     entry = data.manifest["attentions"][0]
     recipe = entry["recipe"]
     left, right = numbers(data, entry["query"])[head], numbers(data, entry["key"])
@@ -78,19 +78,19 @@ def weights(data: PageData, head: int, query: int) -> tuple[np.ndarray, np.ndarr
 
 
 def said(tab: Page) -> dict[str, float]:
-    """The numbers of the chain, by name."""
+    """The numbers in the chain of steps, by name."""
     tab.evaluate(SETTLED)
     steps = tab.locator(".chain [data-step]").all()
     return {step.get_attribute("data-step") or "": float(step.inner_text().replace("−∞", "-inf")) for step in steps}
 
 
 def same(name: str, found: float, expected: float, **tolerance: float) -> None:
-    """The two numbers agree to the digits that are written, or the message says which do not."""
+    """Asserts that two numbers agree to the digits shown; the message names the step."""
     assert found == pytest.approx(expected, **({"rel": 1e-6} | tolerance)), f"{name}: {found} is not {expected}"
 
 
 def multiplied(tab: Page, size: int) -> float:
-    """Walks along the vectors by keyboard, checks each line, and adds the products."""
+    """Walks along the vectors by keyboard, checks each line, and returns the sum of the products."""
     tab.locator(".vectors").focus()
     total = 0.0
     for place in range(size):
@@ -109,7 +109,7 @@ def multiplied(tab: Page, size: int) -> float:
 
 
 def add_up(tab: Page, expected: float, size: int, tolerance: float = 2e-6) -> dict[str, float]:
-    """Makes every number of the chain again from those before it; the last must be the weight of PyTorch."""
+    """Recomputes every number of the chain from those before it; the last must be PyTorch's weight."""
     steps = said(tab)
     same("sum", multiplied(tab, size), steps["sum"], abs=1e-7)
     same("scaled", steps["sum"] * steps["scale"], steps["scaled"])

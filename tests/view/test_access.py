@@ -1,4 +1,4 @@
-"""The page for everyone: by keyboard alone, for screen readers, in light, dark and forced colours, for every eye."""
+"""The page for everyone: by keyboard alone, with screen readers, in light, dark and forced colours, colour-blind."""
 
 import re
 from importlib.resources import files
@@ -46,7 +46,7 @@ CONTRAST = """() => {
   }
   return found.sort((a, b) => a[0] - b[0]).slice(0, 4);
 }"""
-"""The texts of least contrast with what is painted below them (WCAG 2.2, 1.4.3)."""
+"""The texts with the least contrast to what is painted below them (WCAG 2.2, 1.4.3)."""
 OUTLINED = """() => {
   const { outlineStyle, outlineWidth, boxShadow } = getComputedStyle(document.activeElement);
   return (outlineStyle !== "none" && parseFloat(outlineWidth) >= 2) || boxShadow !== "none";
@@ -65,9 +65,9 @@ EYES = {
     "no green": "0.367322 0.860646 -0.227968  0.280085 0.672501 0.047413  -0.011820 0.042940 0.968881",
     "no blue": "1.255528 -0.076749 -0.178779  -0.078411 0.930809 0.147602  0.004733 0.691367 0.303900",
 }
-"""What is seen of linear red, green and blue (Machado, Oliveira and Fernandes 2009, severity 1)."""
+"""Matrices from linear red, green and blue to how they are seen (Machado, Oliveira and Fernandes 2009, severity 1)."""
 XYZ = "0.4124564 0.3575761 0.1804375  0.2126729 0.7151522 0.0721750  0.0193339 0.1191920 0.9503041"
-"""From linear red, green and blue to CIE XYZ (sRGB)."""
+"""The matrix from linear red, green and blue to CIE XYZ (sRGB)."""
 PAPER = {"light": "#fdfcf9", "dark": "#15181d"}
 
 
@@ -93,7 +93,7 @@ def hues(theme: str) -> list[str]:
 
 
 def examine(tab: Page, states: dict[str, str]) -> None:
-    """Nothing serious for axe, and no text below 4.5 to 1, in each of some states, reached by keys from the last."""
+    """Asserts that axe finds nothing serious and no contrast below 4.5 to 1, in each state; keys lead to the next."""
     tab.evaluate(AXE)
     for state, keys in states.items():
         press(tab, keys)
@@ -310,7 +310,7 @@ def test_the_table_is_copied_as_csv(show: Show) -> None:
 
 FORCED = {"matrix": ".cross", "neuron": ".neuron-queries .row[aria-selected=true]", "lens": ".word[aria-selected=true]",
           "tensor": ".heat-cell", "diff": ".diff-head .heat-cell"}  # fmt: skip
-"""What is in hand, by view."""
+"""The selected element of each view."""
 OUTSIDE = """(one) => {
   const scroller = one.closest(".scroller");
   const { outlineWidth, outlineOffset } = getComputedStyle(one);
@@ -318,7 +318,7 @@ OUTSIDE = """(one) => {
   const [box, frame] = [one, scroller].map((each) => each.getBoundingClientRect());
   return parseFloat(outlineWidth) + parseFloat(outlineOffset) - (box.left - frame.left);
 }"""
-"""So many pixels of an outline stand left of what it is scrolled in."""
+"""The pixels by which an outline exceeds the left edge of its scroll container."""
 
 
 @pytest.mark.parametrize("view", few(VIEWS, ["matrix", "neuron"]))
@@ -338,7 +338,7 @@ def test_forced_colours_tell_the_head_that_numbers_are_read_from(show: Show) -> 
     outline = "(all) => all.map((one) => getComputedStyle(one)).map((one) => `${one.outlineStyle} ${one.outlineWidth}`)"
     found = tab.locator(".chip").evaluate_all(outline)
     assert found[0] == found[2] != found[1] and not any("none" in one for one in found)
-    tab.keyboard.press("Tab")  # what has the keyboard is outlined from now on
+    tab.keyboard.press("Tab")  # from now on the focused element is outlined
     tab.locator(".chip").nth(1).focus()
     assert tab.locator(".chip").evaluate_all(outline)[1] == "solid 2px"
 

@@ -1,4 +1,4 @@
-"""Curves of a training: every number stands where it should, gaps are gaps, and long runs stay small."""
+"""Curves of a training: every number is drawn at its place, gaps are gaps, and long runs stay small."""
 
 import base64
 import html
@@ -26,7 +26,7 @@ Lines = list[dict[str, Any]]
 
 
 def log(steps: int, looks: tuple[int, ...] = (), begin: int = 1) -> Lines:
-    """The lines of a training whose loss falls and whose accuracy rises."""
+    """The log of a training whose loss falls and whose accuracy rises."""
     found: Lines = []
     for step in range(begin, steps + 1):
         loss = 2 * math.exp(-3 * step / steps) + (0.1 if step % 2 else -0.1)
@@ -42,7 +42,7 @@ def drawn(lines: Lines, theme: str = "light") -> ElementTree.Element:
 
 
 def ways(svg: ElementTree.Element) -> list[list[tuple[float, float]]]:
-    """The points of every line."""
+    """The points of each polyline."""
     found = []
     for line in svg.iter(f"{SVG}polyline"):
         found.append([tuple(map(float, point.split(","))) for point in line.attrib["points"].split()])
@@ -58,10 +58,10 @@ def test_lines_stand_over_their_steps(theme: str) -> None:
     svg = drawn(log(10, (5, 10)), theme)
     raw, heavy, held, _accuracy, rates = ways(svg)
     assert [x for x, _ in raw] == pytest.approx([LEFT + WIDTH * step / 10 for step in range(1, 11)], abs=0.1)
-    assert raw == heavy  # so few steps are not smoothed
+    assert raw == heavy  # too few steps to be smoothed
     assert [x for x, _ in held] == pytest.approx([LEFT + WIDTH * 0.5, LEFT + WIDTH], abs=0.1)
     heights = [y for _, y in rates]
-    assert heights == sorted(heights) and heights[0] < heights[-1]  # downwards on paper
+    assert heights == sorted(heights) and heights[0] < heights[-1]  # y grows downwards
     assert {"loss", "held-out score", "learning rate", "training", "held out", "accuracy", "step"} <= set(texts(svg))
     assert {text.attrib["fill"] for text in svg.iter(f"{SVG}text")} == {
         THEMES[theme][name] for name in ("ink", "quiet")
@@ -118,7 +118,7 @@ def test_a_long_title_has_room() -> None:
 
 
 def test_a_title_and_names_of_scores_may_hold_anything() -> None:
-    """What XML forbids, and what no file holds, is written by a sign."""
+    """Characters that XML or UTF-8 forbids are replaced by visible signs."""
     lines = [*log(3), {"step": 3, "scores": {"f1 \x01<é": 0.5, "f1 \ud800": 0.6}}]
     picture = ElementTree.fromstring(curves(lines, "My tagger · \x1b[1m\ud83d").text())
     assert picture.find(f"{SVG}title").text == "My tagger · ␛[1m�"
@@ -140,7 +140,7 @@ def test_names_stand_on_no_other() -> None:
 
 
 def test_each_of_many_trainings_is_told_from_the_others() -> None:
-    """There are eight hues: lines of the same one differ by their dashes, and a name has room for all of it."""
+    """There are eight hues: lines of the same hue differ by their dashes, and the longest name fits."""
     name = "a-run-with-a-long-name-and-its-seed-42"
     svg = ElementTree.fromstring(compared({name: log(9), **{f"run {i}": log(5) for i in range(11)}}).text())
     looks = [(way.attrib["stroke"], way.get("stroke-dasharray")) for way in svg.iter(f"{SVG}polyline")]
@@ -198,7 +198,7 @@ def test_a_title_stays_text() -> None:
 
 
 def test_in_a_notebook_it_is_a_picture_that_says_what_it_shows() -> None:
-    """Whoever takes SVG's own tags away, as JupyterLab does where a notebook is not trusted, leaves a heap of words."""
+    """Where SVG tags are removed, as by JupyterLab in untrusted notebooks, inline SVG would leave its bare words."""
     drawing = curves(log(5, (5,)), title='the "first" <b>')
     cell = re.fullmatch(
         r'<img alt="([^"]*)" style="[^"]*" src="data:image/svg\+xml;base64,([^"]*)">', drawing._repr_html_()

@@ -1,4 +1,4 @@
-"""What a page holds and how large it is: precisions, budgets, tensors, a lens, a second trace."""
+"""The contents and size of a page: precisions, budgets, tensors, a lens, a second trace."""
 
 import copy
 import dataclasses
@@ -43,7 +43,7 @@ def test_a_place_that_can_be_none_is_told(minilm: pellucid.Model, name: str) -> 
 
 
 def test_half_of_a_surrogate_pair_spoils_no_page(minilm: pellucid.Model, tmp_path: Path) -> None:
-    """What a terminal hands over for bytes that are no UTF-8."""
+    """A terminal passes them for bytes that are not UTF-8."""
     page = pellucid.view(minilm.trace("\udcff time", keep="view")).save(tmp_path / "page.html")
     assert "<title>\ufffd time</title>" in page.read_text(encoding="utf-8")
 
@@ -62,7 +62,7 @@ def test_minilm_at_512_tokens_fits_and_grows_with_the_tokens(minilm: pellucid.Mo
     assert len(long.tokens) == 512
     assert page_size(pellucid.view(long)) <= 7.0
     sizes = [pellucid.view(trace, precision="int16").data.size for trace in (half, long)]
-    assert 1.8 < sizes[1] / sizes[0] < 2.1  # in proportion to tokens, not to their square
+    assert 1.8 < sizes[1] / sizes[0] < 2.1  # proportional to the tokens, not to their square
 
 
 def test_twelve_layers_of_twelve_heads_at_128_tokens_fit(minilm: pellucid.Model) -> None:
@@ -76,7 +76,7 @@ def test_twelve_layers_of_twelve_heads_at_128_tokens_fit(minilm: pellucid.Model)
 
 
 def test_a_page_of_an_edited_run_says_so(minilm: pellucid.Model, show: Show) -> None:
-    """Blank heads, or weights that are not the model's, would speak for the model."""
+    """Otherwise blank heads, or weights that are not the model's, would pass for the model's."""
     edit = {"layers.3.attention.weights": zero(head=5)}
     plain = pellucid.view(minilm.trace("time flies like an arrow"), layer=3, heads=[5])
     with minilm.edit(edit):
@@ -140,7 +140,7 @@ def test_weights_that_an_edit_gave_to_later_tokens_are_drawn(minilm: pellucid.Mo
 def test_real_heads_are_compact_too(minilm: pellucid.Model) -> None:
     trace = minilm.trace(LONG, keep="view", max_length=128)
     small = pellucid.view(trace, precision="compact")
-    assert 2 * small.data.size + page_size(small) * 1e6 - small.data.size <= 2e6  # of twelve layers as of these six
+    assert 2 * small.data.size + page_size(small) * 1e6 - small.data.size <= 2e6  # twelve layers, from these six
     blocks = small.data.manifest["blocks"]
     assert all(blocks[entry["weights"]].get("deflated") for entry in small.data.manifest["attentions"])
 
@@ -516,7 +516,7 @@ def test_spaces_and_bytes_of_a_vocabulary_are_written_as_text(minilm: pellucid.M
     from pellucid.view.subject import is_byte_level, token_entries
 
     def texts(*tokens: str, by_bytes: bool = False) -> list[str]:
-        assert is_byte_level(tokens) is (by_bytes or tokens in (("Ġurnata",), ("ĉu",)))  # these two nothing tells apart
+        assert is_byte_level(tokens) is (by_bytes or tokens in (("Ġurnata",), ("ĉu",)))  # these two are ambiguous
         return [
             token["text"]
             for token in token_entries(tokens, [0] * len(tokens), [False] * len(tokens), by_bytes=by_bytes)
@@ -533,7 +533,7 @@ def test_spaces_and_bytes_of_a_vocabulary_are_written_as_text(minilm: pellucid.M
 
 
 def test_a_page_writes_the_letters_of_its_text(minilm: pellucid.Model, tmp_path: Path) -> None:
-    """A letter such as "đ" stands for a byte in other vocabularies, and was shown as a control character."""
+    """In other vocabularies a letter such as "đ" represents a byte; it used to be shown as a control character."""
     trace = minilm.trace("đi", keep="view")
     again = pellucid.open_trace(trace.save(tmp_path / "a.trace"))
     for one in (trace, again):
@@ -559,7 +559,7 @@ def test_keys_pressed_while_a_layer_is_unpacked_are_not_lost(minilm: pellucid.Mo
     tab.evaluate(READ)
     press = "for (const key of ['ArrowDown', ']', 'ArrowDown', 'ArrowRight', ']', 'ArrowDown']) "
     press += "document.body.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }))"
-    tab.evaluate(press)  # all of them before a single block of layers 1 and 2 can be there
+    tab.evaluate(press)  # all of them before the first block of layers 1 and 2 can arrive
     text, said = tab.evaluate(READ)
     assert said == {"layer": "2", "head": "0", "query": "2", "key": "1"}
     entry = view.data.manifest["attentions"][2]

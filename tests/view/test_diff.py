@@ -1,4 +1,4 @@
-"""Two runs in a real browser, number minus number; a run with itself is all zero."""
+"""The difference of two runs in a real browser, number by number; a run minus itself is zero everywhere."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -43,7 +43,7 @@ def point(tab: Page, plot: str, row: int, column: int, rows: int, columns: int) 
 
 
 def overview(tab: Page, layers: int, heads: int) -> Tensor:
-    """What the overview says of every head."""
+    """The overview's value for every head: Tensor[layers, heads]."""
     until(tab, ALL_DONE)
     found = torch.zeros(layers, heads)
     for layer in range(layers):
@@ -82,7 +82,7 @@ def test_the_overview_holds_the_largest_difference_of_every_head(show: Show) -> 
     expected = torch.stack([difference(page, layer).abs().amax((1, 2)) for layer in range(LAYERS)])
     assert overview(tab, LAYERS, HEADS).allclose(expected, rtol=0, atol=2e-6)
     assert tab.get_by_text("Both runs are the same").is_hidden()
-    ends = tab.locator(".diff-weights .field").inner_text().split()  # of its own colours
+    ends = tab.locator(".diff-weights .field").inner_text().split()  # of its own colour scale
     assert [float(end) for end in ends] == [0, pytest.approx(expected.max().item(), abs=5e-4)]
     point(tab, ".diff-weights > section:first-child", 1, 2, LAYERS, HEADS)
     tab.mouse.down()
@@ -197,7 +197,7 @@ def test_a_layer_that_was_left_out_has_no_numbers_of_another(show: Show) -> None
 
 
 def test_what_only_the_other_run_looks_at_is_drawn(minilm: "pellucid.Model", show: Show) -> None:
-    """An edit may write where the mask forbids a look."""
+    """An edit may set weights that the mask forbids."""
     model = small("gpt2", minilm)
     plain = model.trace("time flies like an arrow")
     with model.edit({"layers.0.attention.weights": fixed(0.5, head=0, position=1, source=4)}) as edited:
@@ -236,7 +236,7 @@ def test_a_zeroed_head_shows_and_changes_only_what_comes_after(minilm: "pellucid
     with minilm.edit({"layers.2.attention.weights": zero(head=5)}) as edited:
         other = edited.trace("time flies like an arrow")
     tab = show(pellucid.view(one, other).html())
-    assert "Layer 2 · head 5" in tab.locator(".diff-head").inner_text()  # the page opens where most is to be seen
+    assert "Layer 2 · head 5" in tab.locator(".diff-head").inner_text()  # the page opens at the largest difference
     found = overview(tab, 6, 12)
     names = [f"layers.{layer}.attention.weights" for layer in range(6)]
     expected = torch.stack([(one[name] - other[name])[0].abs().amax((1, 2)) for name in names])
@@ -324,7 +324,7 @@ def test_no_other_number_than_the_one_in_hand_is_copied(show: Show) -> None:
     until(tab, "async () => (await navigator.clipboard.readText()).endsWith('[0, 2, 3, 1]')")
     tab.set_viewport_size({"width": 1000, "height": 700})
     tab.evaluate(DRAWN)
-    assert "copied" in tab.locator(".readout").inner_text()  # drawn anew, it is the same number
+    assert "copied" in tab.locator(".readout").inner_text()  # the number is still the same after drawing again
     tab.get_by_role("button", name="lens", exact=True).click()
     for key in ("ArrowDown", "c"):
         tab.keyboard.press(key)
@@ -370,7 +370,7 @@ def test_the_difference_of_two_lenses_is_copied_as_python_that_gives_it(show: Sh
     page = compared(0, 0)
     for part in ("ids", "log_probabilities"):
         own = page.numbers[f"other/lens.{part}"]
-        page.store(f"other/lens.{part}", torch.stack([own[0], own[2].flip(-1)]))  # the middle place is not there
+        page.store(f"other/lens.{part}", torch.stack([own[0], own[2].flip(-1)]))  # the other run lacks the middle row
     page.manifest["other"]["lens"]["places"] = [PLACES[0], PLACES[2]]
     tab = show(page, "#view=diff&diff=lens")
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])

@@ -1,4 +1,4 @@
-"""Weights of attention from anywhere: the reference's answers and plain arrays become a page, or one clear sentence."""
+"""Attention weights from anywhere: the reference's outputs and plain arrays become a page, or one clear sentence."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ SOURCE, TARGET = "▁time ▁flies ▁like ▁an ▁arrow </s>".split(), "<pad> 
 
 @pytest.fixture(scope="module")
 def bert() -> tuple[torch.Tensor, ...]:
-    """The reference's own answer: for each layer a tensor [1, heads, tokens, tokens]."""
+    """The reference's own output: for each layer a tensor [1, heads, tokens, tokens]."""
     config = BertConfig(vocab_size=50, hidden_size=32, num_hidden_layers=4, num_attention_heads=4, intermediate_size=40,
                         attn_implementation="eager", initializer_range=0.5)  # fmt: skip
     torch.manual_seed(0)

@@ -28,7 +28,7 @@ CELLS = """(canvas, [heads, rows, columns]) => {
 
 
 def grid(layers: int = 3, heads: int = 5, tokens: int = 7, rows: int | None = None, **recipe: Any) -> PageData:
-    """A page of random pictures; without them nothing else in it needs to be true."""
+    """A page of random pictures, which need not match its random queries and keys."""
     made = Made(("", tokens_of(tokens)))
     for layer in range(layers):
         entry = made.attention(layer=layer, heads=heads, **recipe)
@@ -47,7 +47,7 @@ def pictures(data: PageData, place: int) -> np.ndarray:
 
 
 def drawn(tab: Page, place: int, heads: int, rows: int, columns: int) -> np.ndarray:
-    """The middle of every cell of every picture of one layer: heads × rows × columns × red, green, blue, opacity."""
+    """The centre of every cell of every picture of one layer: heads × rows × columns × red, green, blue, opacity."""
     tab.evaluate(SETTLED)
     row = tab.locator(f".grid-row[data-place='{place}'] canvas")
     return np.array(row.evaluate(CELLS, [heads, rows, columns]), "f8")
@@ -63,7 +63,7 @@ def center(tab: Page, place: int, head: int, heads: int) -> tuple[float, float]:
 
 
 def test_layers_without_numbers_are_named(show: Show, minilm: "pellucid.Model") -> None:
-    """And the matrix of one has no ramp of a size of its own."""
+    """And the matrix of such a layer shows no colour scale."""
     whole = pellucid.view(minilm.trace("time flies like an arrow"))
     assert "a picture opens." in show(whole.data, "#view=grid").inner_text("body")
     text = " ".join(f"word {i}" for i in range(120))
@@ -118,7 +118,7 @@ def test_a_long_text_keeps_its_strongest_links(show: Show) -> None:
     data.blocks["layers.0.attention.thumb"] = values.tobytes()
     tab = show(data, "#view=grid")
     side = tab.locator(".grid-row canvas").evaluate("(canvas) => canvas.height")
-    assert side < 64  # the pictures are smaller than what is stored
+    assert side < 64  # the pictures are drawn smaller than they are stored
     darkest = np.abs(drawn(tab, 0, 40, side, side)[..., :3] - ramp(tab, "light")[255]).max(-1) <= 2
     assert (darkest.sum((1, 2)) == 1).all()
     assert "patch of tokens" in tab.locator(".legend").inner_text()
@@ -203,7 +203,7 @@ def test_only_the_pictures_are_read(show: Show) -> None:
 
 
 def page_without(data: PageData, names: list[str]) -> str:
-    """The page, with some of its blocks lost."""
+    """The page with some of its blocks missing."""
     html = render(data.manifest, data.blocks)
     for name in names:
         assert html.count(f'data-block="{name}"') == 1
@@ -255,7 +255,7 @@ def test_axe_finds_nothing_serious_and_every_text_can_be_read(show: Show, theme:
 def test_keys_do_not_reach_the_page_below_a_dialog(show: Show) -> None:
     tab = show(grid(), "#view=grid")
     tab.keyboard.press("?")
-    tab.evaluate("() => document.activeElement.blur()")  # as Tab does behind the last button
+    tab.evaluate("() => document.activeElement.blur()")  # as by Tab after the last button
     for key in ("Enter", "t", "]"):
         tab.keyboard.press(key)
         tab.evaluate(SETTLED)
@@ -271,7 +271,7 @@ def test_keys_do_not_reach_the_page_below_a_dialog(show: Show) -> None:
 
 
 def test_the_head_that_the_keys_reach_is_on(show: Show) -> None:
-    """As with `,` and `.`: alone in the place of the one that was alone, with several beside them."""
+    """As with `,` and `.`: it replaces a single selected head, and is added to several."""
     tab = show(grid(), "#view=grid&layer=1&heads=1.4&head=1")
     tab.keyboard.press("ArrowLeft")
     until(tab, "() => location.hash === '#view=grid&layer=1&heads=0.1.4&head=0'")

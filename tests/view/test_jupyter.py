@@ -1,4 +1,4 @@
-"""The page in a real JupyterLab, driven in a real browser: run, looked at, saved, opened again."""
+"""The page in a real JupyterLab, driven in a real browser: run, viewed, saved, opened again."""
 
 import json
 import os
@@ -41,7 +41,7 @@ PANEL = ".jp-WindowedPanel-outer"
 
 
 class Lab:
-    """A JupyterLab of its own: notebooks, settings and signatures lie in one folder, and it asks nobody for news."""
+    """A separate JupyterLab, with notebooks, settings and signatures in one folder, and no checks for updates."""
 
     def __init__(self, folder: Path) -> None:
         self.books, self.settings, self._runtime = (folder / name for name in ("books", "settings", "runtime"))
@@ -59,14 +59,14 @@ class Lab:
         )
 
     def set(self, **changes: dict[str, str]) -> None:
-        """Writes the reader's settings."""
+        """Writes the user's settings."""
         for name, values in {**SETTINGS, **changes}.items():
             file = self.settings / "@jupyterlab" / "apputils-extension" / f"{name}.jupyterlab-settings"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(values), encoding="utf-8")
 
     def write(self, name: str, *sources: str, words: int = 8) -> None:
-        """A notebook of code cells that have not run, with paragraphs after them."""
+        """Writes a notebook of code cells that have not run, followed by paragraphs."""
         cells = [nbformat.v4.new_code_cell(source) for source in sources]
         cells += [nbformat.v4.new_markdown_cell("These words stand behind the view. " * 40) for _ in range(words)]
         kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
@@ -76,7 +76,7 @@ class Lab:
         return nbformat.read(self.books / f"{name}.ipynb", as_version=4)
 
     def address(self, name: str) -> str:
-        """Where a notebook is shown, once the server says where it listens."""
+        """The address of a notebook, as soon as the server has written its own."""
         for _ in range(300):
             for file in self._runtime.glob("jpserver-*.json"):
                 facts = json.loads(file.read_text(encoding="utf-8"))
@@ -100,7 +100,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture
 def look(lab: Lab, browser: Browser) -> Iterator[Look]:
-    """Opens a notebook. No error is written, the frames ask for nothing, and nothing leaves this machine."""
+    """Opens a notebook. Console errors, requests of the frames and requests to other machines are failures."""
     faults: list[str] = []
 
     def open_notebook(name: str) -> Page:
@@ -126,7 +126,7 @@ def look(lab: Lab, browser: Browser) -> Iterator[Look]:
 
 
 def order(tab: Page, *commands: str) -> None:
-    """Gives JupyterLab its own commands by name, and waits until each is done."""
+    """Executes JupyterLab's own commands by name, and waits for each."""
     for command in commands:
         tab.evaluate("(command) => window.jupyterapp.commands.execute(command)", command)
 
@@ -147,7 +147,7 @@ def frame(tab: Page, place: int = 0) -> FrameLocator:
 
 @pytest.fixture
 def ran(lab: Lab, look: Look) -> str:
-    """The name of a notebook that JupyterLab ran and saved: a view, and one that is to be dark."""
+    """The name of a notebook that JupyterLab ran and saved, with a view, and one with a dark theme."""
     if not (lab.books / "pair.ipynb").exists():
         lab.write("pair", LOAD, PAIR, PAIR.replace("heads=[8]", "theme='dark'"), CURVES, WORDS)
         tab = look("pair")
@@ -158,7 +158,7 @@ def ran(lab: Lab, look: Look) -> str:
 
 
 def drawn(inside: FrameLocator) -> None:
-    """There is ink on the canvas, and the page needs neither more height nor more width than its frame has."""
+    """Asserts that the canvas is painted, and that the page fits its frame in height and width."""
     assert inside.locator(".stage canvas").first.evaluate(INKED) > 1000
     inside.locator("html").evaluate(SETTLED)
     assert inside.locator("html").evaluate(ROOM) == [0, 0]
@@ -175,7 +175,7 @@ def test_a_view_runs_and_is_saved(ran: str, look: Look) -> None:
 def test_a_notebook_that_is_not_trusted_shows_stills(ran: str, lab: Lab, look: Look) -> None:
     sent = lab.read(ran)
     for cell in sent.cells[1:5]:
-        cell.outputs[0].data["text/html"] += "<script>document.title = 'reached'</script>"  # no longer as signed
+        cell.outputs[0].data["text/html"] += "<script>document.title = 'reached'</script>"  # not as signed
     nbformat.write(sent, lab.books / "sent.ipynb")
     tab = look("sent")
     still = tab.locator(".pellucid-still").first

@@ -1,4 +1,4 @@
-"""The lens in a real browser: what the model would say after every layer, with the exact numbers."""
+"""The lens in a real browser: the model's prediction after every layer, with the exact numbers."""
 
 from types import SimpleNamespace
 
@@ -17,7 +17,7 @@ DARKEST, PAPER = (17, 43, 91), (251, 250, 243)
 
 
 def says(page: Written, tab: Page, place: int, token: int) -> None:
-    """The list beside the grid holds the words and log-probabilities of this cell, the readout its likeliest."""
+    """The list beside the grid has this cell's tokens and log-probabilities, the readout the most likely of them."""
     tab.evaluate(DRAWN)
     shown = tab.evaluate(DETAIL)
     ids, logs = (page.numbers[f"lens.{part}"][place, token] for part in ("ids", "log_probabilities"))
@@ -71,7 +71,7 @@ RINGS = """(cell) => {
 
 @pytest.mark.parametrize("scheme", few(["light", "dark"], ["light"]))
 def test_the_cell_in_hand_is_seen_on_any_shade(show: Show, scheme: str) -> None:
-    """Ink is nearly as dark as the deepest shade, and in the dark as bright: a ring of paper lies within it."""
+    """Ink is nearly as dark as the deepest shade, in dark mode as bright: a ring of the paper's colour is in it."""
     tab = show(written(), "#view=lens", color_scheme=scheme)
     paper = tab.locator(".words-name").first.evaluate("(name) => getComputedStyle(name).backgroundColor")
     cell = tab.locator(".word[data-row='1'][data-column='2']")

@@ -73,7 +73,7 @@ def test_a_theme_that_was_asked_for_stands_against_the_readers(minilm: pellucid.
 
 def test_its_frame_is_as_dark_as_the_notebook_around_it(minilm: pellucid.Model, show: Show) -> None:
     cell = why(minilm, "coca cola", "Coca-Cola")._repr_html_()
-    tab = show(f"<!doctype html><body style='color: #eee'>{cell}</body>", color_scheme="null")  # not told, as to a test
+    tab = show(f"<!doctype html><body style='color: #eee'>{cell}</body>", color_scheme="null")  # not emulated
     for ink, paper in (("#eee", "rgb(21, 24, 29)"), ("#222", "rgb(253, 252, 249)"), ("#fff", "rgb(21, 24, 29)")):
         tab.evaluate("(ink) => void (document.body.style.color = ink)", ink)
         tab.evaluate(DRAWN)

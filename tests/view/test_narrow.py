@@ -1,4 +1,4 @@
-"""The page on a phone and on a small window: words and numbers stand free, and nothing is cut that a reader needs."""
+"""The page on a phone and in a small window: words and numbers do not overlap, and nothing needed is cut off."""
 
 import pytest
 from playwright.sync_api import Page
@@ -17,7 +17,7 @@ AROUND_OUTLINE = """() => {
   const [grown, box] = [parseFloat(outlineWidth) + parseFloat(outlineOffset), now.getBoundingClientRect()];
   return [box.left - grown, box.top - grown, box.right + grown];
 }"""
-"""The left, upper and right ends of what is drawn around the element that has the keyboard."""
+"""The left, top and right edges of what is drawn around the focused element."""
 
 
 def box(tab: Page, one: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The neuron view in a real browser: every step from two vectors to a weight can be checked from what it writes."""
+"""The neuron view in a real browser: every step from two vectors to a weight can be recomputed from what it shows."""
 
 import math
 import shutil
@@ -135,7 +135,7 @@ def test_the_keyboard_goes_everywhere(show: Show) -> None:
     expected = min(8, largest + 2)
     assert tab.locator(".keylist-row[aria-selected=true]").get_attribute("data-key") == str(expected)
     add_up(tab, weights(data, 2, 2)[1][expected], 16)
-    tab.keyboard.press("ArrowDown")  # the vectors have the keyboard now: the key moves, and they keep it
+    tab.keyboard.press("ArrowDown")  # the vectors have the focus now: the key moves, and they keep it
     assert tab.locator(".vectors:focus").count() == 1
     for key in ". ] Escape".split():
         tab.keyboard.press(key)
@@ -239,7 +239,7 @@ def test_weights_alone_cannot_be_taken_apart(show: Show) -> None:
         tab.keyboard.press(key)
     sentence = tab.locator(".neuron .problem").inner_text()
     assert "cannot be taken apart here" in sentence and not tab.locator(".chain").is_visible()
-    assert tab.locator(".readout").inner_text().strip() == "layer 0 · head 0"  # there is no token to point at
+    assert tab.locator(".readout").inner_text().strip() == "layer 0 · head 0"  # no token is selected
 
 
 def test_the_model_s_own_weight_stands_beside_the_one_that_is_made(show: Show) -> None:

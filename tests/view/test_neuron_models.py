@@ -1,4 +1,4 @@
-"""Models of every kind of attention are taken apart on the page as PyTorch put them together."""
+"""For models of every kind of attention, the page's steps are those of PyTorch."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def test_models_of_every_kind_are_taken_apart(
 ) -> None:
     config = pellucid.Config.of(family, vocab_size=len(minilm.tokenizer), **SMALL, **FAMILIES[family])
     model = pellucid.build(config, seed=3, tokenizer=minilm.tokenizer)
-    with torch.no_grad():  # untrained heads look at all keys alike; these do not
+    with torch.no_grad():  # untrained heads attend to all keys alike; these do not
         for name, parameter in model.module.named_parameters():
             if name.endswith(("attention.query.weight", "attention.key.weight")):
                 parameter.mul_(25 if family != "t5" else 4)

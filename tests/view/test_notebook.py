@@ -1,4 +1,4 @@
-"""A view in a notebook: what a cell is given, and that it draws where notebooks are read."""
+"""A view in a notebook: what a cell contains, and that it is drawn in notebook viewers."""
 
 import base64
 import re
@@ -32,7 +32,7 @@ def view(minilm: "pellucid.Model") -> "pellucid.view.View":
 
 @pytest.fixture
 def read(browser: Browser, tmp_path: Path) -> Any:
-    """Opens HTML offline. What the host asks for elsewhere is refused; the frame's faults are counted."""
+    """Opens HTML offline. The host's requests fail; errors and requests of the frame are counted."""
     faults: list[str] = []
     context = browser.new_context(viewport={"width": 1200, "height": 900}, offline=True)
 
@@ -67,7 +67,7 @@ def notebook(*views: "pellucid.view.View") -> nbformat.NotebookNode:
 
 
 def drawn(tab: Page, place: int = 0) -> dict[str, Any]:
-    """What the frame shows: how many pixels of its canvas are coloured, its size, its toolbar."""
+    """The state of the frame: coloured pixels of its canvas, size, toolbar."""
     frame = tab.locator("iframe").nth(place)
     frame.scroll_into_view_if_needed()
     inside = frame.content_frame
@@ -225,7 +225,7 @@ def test_without_frames_there_is_a_still(
 def test_a_cell_is_no_larger_than_a_message(
     view: "pellucid.view.View", monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    """The picture is in it twice where that is room enough; else as what stands in for the frame."""
+    """It contains the picture twice if there is room, otherwise only as the fallback of the frame."""
     monkeypatch.setattr("pellucid.view.notebook.MAX_CELL_CHARACTERS", most)
     found = cell(view)
     assert ("image/png" in found) == (most > 10) and "<iframe" in found["text/html"]

@@ -1,4 +1,4 @@
-"""The page in a real browser: it shows what PyTorch computes, and nothing that a text holds can break it."""
+"""The page in a real browser: it shows what PyTorch computes, and no text can break it."""
 
 import re
 import shutil
@@ -41,7 +41,7 @@ class Case:
 
 
 def make_case(seq: int = 13, kv: int = 12, mask: str = "full", dtype: str = "float32", texts: Any = None) -> Case:
-    """Random queries and keys of 3 layers x 12 heads; the expected weights come from the unrounded ones."""
+    """Random queries and keys of 3 layers x 12 heads; the expected weights are computed before rounding."""
     generator = torch.Generator().manual_seed(7)
     texts = texts or [f"t{i}" for i in range(seq)]
     model = {"name": "synthetic", "family": "bert", "kind": "encoder", "num_hidden_layers": 3,
@@ -70,14 +70,14 @@ def make_case(seq: int = 13, kv: int = 12, mask: str = "full", dtype: str = "flo
 
 
 def agrees(case: Case, tab: Page, layer: int, head: int, query: int, key: int) -> None:
-    """The readout must be about the cell that is pointed at, and hold its weight."""
+    """Asserts that the readout describes the cell under the pointer, and its weight."""
     text, said = tab.evaluate(READ)
     assert said == {"layer": str(layer), "head": str(head), "query": str(query), "key": str(key)}
     assert float(text) == pytest.approx(case.weights[layer][head, query, key].item(), abs=case.tolerance)
 
 
 def compare_matrix(case: Case, show: Show, cells: int) -> None:
-    """Really moves the mouse to random cells of layer 1, head 7."""
+    """Moves the real mouse to random cells of layer 1, head 7."""
     seq = len(case.manifest["sequences"][0]["tokens"])
     tab = show(case, "#view=matrix&layer=1&heads=7")
     box = tab.locator(".plot canvas").bounding_box()
@@ -235,7 +235,7 @@ def test_long_texts_stay_light(show: Show) -> None:
     tab = show(case, "#heads=1.2.3")
     tab.evaluate(READ)
     assert "512 tokens (3,252 more were cut)" in tab.locator(".model").inner_text()
-    assert tab.locator("output").inner_text().startswith("0.002 hides")  # a line is what an even row would give
+    assert tab.locator("output").inner_text().startswith("0.002 hides")  # a line shows what an even row would give
     tab.locator(".scroller").evaluate("(scroller) => scroller.scrollTo(0, 5000)")
     row(tab, "query", 240).hover()
     assert tab.evaluate(READ)[1]["query"] == "240"

@@ -1,4 +1,4 @@
-"""Drawings without a browser: they parse, they hold the right marks, and the marks are the model's numbers."""
+"""Drawings without a browser: they parse, contain the right marks, and the marks match the model's values."""
 
 import base64
 import math
@@ -42,7 +42,7 @@ def texts_of(svg: str) -> list[str]:
 
 
 def by_hand(data: PageData, entry: dict[str, Any], head: int, i: int) -> list[float]:
-    """One row of weights, number by number, as the format describes it."""
+    """One row of weights, element by element, as the format defines it."""
     recipe = entry["recipe"]
     query, key = block_numbers(data, entry["query"]).tolist(), block_numbers(data, entry["key"]).tolist()
     turn = block_numbers(data, recipe["rotation"]).tolist() if "rotation" in recipe else None
@@ -253,7 +253,7 @@ def test_what_is_read_aloud_has_its_spaces(view: str) -> None:
 def test_letters_that_are_newer_than_this_python_are_written() -> None:
     data = plain(2)
     tokens = data.manifest["sequences"][0]["tokens"]
-    tokens[0]["text"], tokens[1]["text"] = "\U0003fab7", "\ufffe\U0001ffff"  # not yet a letter; never one
+    tokens[0]["text"], tokens[1]["text"] = "\U0003fab7", "\ufffe\U0001ffff"  # not yet assigned; noncharacters
     found = texts_of(draw(data, heads=1))
     assert "\U0003fab7" in found and "\ufffd\ufffd" in found
 
@@ -262,7 +262,7 @@ def test_letters_that_are_newer_than_this_python_are_written() -> None:
 def test_panels_have_the_names_of_their_tokens_or_say_that_they_have_none(tokens: int, heads: int, rows: int) -> None:
     written = texts_of(draw(plain(tokens, heads=heads), view="matrix", heads=range(heads)))
     assert written.count("word0") == (rows + heads if rows else 0)
-    assert ("word1" in written) == (heads > 1 and rows > 0)  # of sixty tokens every second one has room
+    assert ("word1" in written) == (heads > 1 and rows > 0)  # with sixty tokens, every second name fits
     assert ("The names of tokens are left out: draw one head" in " ".join(written)) == (not rows)
 
 
@@ -406,7 +406,7 @@ def test_cells_are_those_that_the_page_draws(minilm: "pellucid.Model", show: Sho
 
 
 def pixels_of(png: bytes, browser: Browser) -> np.ndarray:
-    """A PNG as a browser reads it: UInt8[ndarray, "height width 4"]."""
+    """A PNG as a browser decodes it: UInt8[ndarray, "height width 4"]."""
     tab = browser.new_page()
     size, values = tab.evaluate(
         """async (data) => {

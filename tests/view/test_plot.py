@@ -1,4 +1,4 @@
-"""A plot of a few points, measured in a real browser: marks stand where their numbers say, and names on no other."""
+"""A plot of a few points, measured in a real browser: marks are where their numbers say, and names do not overlap."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is drawn is what is there: colours of single cells, masks, sides with other tokens and heads, the address."""
+"""What is drawn is true: colours of single cells, masks, sides with other tokens and heads, the address."""
 
 import re
 from typing import Any
@@ -30,7 +30,7 @@ PIXELS = """([cells, queries, keys]) => {
 
 
 def ramp(theme: str, share: float) -> list[float]:
-    """The colour of a share of the largest weight, from the stops that the stylesheet of numbers names."""
+    """The colour of a fraction of the largest weight, from the stops in colour.js."""
     source = (page_module.WEB / "colour.js").read_text(encoding="utf-8")
     line = re.search(rf"RAMPS = {{.*?{theme}: \[(.*?)\]", source, re.DOTALL)
     assert line is not None
@@ -107,7 +107,7 @@ def test_sides_have_their_own_layers_heads_and_tokens(show: Show, sides: Any) ->
         assert tab.locator(f".column.{side} .token").all_inner_texts() == list(tokens)
     assert tab.locator(".names").inner_text().split() == ["looks", "from", "decoder", "looks", "at", "encoder"]
     tab.locator(".column.query .row[data-index='8']").click()
-    tab.get_by_role("button", name="encoder", exact=True).click()  # its text has fewer tokens: that one is let go
+    tab.get_by_role("button", name="encoder", exact=True).click()  # its text has fewer tokens: the selection ends
     assert tab.evaluate(READ)[0] == "" and chips(tab) == list("0123")
 
 
@@ -187,7 +187,7 @@ def test_the_address_keeps_side_layer_and_token(show: Show, sides: Any) -> None:
     until(tab, "() => document.querySelector('.readout').innerText.includes('decoder · layer 0 · head 0')")
     tab.evaluate(
         "location.hash = '#view=nowhere&of=elsewhere&layer=77&heads=9.x&query=999'"
-    )  # what does not fit is left out
+    )  # invalid values are dropped
     tab.evaluate(READ)
     assert "decoder · layer 0" in tab.locator(".readout").inner_text()
 
@@ -254,7 +254,7 @@ def test_the_address_keeps_what_a_view_has_of_its_own(show: Show, chosen: str) -
         tab.reload()
         until(tab, MOUNTED)
     tab.evaluate("location.hash = '#view=heads&threshold=7&scale=log&tensor=none&number=1.1&cell=9.9&diff=none'")
-    until(tab, "() => location.hash === '#view=heads&layer=0&heads=0&head=0'")  # what does not fit is as at first
+    until(tab, "() => location.hash === '#view=heads&layer=0&heads=0&head=0'")  # invalid values become defaults
 
 
 def test_a_cell_of_a_lens_and_its_scale_reach_the_address(show: Show) -> None:
@@ -266,7 +266,7 @@ def test_a_cell_of_a_lens_and_its_scale_reach_the_address(show: Show) -> None:
 
 @pytest.mark.parametrize("address", ["#view=lens", "#view=diff&diff=lens"])
 def test_a_word_stays_where_it_is_as_the_pointer_passes(show: Show, address: str) -> None:
-    """Or a click is lost: no browser tells of one whose press and release fell on two elements."""
+    """Otherwise clicks are lost: browsers send none if press and release hit different elements."""
     tab = show(compared(0, 3), address)
     word = tab.locator(".word[data-row='1'][data-column='4'] .token").first
     tab.evaluate(READ)
@@ -389,7 +389,7 @@ LEFTS = """(line, parts) => parts.map((part) => {
   range.setEnd(nodes.currentNode, from + part.length);
   return range.getBoundingClientRect().left;
 })"""
-"""Where some words of a line stand."""
+"""The left edges of some words of a line."""
 
 
 def test_the_name_of_a_model_turns_nothing_behind_it(show: Show) -> None:

@@ -47,7 +47,7 @@ def test_the_stated_error_is_true(minilm: "pellucid.Model", precision: str, boun
             raw = bytearray(data.blocks[attention[part]])
             numbers = torch.frombuffer(raw, dtype=getattr(torch, fact["dtype"])).view(fact["shape"]).double()
             scales = torch.tensor(fact.get("scales", [1.0]), dtype=torch.float64).view(-1, 1, 1)
-            parts[part] = (numbers * scales).float().double()  # a page holds float32
+            parts[part] = (numbers * scales).float().double()  # pages store float32
         scores = parts["query"] @ parts["key"].mT * attention["recipe"]["scale"]
         found = (scores.softmax(-1) - trace[f"{attention['name']}.weights"][0].double()).abs().max().item()
         assert found == pytest.approx(attention["max_error"])

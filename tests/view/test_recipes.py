@@ -1,4 +1,4 @@
-"""Every way in which a family computes its weights: the browser computes them again, and gets PyTorch's numbers."""
+"""Every way in which a family computes its weights: the browser recomputes them and gets PyTorch's values."""
 
 import shutil
 from collections.abc import Callable
@@ -81,7 +81,7 @@ Make = Callable[..., Trace]
 
 @pytest.fixture
 def make(minilm: pellucid.Model) -> Make:
-    """A trace of a small untrained model, whose weights are far from even."""
+    """Returns traces of small untrained models, whose weights are far from uniform."""
 
     def trace(family: str, changes: dict[str, Any], keep: str = "view") -> Trace:
         config = Config.of(family, vocab_size=len(minilm.tokenizer), **(SMALL | changes))
@@ -93,7 +93,7 @@ def make(minilm: pellucid.Model) -> Make:
 
 
 def compare(tab: Page, view: pellucid.View, trace: Trace) -> int:
-    """Every weight of every head, as the page computes it, is within the stated error of the model's own."""
+    """Asserts that every weight computed by the page is within the stated error of the model's own."""
     computed, entries = tab.evaluate(COMPUTE), view.data.manifest["attentions"]
     for rows, entry in zip(computed, entries, strict=True):
         found, own = torch.tensor(rows, dtype=torch.float64), trace[f"{entry['name']}.weights"][0].double()
@@ -108,10 +108,10 @@ def test_the_browser_computes_the_model_s_weights(show: Show, make: Make, recipe
     trace = make(*RECIPES[recipe])
     view = pellucid.view(trace, precision=precision)
     entries = view.data.manifest["attentions"]
-    assert all(entry["weights"] is None for entry in entries)  # all of them are computed again
+    assert all(entry["weights"] is None for entry in entries)  # all of them are recomputed
     assert max(entry["max_error"] for entry in entries) < (5e-6 if precision == "float32" else MAX_ERROR["int16"])
     weights = torch.cat([trace[f"{entry['name']}.weights"].flatten() for entry in entries])
-    assert weights.max() > 0.8 and weights.std() > 0.1  # far from even
+    assert weights.max() > 0.8 and weights.std() > 0.1  # far from uniform
     tab = show(view.html(), "#view=matrix")
     assert compare(tab, view, trace) == len([name for name in trace if name.endswith(".weights")])
 
@@ -124,7 +124,7 @@ def test_a_column_holds_the_numbers_of_the_rows_and_needs_no_row_that_was_seen(
     tab = show(pellucid.view(make(*RECIPES[recipe])).html())
     for found in tab.evaluate(COLUMNS, [before]):
         rows, columns = torch.tensor(found["rows"]), torch.tensor(found["columns"])
-        assert torch.equal(rows, columns.mT)  # bit for bit, the mean over all heads too
+        assert torch.equal(rows, columns.mT)  # bit for bit, including the mean over all heads
         heads, queries = rows.shape[0] - 1, rows.shape[1]
         assert found["scored"] == (0 if before == "rows first" else heads * queries)
 

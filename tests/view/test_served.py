@@ -1,4 +1,4 @@
-"""A page that a server holds: the browser fetches what it draws, and nothing else."""
+"""A page from a server: the browser fetches what it draws, and nothing else."""
 
 import re
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def server(trace: "pellucid.trace.Trace") -> Iterator[PageServer]:
 
 @pytest.fixture
 def tab(browser: Browser) -> Iterator[Any]:
-    """A page of a browser; no console message, no page error and no request but to the server."""
+    """A page of a browser; console messages, page errors and requests to other servers are failures."""
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     tab, asked, faults = context.new_page(), [], []
     tab.set_default_timeout(20_000)
@@ -101,7 +101,7 @@ def test_a_server_that_has_gone_is_told(trace: "pellucid.trace.Trace", browser: 
 
 
 def test_another_page_of_the_browser_gets_nothing(server: PageServer, browser: Browser) -> None:
-    """A page from elsewhere that knows the address, token and all, can neither read nor frame it."""
+    """A page of another origin that has the full address, token included, can neither read nor frame it."""
     data: dict[str, bytes] = {}
     with running_server("<!doctype html><title>elsewhere</title>", data) as elsewhere:
         context = browser.new_context()
@@ -146,7 +146,7 @@ def test_two_thousand_tokens_take_few_elements(view: str, long_server: PageServe
 
 @pytest.fixture(scope="module")
 def long_server(minilm: "pellucid.Model") -> Iterator[PageServer]:
-    """2,048 tokens in a decoder of the width of SmolLM2-135M, of two layers."""
+    """A server of 2,048 tokens in a decoder of SmolLM2-135M's width and two layers."""
     facts = {"hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 96}
     config = pellucid.Config.of("llama", vocab_size=len(minilm.tokenizer), num_hidden_layers=2, **facts)
     model = pellucid.build(config, seed=1, tokenizer=minilm.tokenizer)

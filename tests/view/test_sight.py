@@ -1,4 +1,4 @@
-"""What the keyboard reaches stands in the window, also in a small one, and lists are read in their order."""
+"""What the keyboard reaches is visible, also in a small window, and lists are read in order."""
 
 import numpy as np
 import pytest
@@ -19,10 +19,10 @@ HIDDEN = """(cell) => {
   return [now.className || now.tagName, x, y, readout.bottom, innerHeight,
     x >= 0 && x <= innerWidth && y > readout.bottom && y < innerHeight];
 }"""
-"""Where the middle of what is in hand stands, and at last whether it can be seen: the readout stays above all."""
+"""Name and centre of the selected element, limits, and whether it is visible below the readout, which stays on top."""
 
 CELLS = {"matrix": ".current.query .label", "tensor": ".heat-cell", "diff": ".diff-head .heat-cell"}
-"""Where the keyboard stands on a whole plot: the mark of the cell."""
+"""The mark of the selected cell in each whole plot."""
 
 PRESSED = """([key, times]) => {
   for (let at = 0; at < times; at++) document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
@@ -82,7 +82,7 @@ BEHIND = """() => {
   scrollBy(0, document.querySelector(".words-heading").getBoundingClientRect().top - top);
   return document.elementsFromPoint(left + width / 2, top + height / 2).map((one) => one.className);
 }"""
-"""What stands where the readout's number is, from above, once the page is scrolled until words lie behind it."""
+"""The elements at the readout's number, topmost first, after scrolling until words are behind it."""
 
 
 @pytest.mark.parametrize("address", ["#view=lens&cell=2.3", "#view=diff&diff=lens.2.3"])

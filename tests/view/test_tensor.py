@@ -1,4 +1,4 @@
-"""Any recorded tensor in a real browser: its numbers, its facts, and texts that give the same numbers elsewhere."""
+"""Any recorded tensor in a real browser: its numbers, its facts, and code that gives the same numbers elsewhere."""
 
 import csv
 import io
@@ -24,7 +24,7 @@ PIXELS = """(canvas, [rows, columns]) => {
   return Array.from({ length: rows }, (_, row) => Array.from({ length: columns }, (_, column) =>
     [...data.slice(at(row, column), at(row, column) + 4)]));
 }"""
-"""The colour in the middle of every cell."""
+"""The colour in the centre of every cell."""
 TAKEN = "() => navigator.clipboard.readText()"
 
 
@@ -34,7 +34,7 @@ def choose(tab: Page, name: str) -> None:
 
 
 def point(tab: Page, row: int, column: int, cell: tuple[int, int] = (28, 28)) -> None:
-    tab.evaluate(DRAWN)  # what is not drawn yet stands elsewhere, and takes no pointer
+    tab.evaluate(DRAWN)  # before drawing, the plot is elsewhere and ignores the pointer
     box = tab.locator(".plot canvas").bounding_box()
     tab.mouse.move(box["x"] + (column + 0.5) * cell[0], box["y"] + (row + 0.5) * cell[1])
     tab.evaluate(DRAWN)
@@ -49,7 +49,7 @@ def facts(tab: Page) -> dict[str, str]:
 
 
 def evaluated(page: Written, text: str) -> Tensor:
-    """What the copied Python gives, run on the numbers that the page was written from."""
+    """The result of the copied Python code, run on the page's own numbers."""
     trace = {t["name"]: page.numbers[t["block"]][None] for t in page.manifest["tensors"]}
     return eval(text, {"trace": trace})
 
@@ -109,7 +109,7 @@ def test_the_address_names_the_cut(show: Show) -> None:
     until(tab, MOUNTED)
     point(tab, 3, 4)
     assert number(tab) == pytest.approx(page.numbers["layers.1.attention.query.tensor"][1, 4, 3].item(), abs=1e-8)
-    for words in ("3.r.c", "r.c", "0.r.r", "0.1.c", "0.r.x", "-1.r.c", ""):  # no cut through a tensor of this shape
+    for words in ("3.r.c", "r.c", "0.r.r", "0.1.c", "0.r.x", "-1.r.c", ""):  # not a slice of a tensor of this shape
         tab.evaluate(f"location.hash = '#view=tensor&tensor=layers.1.attention.query&cut={words}'")
         until(tab, "() => location.hash.endsWith('tensor=layers.1.attention.query')")
 

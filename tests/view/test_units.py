@@ -1,4 +1,4 @@
-"""Single functions of the page's program, called in a browser with every value that they may meet."""
+"""Single functions of the page's program, called in a browser with every value that may occur."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def program(browser: Browser) -> Page:
 
 
 def test_every_number_of_16_bits_is_read_as_python_reads_it(program: Page) -> None:
-    """Each head by its own factor, small and large ones, bit for bit."""
+    """Each head with its own scale, small and large ones, bit for bit."""
     scales, codes = [1e-30, 12.5 / 32767, 1.0], np.arange(-32767, 32768, dtype=np.int16)
     heads = np.tile(codes, (3, 1))
     call = "([codes, scales]) => [...called.data.scaled(Int16Array.from([...codes, ...codes, ...codes]), scales)]"

@@ -1,4 +1,4 @@
-"""The page on narrow screens and on paper: nothing is cut, and nothing sticks out."""
+"""The page on narrow screens and on paper: nothing is cut off, and nothing sticks out."""
 
 import re
 
@@ -14,12 +14,12 @@ from tests.view.written import compared, written
 
 CUT = """() => [...document.querySelectorAll(".column .token")].filter((one) => one.scrollWidth > one.clientWidth + 1)
   .map((one) => one.textContent)"""
-"""The words that are not written in full."""
+"""The words that are not shown in full."""
 ENDS = """() => {
   const boxes = [...document.querySelectorAll(".stage, .stage *")].map((one) => one.getBoundingClientRect());
   return [Math.min(...boxes.map(({ left }) => left)), Math.max(...boxes.map(({ right }) => right))];
 }"""
-"""Where the stage, or what sticks out of it, begins and ends."""
+"""The left and right edges of the stage, including what sticks out of it."""
 
 
 BROAD = ["WWWWW", "‹0xD8›", "المدرسة", "mm", "東京都"]
@@ -52,7 +52,7 @@ def test_the_place_of_a_token_stands_free_of_it(show: Show) -> None:
             "Number.parseFloat(getComputedStyle(row, of)[what]))",
             edge,
         )
-        assert width > 15 and gap - 3 >= width + 4  # it begins 3 pixels from the edge
+        assert width > 15 and gap - 3 >= width + 4  # it starts 3 pixels from the edge
 
 
 @pytest.mark.parametrize("view", few(VIEWS, ["heads", "neuron", "lens", "diff"]))
@@ -103,7 +103,7 @@ def test_the_sum_of_a_row_stands_beside_it_on_paper_too(show: Show) -> None:
 def test_a_long_text_leaves_no_empty_pages(show: Show, view: str) -> None:
     tab = show(make_case(seq=200), f"#view={view}")
     tab.evaluate(READ)
-    assert len(re.findall(rb"/Type\s*/Page\b", tab.pdf())) == 2  # half of it is in sight
+    assert len(re.findall(rb"/Type\s*/Page\b", tab.pdf())) == 2  # half of the text is in view
 
 
 PRINTED = """() => new Promise((done) => addEventListener("beforeprint", () => done([
@@ -113,7 +113,7 @@ PRINTED = """() => new Promise((done) => addEventListener("beforeprint", () => d
 
 
 def printed(tab: Page) -> tuple[str, list[int]]:
-    """What the legend says on paper, and how much of each list is scrolled away."""
+    """The printed legend, and how far each list is scrolled."""
     tab.evaluate(f"() => {{ window.printed = ({PRINTED})(); }}")
     tab.pdf()
     return tab.evaluate("() => window.printed")
@@ -164,7 +164,7 @@ def test_paper_says_what_of_a_view_is_not_on_it(show: Show, view: str, size: int
     legend, _ = printed(tab)
     assert ("On this sheet" in legend) == bool(told) and told in legend
     assert "On this sheet" not in tab.locator(".legend").inner_text()
-    if width == 390 and view == "matrix":  # as many as stand there
+    if width == 390 and view == "matrix":  # as many as fit
         tab.evaluate("() => dispatchEvent(new Event('beforeprint'))")
         tab.emulate_media(media="print")
         frame, plot = (tab.locator(each).bounding_box() for each in (".matrix", ".matrix .plot canvas"))

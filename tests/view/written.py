@@ -1,4 +1,4 @@
-"""Pages written by hand: small, with every number known, so that what a view shows can be compared with it."""
+"""Pages written by hand: small, with every number known, so that the contents of a view can be compared with it."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,12 +10,12 @@ TEXTS = ["time", " flies", " like", " an", " arrow", " and", " time"]
 PLACES = ["embeddings.output", "layers.0.residual.post", "layers.1.residual.post"]
 LAYERS, HEADS, SIZE, KEPT = 2, 3, 4, 4
 DRAWN = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-"""Waits until the page has drawn what was last chosen."""
+"""Waits until the page has drawn the last selection."""
 
 
 @dataclass
 class Written:
-    """A page, and the numbers in it by name: weights Tensor[heads, seq, seq], tensors, ids and log-probabilities."""
+    """A page, and its numbers by name: weights Tensor[heads, seq, seq], tensors, ids and log-probabilities."""
 
     manifest: dict[str, Any]
     blocks: dict[str, bytes] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Written:
 
 
 def written(seed: int = 0, texts: list[str] | None = None, *, lens: bool = True) -> Written:
-    """A causal model of 2 layers and 3 heads that read `texts`."""
+    """A causal model of 2 layers and 3 heads that has read `texts`."""
     texts = texts or TEXTS
     facts = {"num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": HEADS, "head_dim": SIZE}
     model = {"name": "written", "family": "llama", "kind": "decoder", "parameters": 1000} | facts
@@ -42,7 +42,7 @@ def written(seed: int = 0, texts: list[str] | None = None, *, lens: bool = True)
 
 
 def compared(seed: int = 0, other_seed: int = 0, other_texts: list[str] | None = None) -> Written:
-    """The same with a second run beside it."""
+    """The same page with a second run."""
     page = written(seed)
     texts = other_texts or TEXTS
     page.manifest["other"] = {"label": "the other", "texts": ["".join(texts)]} | _run(

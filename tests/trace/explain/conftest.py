@@ -1,4 +1,4 @@
-"""The real writer that explanations are tried on."""
+"""The real decoder on which explanations are tested."""
 
 import importlib.util
 

@@ -1,4 +1,4 @@
-"""Small untrained models of every family with a head of one's choice, and the words of MiniLM."""
+"""Small untrained models of every family with a selected head, and MiniLM's tokenizer."""
 
 import torch
 
@@ -12,7 +12,7 @@ PAIR = {"num_decoder_layers": 2, "decoder_attention_heads": 3, "decoder_intermed
 
 
 def with_head(*names: str) -> list[tuple[str, str]]:
-    """Every family with every head of these names that it has."""
+    """Pairs of every family and each of these heads that it has."""
     return sorted(
         {
             (family, page.head.name)
@@ -26,7 +26,7 @@ def with_head(*names: str) -> list[tuple[str, str]]:
 def built(
     tokenizer: Tokenizer, family: str, head: str | None = None, dtype: str = "float64", **changes: object
 ) -> pellucid.Model:
-    """A model of the family, its biases and gains away from 0 and 1, where a fresh model has them."""
+    """A model of the family, with biases and gains away from 0 and 1, which a fresh model has."""
     pair = PAIR | {"eos_token_id": tokenizer.sep_token_id} if Config.of(family).kind == "encoder-decoder" else {}
     facts = SMALL | OTHERS.get(family, {}) | pair | {"vocab_size": len(tokenizer), "initializer_range": 0.2}
     config = Config.of(family).replace(**(facts | changes))

@@ -1,4 +1,4 @@
-"""Direct logit attribution: the parts sum to the logit, and each is what it is called."""
+"""Direct logit attribution: the parts sum to the logit, and each belongs to the component that it names."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def test_the_parts_sum_to_the_logit(minilm: pellucid.Model, family: str, head: s
 
 
 def test_each_part_is_what_it_is_called(minilm: pellucid.Model) -> None:
-    """By another way: the last norm, its mean and scale held, is applied to each part of the stream alone."""
+    """Computed in another way: the last norm, its mean and scale fixed, is applied to each part of the stream alone."""
     model = built(minilm.tokenizer, "gpt2", "causal-lm")
     trace, module = model.trace(TEXT), model.module
     found = model.explain.direct_logit_attribution(trace, 1000)
@@ -80,7 +80,7 @@ def test_a_real_model_says_where_its_answer_comes_from(smollm: pellucid.Model) -
     assert found.heads.shape == (30, 9)
     alone = smollm.explain.direct_logit_attribution(text, "ĠParis")
     assert alone.logit == pytest.approx(float(smollm.trace(text, keep="logits")["logits"][0, -1].max()))
-    # it is moved there by a head of a late layer that looks at France
+    # a head of a late layer, attending to France, moves it there
     (layer, head) = divmod(int(found.heads.argmax()), 9)
     assert layer >= 15
     assert smollm.trace(text)[f"layers.{layer}.attention.weights"][0, head, -1, 3] > 0.2

@@ -1,4 +1,4 @@
-"""Gradient x input and integrated gradients: against differences of the model's own answers, on every head."""
+"""Gradient x input and integrated gradients: against finite differences of the model's outputs, on every head."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ FAMILIES = with_head(*HEADS, "question-answering", "next-sentence")
 
 
 class Scaled:
-    """An observer who multiplies the embeddings of each token with a number of its own, on either side."""
+    """An observer that multiplies each token's embeddings by a factor, separately for encoder and decoder."""
 
     def __init__(self, factors: dict[str, Tensor]) -> None:
         self.factors = factors
@@ -29,7 +29,7 @@ class Scaled:
 
 
 def asked(model: pellucid.Model, text: str = TEXT) -> dict[str, object]:
-    """A question that the model's head can be asked."""
+    """Arguments of an explanation that suit the model's head."""
     kind = model.config.head.name
     if kind in ("sequence-classification", "next-sentence"):
         return {"text": text, "target": 1}
@@ -38,7 +38,7 @@ def asked(model: pellucid.Model, text: str = TEXT) -> dict[str, object]:
 
 
 def answer(model: pellucid.Model, question: dict[str, object], factors: dict[str, Tensor]) -> float:
-    """The number that is asked about, where the embeddings are multiplied."""
+    """The target logit, with the embeddings multiplied."""
     batch = model.tokenizer(str(question["text"]), return_tensors="pt")
     takes = {name: ids for name, ids in batch.items() if name != "attention_mask"}
     takes = {name: ids for name, ids in takes.items() if name in model.module.input_names}
@@ -72,7 +72,7 @@ def test_gradients_are_the_slopes_of_the_answer(minilm: pellucid.Model, family: 
 def test_integrated_gradients_are_complete(minilm: pellucid.Model, family: str, head: str) -> None:
     model = built(minilm.tokenizer, family, head)
     question = asked(model)
-    deep = family == "t5"  # norm upon norm upon norm in two stacks: wild near zero
+    deep = family == "t5"  # many norms in two stacks: the gradient varies wildly near zero
     steps = {"baseline": "pad", "steps": 2000} if deep else {}
     found = model.explain.integrated_gradients(**question, **steps)
     nothing = {f"{side}embeddings.output": torch.zeros(7) for side in ("", "encoder.", "decoder.")}
@@ -85,7 +85,7 @@ def test_integrated_gradients_are_complete(minilm: pellucid.Model, family: str, 
 
 
 def test_they_are_the_integral(minilm: pellucid.Model) -> None:
-    """Against the plain sum over a thousand places, on the slopes of the answer."""
+    """Against the plain sum over 200 points of the path, of slopes by finite differences."""
     model = built(minilm.tokenizer, "bert", "sequence-classification")
     found = model.explain.integrated_gradients(TEXT, 1)
     for token in (1, 4):
@@ -110,12 +110,12 @@ def test_a_baseline_of_pads_or_masks(minilm: pellucid.Model) -> None:
         with torch.no_grad():
             expected = model.module(empty.input_ids, token_type_ids=empty.token_type_ids).logits[0, 0]
         assert found.baseline == pytest.approx(float(expected), abs=1e-9)
-        assert found.scores[0] == found.scores[-1] == 0  # special tokens are the same in both
+        assert found.scores[0] == found.scores[-1] == 0  # special tokens are the same in text and baseline
         assert found.error < 0.005 * float(found.scores.abs().sum())
 
 
 def test_places_stay_where_padding_begins(minilm: pellucid.Model) -> None:
-    """RoBERTa counts places by what is no padding; on the way from padding they are those of the text."""
+    """RoBERTa numbers tokens other than padding; along the path from padding, positions stay those of the text."""
     pad = minilm.tokenizer.pad_token_id
     model = built(minilm.tokenizer, "roberta", "sequence-classification", pad_token_id=pad)
     assert model.config.skip_padding, "else there is nothing to count"
@@ -130,7 +130,7 @@ def test_places_stay_where_padding_begins(minilm: pellucid.Model) -> None:
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
 def test_the_way_ends_at_the_text_in_few_bits(minilm: pellucid.Model, family: str) -> None:
-    """In bfloat16 the start and what is added to it do not sum to the text."""
+    """In bfloat16, the baseline and the difference added to it do not sum exactly to the text."""
     head = {"bert": "sequence-classification", "gpt2": "causal-lm"}.get(family, "sequence-to-sequence-lm")
     model = built(minilm.tokenizer, family, head, "bfloat16")
     target = 1 if family == "bert" else "banana"
@@ -169,7 +169,7 @@ def test_what_a_person_may_mean(minilm: pellucid.Model) -> None:
 def test_the_models_own_numbers_get_no_gradient(minilm: pellucid.Model) -> None:
     model = built(minilm.tokenizer, "gpt2", "causal-lm")
     wanted = model.explain.integrated_gradients(TEXT, "banana", steps=8).scores
-    for setting in (torch.no_grad(), torch.inference_mode()):  # a caller's own setting does not matter
+    for setting in (torch.no_grad(), torch.inference_mode()):  # the caller's own mode has no effect
         with setting:
             assert torch.equal(model.explain.integrated_gradients(TEXT, "banana", steps=8).scores, wanted)
             assert not model.explain.gradient_x_input(TEXT, "banana").scores.is_inference()
@@ -194,10 +194,10 @@ def test_a_real_model(smollm: pellucid.Model, caplog: pytest.LogCaptureFixture) 
     assert found.tokens == ("The", "Ġcapital", "Ġof", "ĠFrance", "Ġis") and (found.scores != 0).all()
     assert [row.split()[0] for row in repr(found).splitlines()[1:]] == ["The", "·capital", "·of", "·France", "·is"]
     assert found.said == "logit of ' Paris' at position 4"
-    for steps in (4, 8, 12):  # far too few for a deep stack, and it says so
+    for steps in (4, 8, 12):  # far too few for a deep model, which the warning says
         caplog.clear()
         rough = smollm.explain.integrated_gradients(**question, steps=steps)
-        assert rough.baseline == 0  # no biases: from nothing comes nothing
+        assert rough.baseline == 0  # without biases, zero embeddings give zero logits
         assert ("take more steps or another baseline" in caplog.text) == (rough.error > 0.05 * rough.value)
         told = told or bool(caplog.text)
     assert told

@@ -1,4 +1,4 @@
-"""Head scores: each is what its words say, on weights made by hand, by a plain loop, and on every family."""
+"""Head scores match their definitions: on weights made by hand, against a plain loop, and on every family."""
 
 import math
 from dataclasses import replace
@@ -23,7 +23,7 @@ NAMES = ("previous", "first", "duplicate", "induction", "entropy")
 
 
 def with_weights(model: pellucid.Model, text: str, *heads: Tensor) -> tuple[pellucid.Model, Trace]:
-    """A trace in which these are the heads of every layer."""
+    """A trace whose layers all have these heads."""
     trace = model.trace(text, keep="layers.*.attention.weights")
     return model, replace(trace, points={name: torch.stack(heads)[None] for name in trace})
 
@@ -34,16 +34,16 @@ def one_hot(*targets: int) -> Tensor:
 
 def test_heads_made_by_hand(minilm: pellucid.Model) -> None:
     model = built(minilm.tokenizer, "bert", num_attention_heads=4)
-    # [CLS] a b c a b c [SEP]: places 1 to 6 are words; 4, 5 and 6 stood at 1, 2 and 3 before
+    # [CLS] a b c a b c [SEP]: positions 1 to 6 are words; those at 4, 5 and 6 occurred before at 1, 2 and 3
     heads = (
-        one_hot(0, 0, 1, 2, 3, 4, 5, 6),  # to the one before
-        one_hot(0, 0, 0, 0, 0, 0, 0, 0),  # to the first
-        one_hot(0, 1, 2, 3, 1, 2, 3, 7),  # to the same, before
-        one_hot(0, 1, 2, 3, 2, 3, 3, 7),  # to what came next then, but for the last
+        one_hot(0, 0, 1, 2, 3, 4, 5, 6),  # to the previous token
+        one_hot(0, 0, 0, 0, 0, 0, 0, 0),  # to the first token
+        one_hot(0, 1, 2, 3, 1, 2, 3, 7),  # to the previous occurrence
+        one_hot(0, 1, 2, 3, 2, 3, 3, 7),  # to the token after the previous occurrence, except for the last
     )
     model, trace = with_weights(model, "a b c a b c", *heads)
     scores = model.explain.head_scores(trace)
-    assert scores.previous[0].tolist() == pytest.approx([1, 0, 0, 0])  # that 1 looks at [CLS] does not count
+    assert scores.previous[0].tolist() == pytest.approx([1, 0, 0, 0])  # token 1 attending to [CLS] does not count
     assert scores.first[0].tolist() == pytest.approx([1 / 6, 1, 0, 0])
     assert scores.duplicate[0].tolist() == pytest.approx([0, 0, 1, 1 / 3])
     assert scores.induction[0].tolist() == pytest.approx([0, 0, 0, 2 / 3])
@@ -76,7 +76,7 @@ def test_against_a_plain_loop(minilm: pellucid.Model) -> None:
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 def test_tokens_are_the_same_that_the_model_cannot_tell_apart(side: str) -> None:
-    """Where a tokenizer knows no token for a sign, it names the unknown one by the sign."""
+    """A tokenizer reports characters without a token by the character itself, though all get the unknown token's id."""
     model = built(read_tokenizer(WORDS / "t5"), "t5")
     same, other = (model.trace(f"a {sign} dog \u2603") for sign in "\u2603\u2602")
     assert same.ids == other.ids and same.tokens != other.tokens
@@ -107,7 +107,7 @@ def test_without_a_tokenizer_random_tokens_do(minilm: pellucid.Model) -> None:
     config = built(minilm.tokenizer, "gpt2").config.replace(vocab_size=50)
     scores = pellucid.build(config, seed=1).explain.head_scores(length=10)
     again = pellucid.build(config, seed=1).explain.head_scores(length=10)
-    assert torch.equal(scores.induction, again.induction)  # the seed is an argument
+    assert torch.equal(scores.induction, again.induction)  # the seed has a fixed default
     assert not torch.equal(
         scores.induction, pellucid.build(config, seed=1).explain.head_scores(length=10, seed=1).induction
     )
@@ -131,7 +131,7 @@ def test_a_real_model_has_the_heads_that_are_known(smollm: pellucid.Model) -> No
     fresh = pellucid.build(smollm.config, seed=0).explain.head_scores(length=16, rows=1)
     assert scores.strongest("induction", 1)[0][2] > 0.7 and float(fresh.induction.max()) < 0.15
     assert scores.strongest("previous", 1)[0][2] > 0.7 and float(fresh.previous.max()) < 0.35
-    assert scores.strongest("previous", 1)[0][0] < scores.strongest("induction", 1)[0][0]  # the one feeds the other
+    assert scores.strongest("previous", 1)[0][0] < scores.strongest("induction", 1)[0][0]  # it feeds the induction head
     assert "induction" in repr(scores) and "30 layers, 9 heads" in repr(scores)
 
 
@@ -170,7 +170,7 @@ def test_what_it_refuses(minilm: pellucid.Model) -> None:
 
 
 def one_token(model: pellucid.Model) -> Trace:
-    """A text of one token, as a decoder without special tokens reads it."""
+    """A trace of a single token, as of a decoder without special tokens."""
     small = built(model.tokenizer, "bert")
     whole = small.trace("time", keep="layers.*.attention.weights")
     return replace(

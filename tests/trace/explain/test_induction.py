@@ -1,6 +1,6 @@
-"""Known science: a model of two layers that is trained to continue repeated random sequences grows an induction head
-(Olsson et al., 2022, arXiv:2209.11895): a head that looks at what came next the last time, fed by a head below that
-looks at the token before."""
+"""Known results: a model of two layers trained to continue repeated random sequences forms an induction head (Olsson et
+al., 2022, arXiv:2209.11895), which attends to the token after the previous occurrence, fed by a head of the layer below
+that attends to the previous token."""
 
 import functools
 
@@ -24,8 +24,8 @@ def fresh(seed: int) -> pellucid.Model:
 
 @functools.cache
 def trained(seed: int, steps: int = 500) -> pellucid.Model:
-    """A loop of AdamW on random tokens that are read twice over. The length changes from step to step, so that to look
-    so many places back is no way out: the tokens themselves must be looked at."""
+    """A loop of AdamW on random sequences that occur twice. Their length varies from step to step, so that attending a
+    fixed distance back does not suffice: the tokens themselves must be compared."""
     model, chance = fresh(seed), torch.Generator().manual_seed(1)
     learner = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.98), weight_decay=0.01)
     warm = torch.optim.lr_scheduler.LambdaLR(learner, lambda step: min(1.0, (step + 1) / 20))

@@ -1,4 +1,4 @@
-"""The logit lens: its last place is the model's own answer, for every family that has a head over the vocabulary."""
+"""The logit lens: its last row is the model's own output, for every family that has a head over the vocabulary."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def test_a_place_is_the_answer_of_a_model_that_stops_there(minilm: pellucid.Mode
     model = built(minilm.tokenizer, family, head)
     lens = model.explain.logit_lens(TEXT, k=3)
     stack = model.module.decoder if family == "t5" else model.module
-    stack.layers = stack.layers[:1]  # the norm and the head are kept
+    stack.layers = stack.layers[:1]  # norm and head are kept
     shallow = model.trace(TEXT, keep="logits")["logits"][0].log_softmax(-1).topk(3)
     assert torch.equal(lens.ids[1], shallow.indices)
     torch.testing.assert_close(lens.log_probabilities[1], shallow.values)
@@ -74,7 +74,7 @@ def test_a_real_model_comes_to_its_answer(smollm: pellucid.Model) -> None:
     rows = [[lens.words[i] for i in place] for place in lens.ids[:, -1].tolist()]
     assert rows[-1][0] == "ĠParis"
     assert lens.places[rows.index(rows[-1])] == "layers.29.residual.post"
-    assert not any("ĠParis" in row for row in rows[:15])  # it is found in the later half
+    assert not any("ĠParis" in row for row in rows[:15])  # it appears only in the later half
     assert "·Paris" in repr(lens) and "Ġ" not in repr(lens) and len(repr(lens).splitlines()) == 33
 
 
@@ -127,7 +127,7 @@ def test_a_random_head_over_a_trained_body_is_refused(caplog: pytest.LogCaptureF
 def test_a_trace_of_other_numbers_is_told(
     minilm: pellucid.Model, family: str, head: str, dtype: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its stream through this model's head is the answer of neither."""
+    """The other model's residual stream through this model's head is the output of neither."""
     model, other = (built(minilm.tokenizer, family, head, dtype) for _ in range(2))
     model.explain.logit_lens(other.trace(TEXT))
     assert not caplog.messages

@@ -1,4 +1,4 @@
-"""Attention rollout: rows sum to 1, and it is the product of the layers."""
+"""Attention rollout: rows sum to 1, and the result is the product over the layers."""
 
 import pytest
 import torch
