@@ -17,6 +17,7 @@ from torch import nn
 import pellucid
 from pellucid import compat
 from tests.checkpoints.builders import edit_json
+from tests.parity import tiny
 from tests.test_compat_auto import ours, reference
 
 IDS = torch.tensor([[5, 9, 14, 33, 21]])
@@ -126,6 +127,17 @@ def test_a_head_that_the_files_lack_keeps_its_numbers(tmp_path: Path, caplog: py
     assert model.classifier is head and torch.equal(head.weight, torch.full((7, 24), 0.5))
     assert model.num_labels == 7 and model.pellucid.loaded.untrained == ("head",)
     torch.testing.assert_close(model(IDS).logits, head(theirs(IDS).pooler_output), rtol=0, atol=1e-5)
+
+
+def test_what_a_new_classifier_reads_is_that_of_the_files(tmp_path: Path) -> None:
+    class Derived(compat.RobertaForSequenceClassification):
+        pass
+
+    folder = tiny.write("roberta-toxic", tmp_path / "one")
+    model = Derived.from_pretrained(folder, num_labels=5, ignore_mismatched_sizes=True)
+    assert model.pellucid.loaded.untrained == ("head.classifier",)
+    wanted = pellucid.load(folder).module.head.pre_classifier.weight
+    assert torch.equal(model.network.head.pre_classifier.weight, wanted)
 
 
 def test_what_does_not_fit_what_an_init_makes_is_told(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -346,7 +346,9 @@ def test_a_new_head_that_does_not_learn_is_told(tmp_path: Path) -> None:
         how = peft.LoraConfig(task_type="QUESTION_ANS", target_modules=["query"], r=2, **more)
         return peft.get_peft_model(model, how).train()
 
-    with pytest.warns(UserWarning, match=r"^head\.classifier came with random numbers .*to_save=\['head.classifier'\]"):
+    with pytest.warns(
+        UserWarning, match=r"^the random weights of head\.classifier are .*to_save=\['head.classifier'\]"
+    ):
         adapted()(**inputs, **places)
     model = adapted(modules_to_save=["head.classifier"])
     with warnings.catch_warnings():

@@ -461,7 +461,7 @@ def test_a_table_that_serves_twice(tmp_path: Path) -> None:
     with pytest.raises(CheckpointMismatchError, match="whose table is shared"):
         pellucid.load(tmp_path / "adapter")
     loaded = open_checkpoint(base)
-    with pytest.raises(InputError, match="which the adapter format cannot express"):
+    with pytest.raises(InputError, match="and the adapter format cannot express that"):
         save_adapter(loaded, {}, ["embeddings.token.weight"], tmp_path / "other")
 
 

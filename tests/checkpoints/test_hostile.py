@@ -136,11 +136,11 @@ FILE = [
     Case("A21 path as a name", renamed("../../x"), UNSAFE, "'../../x' is not a valid tensor name"),
     Case("A21 NUL in a name", renamed("a\0b"), UNSAFE, r"'a\x00b' is not a valid tensor name"),
     Case("A21 megabyte name", renamed("n" * 1_000_000), UNSAFE, "nnn' is not a valid tensor name"),
-    Case("A21 long name", renamed("n" * 200), MISMATCH, "unexpected (nnn"),
+    Case("A21 long name", renamed("n" * 200), MISMATCH, "unexpected tensor (nnn"),
     Case("A22 no tensors", header_of(b"{}"), MISMATCH, "missing (embeddings.word_embeddings.weight"),
     Case("A39 one missing", with_tensors(lambda t: t.pop(WORDS)), MISMATCH, f"1 missing ({WORDS})"),
     Case("A39 all renamed", with_tensors(half_a_name), MISMATCH, "(did you mean", most=700),
-    Case("A39 one more", with_tensors(lambda t: t.update(x=t[NORM] + 1)), MISMATCH, "unexpected (x)"),
+    Case("A39 one more", with_tensors(lambda t: t.update(x=t[NORM] + 1)), MISMATCH, "unexpected tensor (x)"),
     Case("A40 wrong shape", norm(torch.ones(23)), MISMATCH, f"{NORM} has shape [23], expected [24]"),
 ]  # fmt: skip
 

@@ -124,7 +124,7 @@ def test_a_tensor_that_belongs_nowhere_is_named(folder: Path) -> None:
     for strange in ("extra.weight", "model.extra", "layers.7.x", "encoder.block.0.layer.9.x.weight"):
         whole = (folder / WEIGHTS).read_bytes()
         with_tensors(lambda tensors, name=strange: tensors.update({name: torch.ones(2)}))(folder)
-        refused(folder, Case(strange, len, MISMATCH, f"1 unexpected ({strange})", most=500))
+        refused(folder, Case(strange, len, MISMATCH, f"1 unexpected tensor ({strange})", most=500))
         (folder / WEIGHTS).write_bytes(whole)
 
 

@@ -154,7 +154,7 @@ CASES = [
     Case("A46 terminal codes", changed(model__type="\x1b[2J" * 99), CORRUPT, "tokenizer.json is not a tokenizer"),
     Case("A47 words", changed(model__vocab=numbered(60)), MISMATCH, "model's table of tokens has 60 rows"),
     Case("A47 list", only_words("\n".join(vocabulary(57) + list("ABCDE"))), MISMATCH, "gives ids up to 61"),
-    Case("A46 no [UNK]", only_words("[CLS]\n[SEP]\na"), CORRUPT, "vocab.txt lacks [UNK], which is needed for unknown"),
+    Case("A46 no [UNK]", only_words("[CLS]\n[SEP]\na"), CORRUPT, "vocab.txt lacks [UNK], needed for unknown"),
     Case("A46 empty list", only_words(""), CORRUPT, "vocab.txt lacks [UNK], [CLS], [SEP]"),
     Case("A46 list in UTF-16", only_words("[UNK]".encode("utf-16")), CORRUPT, "vocab.txt is not UTF-8 text"),
     Case("settings not JSON", with_file(SETTINGS, "{"), CORRUPT, "tokenizer_config.json is not JSON"),

@@ -177,7 +177,7 @@ def test_a_table_of_another_encoding_is_read(command: Pellucid, model: Path, tab
         (
             ("classify", "train.csv", "-m", "M", "-o", "out", "-c", "labell=label"),
             3,
-            "--column: there is no column 'lab",
+            "--column: the task has no column 'lab",
         ),
         (("classify", "train.csv", "-m", "M", "-o", "out", "-s", "lr=1"), 3, "'lr' (did you mean learning_rate?)"),
         (
@@ -241,7 +241,7 @@ def test_what_is_wrong_is_told_before_a_folder_that_is_in_the_way(
     for typed, said in [
         (("--validation", "2"), "--validation is 2"),
         (("--validation", "no.csv"), "there is no file 'no.csv'"),
-        (("--column", "labell=label"), "--column: there is no column"),
+        (("--column", "labell=label"), "--column: the task has no column"),
         (("--encoding", "zzz"), "encoding is 'zzz'"),
         (("--lora", "4", "--from-scratch"), "leave one of them out"),
         ((), "already holds files"),

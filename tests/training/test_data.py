@@ -73,7 +73,7 @@ def test_columns_are_renamed() -> None:
     with pytest.raises(InputError, match="row 0: no column '3'; its columns are 0, 1, 2"):
         read(unnamed, {"text": 3})  # type: ignore[dict-item]
     with pytest.raises(
-        InputError, match=r"columns: there is no column 'txt' \(did you mean text\?\), expected text, label"
+        InputError, match=r"columns: the task has no column 'txt' \(did you mean text\?\), expected text, label"
     ):
         read(rows, {"txt": "sentence"}, TextClassification)
 

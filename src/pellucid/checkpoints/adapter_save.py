@@ -135,7 +135,7 @@ def _updates_and_replacements(
 
 
 def _unsupported_error(why: str) -> InputError:
-    return InputError(f"{why}, which the adapter format cannot express: leave it untrained", *_WHOLE_MODEL_ADVICE)
+    return InputError(f"{why}, and the adapter format cannot express that: leave it untrained", *_WHOLE_MODEL_ADVICE)
 
 
 class _FileTensors:

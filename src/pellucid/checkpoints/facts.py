@@ -156,8 +156,7 @@ class Keys:
             how = packed.get("quant_method", "some method") if isinstance(packed, dict) else "some method"
             raise CheckpointMismatchError(
                 f"{path}: its quantization_config says that the weights are quantised by {str(how)[:40]!r}, which is "
-                "not read: "
-                "take the checkpoint that is not quantized, or a .gguf file of it"
+                "not read: take the checkpoint that is not quantised, or a .gguf file of it"
             )
         changing = sorted(k for k, v in unread.items() if k in ARITHMETIC and not _changes_nothing(k, v, facts))
         if changing:

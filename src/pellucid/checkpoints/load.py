@@ -90,7 +90,7 @@ def open_checkpoint(
         }
         if source.base is not None and is_one_of(dtype, "int4"):
             log.warning("%s: 4 bits round away much of what an adapter adds; 8 bits (int8) keep it", source.name)
-        untrained = {name.partition(".")[0] for name in plan.newly_initialized} | _parts_present(
+        untrained = {_new_part(name, plan) for name in plan.newly_initialized} | _parts_present(
             contents.untrained, plan
         )
         del contents  # the vocabulary of a GGUF file takes ten megabytes and is no longer needed
@@ -103,6 +103,12 @@ def open_checkpoint(
             untrained=tuple(sorted(untrained)),
             **parts,
         )
+
+
+def _new_part(name: str, plan: Plan) -> str:
+    """The part of a new weight: head or pooler, or its module alone where the file holds the rest of that part."""
+    part = name.partition(".")[0]
+    return name.rpartition(".")[0] if any(one.startswith(f"{part}.") for one in plan.locations) else part
 
 
 def _parts_present(untrained: Iterable[str], plan: Plan) -> set[str]:

@@ -73,6 +73,10 @@ class Loaded:
         """The untrained parts that affect a vector: all but head and pooler."""
         return tuple(part for part in self.untrained if not part.startswith(("head", "pooler")))
 
+    def is_untrained(self, name: str) -> bool:
+        """Whether a parameter has random weights, by itself or as part of a module that does."""
+        return any(part in ("all", name) or name.startswith(f"{part}.") for part in self.untrained)
+
     @property
     def still_untrained(self) -> tuple[str, ...]:
         """The untrained parts of which no weight has been written since, so that training in a loop of the user's own

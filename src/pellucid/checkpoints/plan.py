@@ -13,7 +13,7 @@ from pellucid.checkpoints.names import TensorLocation, TensorNames
 from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.weights import StoredTensor
 from pellucid.config import Config
-from pellucid.errors import CheckpointMismatchError, did_you_mean, join_names
+from pellucid.errors import CheckpointMismatchError, did_you_mean, format_count, join_names
 from pellucid.models import assemble, tied_parameters
 
 log = logging.getLogger("pellucid")
@@ -157,12 +157,15 @@ def _pop_other_labels(
     expected_shapes: dict[str, tuple[int, ...]],
     tensors: dict[str, StoredTensor],
 ) -> list[str]:
-    """Takes the map to labels out of `locations`, where the file has it for another number of them. ->  its names"""
-    names = [name for name in locations if name.startswith("head.classifier.") and name in expected_shapes]
+    """Takes the classifier out of `locations` where the file holds it in another shape. ->  names of its weights"""
     names = [
-        n for n in names if _extracted_shape(locations[n], tensors[locations[n].tensor_name]) != expected_shapes[n]
+        name
+        for name, location in locations.items()
+        if name.startswith("head.classifier.")
+        and name in expected_shapes
+        and expected_shapes[name] != _extracted_shape(location, tensors[location.tensor_name])
     ]
-    dropped |= {locations.pop(name).tensor_name: "is for another number of labels" for name in names}
+    dropped |= {locations.pop(name).tensor_name: "has another shape" for name in names}
     return names
 
 
@@ -228,7 +231,7 @@ def _problems(
         hint = did_you_mean(extra[0].rpartition(".")[0] or extra[0], expected, max_hits=1) if missing else ""
         if unexpected and all(name.startswith("network.") for name in unexpected):
             hint = ": a state dict of pellucid.compat, whose save_pretrained(folder) writes a checkpoint"
-        problems.append(f"{len(extra)} unexpected ({join_names(extra, 3)}){hint}")
+        problems.append(f"{format_count(len(extra), 'unexpected tensor')} ({join_names(extra, 3)}){hint}")
     for ours, place in located:
         if (shape := expected_shapes.get(ours)) is None:
             continue

@@ -24,7 +24,7 @@ corpus_options = combined_options(
 )
 """The options of a command that reads a corpus."""
 
-MODEL_HELP = "The model that made its vectors; by default the one that it names."
+MODEL_HELP = "The model that made INDEX's vectors; by default the one that INDEX names."
 
 
 @click.group("index", cls=SingleUseGroup)

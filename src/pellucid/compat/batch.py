@@ -1,7 +1,7 @@
 """The results of the reference's tokenizers: columns of ids and masks, as lists or as tensors."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy
 import torch
@@ -65,9 +65,9 @@ class BatchEncoding(Batch):
         return self.rows
 
     @property
-    def data(self) -> dict[str, Any]:
-        """Its columns by name."""
-        return dict(self)
+    def data(self) -> Self:
+        """The batch itself, a dict of its columns by name."""
+        return self
 
     @property
     def n_sequences(self) -> int:

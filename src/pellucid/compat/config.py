@@ -65,7 +65,8 @@ class PretrainedConfig:
     def from_dict(cls, config_dict: Mapping[str, Any], **changes: Any) -> "PretrainedConfig":
         """A config from the dict of `to_dict` or of a `config.json`, with some values changed.
 
-        Raises InputError for a `model_type` of no family here, or of another family than this class.
+        Raises InputError for a `model_type` of no family here, or of another family than this class, and for a wrong
+            value.
         """
         own = getattr(cls, "family", None)
         family = family_of_config({"model_type": own and own.model_type} | dict(config_dict), "config_dict")
@@ -74,7 +75,11 @@ class PretrainedConfig:
             raise InputError(
                 f"model_type is {family.model_type!r}, which is not for {cls.__name__}: use {kind.__name__}"
             )
-        return PretrainedConfig.of(family.read(dict(config_dict), Path("config_dict")), **changes)
+        try:
+            config = family.read(dict(config_dict), Path("config_dict"))
+        except CorruptFileError as error:  # no file is at fault: the caller passed it
+            raise InputError(error) from error
+        return PretrainedConfig.of(config, **changes)
 
     def __eq__(self, other: object) -> bool:
         """Whether both are of one family and hold equal values."""

@@ -116,20 +116,23 @@ def _warn_of_frozen_head(loaded: Loaded) -> None:
     """Warns of parts of a head that have random weights and are frozen while other parts are trained: PEFT freezes what
     it does not know by name, and saves none of it."""
     module, head = loaded.module, getattr(loaded.module, "head", None)
-    if head is None or not (module.training and torch.is_grad_enabled() and {"all", "head"} & {*loaded.untrained}):
+    if head is None or not (loaded.untrained and module.training and torch.is_grad_enabled()):
+        return
+    if len([*module.parameters()]) == len(loaded.initial_samples) and not loaded.still_untrained:
         return
     embeddings = {
         id(parameter) for name, parameter in module.named_parameters() if name.endswith("embeddings.token.weight")
     }
     frozen = {}
     for name, parameter in head.named_parameters():
-        path = name.rpartition(".")[0].removesuffix(".base_layer")
-        if not (parameter.requires_grad or path.endswith(".original_module") or id(parameter) in embeddings):
-            frozen[f"head.{path}"] = parameter
+        path = f"head.{name.rpartition('.')[0].removesuffix('.base_layer')}"
+        is_kept = path.endswith(".original_module") or id(parameter) in embeddings
+        if not (parameter.requires_grad or is_kept) and loaded.is_untrained(f"{path}.weight"):
+            frozen[path] = parameter
     if not frozen or not any(parameter.requires_grad for parameter in module.parameters()):
         return
     warnings.warn(
-        f"{join_names(frozen)} has random weights and is frozen, while other parts are trained: train it by "
+        f"the random weights of {join_names(frozen)} are frozen, while other parts are trained: train them by "
         f"requires_grad_(True), or with PEFT by modules_to_save={[*frozen]}",
         stacklevel=4,
     )

@@ -52,9 +52,7 @@ def build_subclass(
             part.explicit = explicit
     own, same = found.pellucid.config, tied_parameters(loaded.config)
     tensors = {
-        name: one
-        for name, one in loaded.module.state_dict().items()
-        if not (name in same or _is_untrained(loaded, name))
+        name: one for name, one in loaded.module.state_dict().items() if not (name in same or _is_new(loaded, name))
     }
     for name in tied_parameters(own).keys() - same.keys() & tensors.keys():  # the files hold two weights
         owner, _, last = name.rpartition(".")
@@ -62,9 +60,7 @@ def build_subclass(
     left = _load_weights(kind, module, tensors)
     tie_parameters(module, {name: first for name, first in same.items() if name in module.state_dict()})
     known = {
-        f"network.{name}"
-        for name in module.state_dict()
-        if name in tensors or name in same or _is_untrained(loaded, name)
+        f"network.{name}" for name in module.state_dict() if name in tensors or name in same or _is_new(loaded, name)
     }
     fresh = [name for name in found.state_dict() if name not in known]
     if fresh:
@@ -103,6 +99,6 @@ def _load_weights(kind: type[PreTrainedModel], module: nn.Module, tensors: dict[
     return [name for name in tensors if name not in own]
 
 
-def _is_untrained(loaded: Loaded, name: str) -> bool:
-    """Whether a weight belongs to a part, such as the head, that the files lack."""
-    return name.partition(".")[0] in loaded.untrained
+def _is_new(loaded: Loaded, name: str) -> bool:
+    """Whether the files lack a weight; what they hold is read even where all of it is untrained."""
+    return "all" not in loaded.untrained and loaded.is_untrained(name)

@@ -129,16 +129,16 @@ class Vocabulary:
         """Applies arguments of `OPENING`; raises InputError for those that are not supported."""
         settings = self.pellucid.settings
         for name, value in arguments.items():
-            if name in (*READING, *_FIXED):
+            if name in (*READING, *_FIXED) and value is not None:
                 check_bool(name, value)
-            if name in _FIXED and value is not settings.get(name):
+            if name in _FIXED and value not in (None, settings.get(name)):
                 raise InputError(
                     f"{name} is {value!r}, and its tokenizer_config.json differs: write it there, or leave it "
                     + ("out" if name == "legacy" else "out; a call takes add_special_tokens=False")
                 )
             if name == "tokenizer_file" and value is not None:
                 raise InputError(f"tokenizer_file is {shorten(repr(value))}: give the folder that holds it as the name")
-        if reading := {name: value for name, value in arguments.items() if name in READING}:
+        if reading := {name: value for name, value in arguments.items() if name in READING and value is not None}:
             self._set_tokenizer(with_settings(with_reading(self.pellucid, reading, model_type), {}))
         for name in [name for name in SETTABLE if name in arguments]:
             setattr(self, name, arguments[name])

@@ -165,8 +165,8 @@ def _queries_and_answers(
     query_list = require_list("queries", queries, "a list of texts")
     answer_list = require_list("answers", answers, "a list")
     if len(query_list) != len(answer_list):
-        counts = f"{format_count(len(query_list), 'query', 'queries')} and {len(answer_list)} answers"
-        raise InputError(f"there are {counts}: give each query its own")
+        counts = f"{format_count(len(query_list), 'query', 'queries')} and {format_count(len(answer_list), 'answer')}"
+        raise InputError(f"{counts} were given: give each query its own")
     if not query_list:
         raise InputError("there are no queries to evaluate with")
     for i, one in enumerate(query_list):

@@ -31,7 +31,7 @@ def add_tokens_and_template(
     used = [role for role in ROLES if "{" + role + "}" in single + pair]
     ids = {role: backend.token_to_id(tokens[role] or "") for role in used}
     if missing := [str(tokens[role] or role) for role in used if ids[role] is None]:
-        raise CorruptFileError(f"{path} lacks {', '.join(missing)}, which surrounds every text of this family")
+        raise CorruptFileError(f"{path} lacks {', '.join(missing)}, needed around every text of this family")
     # Templates are split at spaces, and a token may contain a space or a `$`: so each is named by its role.
     names = {role: f"<{role}>" for role in used}
     backend.post_processor = processors.TemplateProcessing(

@@ -170,5 +170,5 @@ def train_backend(kind: str, spec: TokenizerSpec) -> tokenizers.Tokenizer:
     found = backend.get_vocab_size()
     if spec.size is not None and found < spec.size:
         sizes = spec.corpus.name, found, spec.size
-        log.warning("%s yields %d tokens instead of the requested %d: its texts hold no more", *sizes)
+        log.warning("%s gave %d tokens instead of the requested %d: the texts hold no more", *sizes)
     return backend

@@ -23,9 +23,7 @@ def open_wordpiece(
     unknown = token_content(settings["unk_token"]) or layout.roles["unk"]
     needed = [unknown, *(layout.roles[role] for role in ("cls", "sep") if stated.get(f"{role}_token") is None)]
     if missing := [token for token in needed if token not in vocabulary]:
-        raise CorruptFileError(
-            f"{path} lacks {', '.join(missing)}, which is needed for unknown words or around every text"
-        )
+        raise CorruptFileError(f"{path} lacks {', '.join(missing)}, needed for unknown words or around every text")
     settings = {
         role: token
         for role, token in settings.items()

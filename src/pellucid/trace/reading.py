@@ -107,7 +107,7 @@ def _list_of_texts(argument: object, name: str, count: int | None = None) -> lis
         found = repr(str(argument)[:40]) if texts else "empty"
         raise InputError(f"{name} is {found}: expected a string, or a list of strings")
     if count is not None and len(texts) != count:
-        raise InputError(f"there are {format_count(count, 'text')} and {len(texts)} of {name}: each text needs one")
+        raise InputError(f"{format_count(count, 'text')} and {len(texts)} of {name} were given: each text needs one")
     return texts
 
 

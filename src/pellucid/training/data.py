@@ -143,7 +143,7 @@ def check_column_names(columns: Mapping[str, str] | None, objective: Any) -> tup
     known: tuple[str, ...] = getattr(objective, "columns", ())
     for ours in normalise_columns(columns):
         if known and ours not in known:
-            what = f"there is no column {ours!r}{did_you_mean(ours, known)}, expected {join_names(known)}"
+            what = f"the task has no column {ours!r}{did_you_mean(ours, known)}, expected {join_names(known)}"
             raise InputError(Argument("columns"), f": {what}")
     return known
 

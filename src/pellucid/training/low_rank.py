@@ -100,7 +100,7 @@ def check_base(loaded: Loaded) -> None:
     hub_options = HubOptions(loaded.source.revision if loaded.source else None)
     base = open_checkpoint(name, hub_options=hub_options, narrower={})
     for one, numbers in base.module.state_dict().items():
-        if one in own and not is_untrained(one, base) and not torch.equal(own[one].to(numbers), numbers):
+        if one in own and not base.is_untrained(one) and not torch.equal(own[one].to(numbers), numbers):
             raise InputError(
                 f"an adapter changes {name}, and {one} of this model holds other numbers than the base: save the "
                 "model and load it first, or give the name of the base"
@@ -173,7 +173,7 @@ def save(loaded: Loaded, settings: Settings, folder: Path, *, overwrite: bool = 
 def _parameters_to_save(loaded: Loaded) -> list[str]:
     """Parameters that are saved whole: those fully trained, and those that the base does not have."""
     named = [(name, p) for name, p in loaded.module.named_parameters() if _ATTACHED not in name]
-    return [name for name, p in named if p.requires_grad or is_untrained(name, loaded)]
+    return [name for name, p in named if p.requires_grad or loaded.is_untrained(name)]
 
 
 def _linear(module: nn.Module, path: str) -> nn.Linear:
@@ -186,9 +186,4 @@ def _trains_fully(name: str, loaded: Loaded) -> bool:
     """Whether a parameter is trained whole, beside the adapters."""
     head = loaded.config.head
     labels = head is not None and head.answers != "vocabulary"
-    return is_untrained(name, loaded) or (labels and name.startswith("head."))
-
-
-def is_untrained(name: str, loaded: Loaded) -> bool:
-    """Whether a parameter is random, by itself or as part of a module that is."""
-    return any(part in ("all", name) or name.startswith(f"{part}.") for part in loaded.untrained)
+    return loaded.is_untrained(name) or (labels and name.startswith("head."))

@@ -14,7 +14,7 @@ from pellucid.checkpoints.network import check_network
 from pellucid.config import Config, Dropout, Head, SequenceClassification
 from pellucid.errors import InputError, join_names
 from pellucid.models import Network, attention_of, freeze, tied_parameters, untrained_network
-from pellucid.training.low_rank import attach_adapters, is_untrained
+from pellucid.training.low_rank import attach_adapters
 from pellucid.training.objective import Objective
 from pellucid.training.settings import Settings
 
@@ -130,7 +130,7 @@ def _load_weights(module: Network, reused: Mapping[str, Tensor], config: Config,
     parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
     same = tied_parameters(config)
     fresh = {name for name in parameters - reused.keys() if same.get(name) not in reused}
-    return fresh | {name for name in parameters if is_untrained(name, base)}
+    return fresh | {name for name in parameters if base.is_untrained(name)}
 
 
 def _freeze_parameters(module: Network, base: Network, patterns: tuple[str, ...]) -> None:

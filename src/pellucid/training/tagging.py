@@ -278,7 +278,7 @@ def _split_cell(cell: str, name: str, location: str) -> Any:
         return json.loads(cell)
     except (ValueError, RecursionError) as error:
         advice = 'write it as ["a", "b"], or as words with a space between'
-        raise InputError(f"{location}: {name!r} is {shorten(repr(cell), 60)}, which is no JSON: {advice}") from error
+        raise InputError(f"{location}: {name!r} is {shorten(repr(cell), 60)}, which is not JSON: {advice}") from error
 
 
 def _text_and_entities(row: Fields) -> tuple[str, list[tags.Entity]]:
@@ -290,7 +290,7 @@ def _text_and_entities(row: Fields) -> tuple[str, list[tags.Entity]]:
         try:
             found = json.loads(found)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{location}: entities are no JSON: {error}") from error
+            raise InputError(f"{location}: entities are not JSON: {error}") from error
     return text, tags.parse_entities(found, len(text), location)
 
 

@@ -68,7 +68,7 @@ def _tensors(header: Header, naming: Naming, raw: dict[str, Any]) -> dict[str, S
     named = {name: reference_name(naming, name) for name in parameters}
     unknown = [name for name, theirs in named.items() if theirs is None]
     if unknown:
-        raise CheckpointMismatchError(f"{header.path} holds what belongs nowhere: {join_names(unknown)}")
+        raise CheckpointMismatchError(f"{header.path} holds unexpected tensors: {join_names(unknown)}")
     return {
         theirs: _stored(name, parameters[name], naming, raw) for name, theirs in named.items() if theirs is not None
     }

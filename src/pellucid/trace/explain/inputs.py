@@ -116,5 +116,5 @@ def check_head(loaded: Loaded, method: str, *names: str) -> None:
         has = "no head" if head is None else f"a {head.name} head"
         expected = " or ".join(names) if names else "classification or language model"
         raise InputError(f"{method} needs a {expected} head, and this model has {has}")
-    if "head" in loaded.untrained:
+    if any(part.startswith("head") for part in loaded.untrained):
         raise InputError(f"{method} would explain random numbers: the checkpoint has no {head.name} head; train it")
