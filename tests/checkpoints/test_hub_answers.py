@@ -129,7 +129,7 @@ def test_a_body_that_is_longer_than_listed_is_not_fetched(hub: Hub, home: Path) 
 
 
 def test_what_lies_elsewhere_is_held_to_the_same_size(hub: Hub, home: Path, tmp_path: Path) -> None:
-    """Large files of the real hub are redirected to such an address; smaller files have smaller limits."""
+    """The real hub redirects large files to an address without their name; smaller files have smaller limits."""
     file, body = "config.json", (tmp_path / "repository" / "config.json").read_bytes()
     hub.refuses[file] = 302
     with running() as other:
