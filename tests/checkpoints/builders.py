@@ -1,4 +1,4 @@
-"""Tiny checkpoints, and every way to damage one: written byte by byte, so that no binary lies in the repository."""
+"""Tiny checkpoints and every way to damage one, written byte by byte so that the repository holds no binary files."""
 
 import json
 import time
@@ -29,18 +29,18 @@ Damage = Callable[[Path], object]
 
 @dataclass(frozen=True)
 class Case:
-    """A damaged checkpoint: what is done to a good one, which error it becomes, and words that the error must hold."""
+    """A damaged checkpoint: the damage, the error that loading must raise, and a text that its message must contain."""
 
     name: str
     damage: Damage
     error: type[PellucidError]
     says: str
     most: int = 400
-    """Characters of the message, at most; more only where two lists of names belong to it."""
+    """Longest message allowed, in characters; higher only where it lists two sets of names."""
 
 
 def each(cases: list[Case]) -> pytest.MarkDecorator:
-    """One test per case, called by its name."""
+    """Parametrises a test over cases, with their names as ids."""
     return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])
 
 
@@ -50,7 +50,7 @@ def good(folder: Path, **facts: object) -> Path:
 
 
 def refused(folder: Path, case: Case, seconds: float = 2.0) -> None:
-    """Loading fails as the case says: the right class, one short line that names the place, at once, no trace left."""
+    """Loading raises the case's error within `seconds` of CPU time, in one short line, and leaves no file behind."""
     before, started = listing(folder.parent), time.process_time()
     with pytest.raises(PellucidError) as caught:
         pellucid.load(folder)
@@ -63,7 +63,7 @@ def refused(folder: Path, case: Case, seconds: float = 2.0) -> None:
 
 
 def one_sentence(message: str, folder: Path, most: int = 400) -> None:
-    """One line that a person can read to its end; the length of the folder's own name does not count."""
+    """The message is one complete, printable line of sensible length, not counting the path of the folder."""
     assert message.isprintable(), repr(message)
     assert 20 < len(message.replace(str(folder), "")) < most
     assert not message.endswith((".", ":", " "))
@@ -85,18 +85,18 @@ def read_raw(path: Path) -> tuple[Header, bytes]:
 
 
 def write_raw(path: Path, header: Header | bytes, body: bytes = b"", length: int | None = None) -> None:
-    """Any header before any bytes; `length` is what the file claims of its header."""
+    """Writes any header before any bytes; `length` is the size that the file claims for its header."""
     raw = header if isinstance(header, bytes) else json.dumps(header).encode()
     path.write_bytes((len(raw) if length is None else length).to_bytes(8, "little") + raw + body)
 
 
 def with_bytes(change: Callable[[bytes], bytes], name: str = WEIGHTS) -> Damage:
-    """Changes a file of the folder as bytes."""
+    """Applies a change to the bytes of a file."""
     return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes()))
 
 
 def with_header(change: Callable[[Header], object], name: str = WEIGHTS) -> Damage:
-    """Changes the header in place and leaves the numbers alone."""
+    """Changes the header in place and leaves the tensor data alone."""
 
     def damage(folder: Path) -> None:
         header, body = read_raw(folder / name)
@@ -107,7 +107,7 @@ def with_header(change: Callable[[Header], object], name: str = WEIGHTS) -> Dama
 
 
 def with_text(change: Callable[[str], str]) -> Damage:
-    """Changes the header as text, where a dict could not say it."""
+    """Changes the header as text, for what a dict cannot express."""
 
     def damage(folder: Path) -> None:
         header, body = read_raw(folder / WEIGHTS)
@@ -117,12 +117,12 @@ def with_text(change: Callable[[str], str]) -> Damage:
 
 
 def with_entry(name: str = NORM, **values: Any) -> Damage:
-    """Changes what the header says of one tensor."""
+    """Changes the header's entry of one tensor."""
     return with_header(lambda header: header[name].update(values))
 
 
 def with_tensors(change: Callable[[dict[str, Any]], object]) -> Damage:
-    """Changes the tensors by name, as PyTorch holds them, and writes a well-formed file."""
+    """Changes the tensors by name and writes a well-formed file."""
 
     def damage(folder: Path) -> None:
         from safetensors.torch import load_file, save_file
@@ -161,7 +161,7 @@ def edit_json(path: Path, change: Callable[[Any], object]) -> None:
 
 
 def shards(folder: Path, form: str = "safetensors") -> dict[str, str]:
-    """Splits the weights of a folder into two shards with an index; which tensor lies in which is returned."""
+    """Splits the weights of a folder into two shards with an index, and returns the shard of each tensor."""
     from safetensors.torch import load_file, save_file
 
     tensors = load_file(folder / WEIGHTS)
@@ -178,7 +178,6 @@ def shards(folder: Path, form: str = "safetensors") -> dict[str, str]:
 
 
 def save_bin(value: object, path: Path, **settings: Any) -> None:
-    """What PyTorch writes."""
     import torch
 
     torch.save(value, path, **settings)
@@ -194,7 +193,7 @@ def as_bin(folder: Path) -> Path:
 
 
 def modules(*kinds: str, path: object = "1_Pooling") -> list[dict[str, Any]]:
-    """What `modules.json` holds for these types; `path` is where the modules after the first keep their settings."""
+    """The contents of `modules.json` for these types; `path` is the folder of each module but the first."""
     return [{"idx": i, "name": str(i), "path": path if i else "", "type": kind} for i, kind in enumerate(kinds)]
 
 
@@ -207,6 +206,6 @@ def sentence(folder: Path) -> Path:
 
 
 def vocabulary(size: int = 60) -> list[str]:
-    """Words for a tiny tokenizer: the special ones, letters, and pieces of words."""
+    """A tiny vocabulary: special tokens, letters, and letters that continue a word."""
     letters = [chr(ord("a") + i) for i in range(26)]
     return ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)][:size]

@@ -1,4 +1,4 @@
-"""What the tests of the hub share."""
+"""Fixtures shared by the tests of the hub."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +34,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A checkpoint with everything that people also put into a repository."""
+    """A checkpoint with all the other files that people add to a repository."""
     folder = good(tmp_path / "repository")
     torch.save(load_file(folder / WEIGHTS), folder / PICKLED)
     for name in (*EXTRAS, "README.md", ".gitattributes", "vocab.txt.bak"):

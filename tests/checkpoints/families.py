@@ -54,7 +54,7 @@ def family(model_type: str) -> Family:
 
 
 def save(model_type: str, folder: Path, *, head: bool = True, **facts: Any) -> Path:
-    """A tiny checkpoint with the head that the family is trained with, or with none."""
+    """A tiny checkpoint with the head that the family is trained with, or without a head."""
     config = pellucid.Config.of(model_type, **(TINY[model_type] | facts))
     if head:
         config = config.replace(head=family(model_type).head_named(HEADS[config.kind]))
@@ -62,7 +62,7 @@ def save(model_type: str, folder: Path, *, head: bool = True, **facts: Any) -> P
 
 
 def keys(model_type: str) -> list[str]:
-    """Every key of `config.json` that the family's page reads or insists on, and some that every page reads."""
+    """Every key of `config.json` that the family's page reads or requires, and some that every page reads."""
     page = family(model_type).keys
     computed = [key for part in page.computed for key in part.keys]
     return sorted({*page.our_names, *page.aliases, *page.fixed, *computed, "architectures", "id2label", "num_labels"})
@@ -72,7 +72,7 @@ EVERY_KEY = [(model_type, key) for model_type in TINY for key in keys(model_type
 
 
 def runs(folder: Path) -> None:
-    """What loads answers with the right shapes; any error is the caller's."""
+    """Loads a checkpoint and runs one pass, whose outputs have the right shapes; errors are left to the caller."""
     model = pellucid.load(folder)
     config = model.config
     rows = (

@@ -1,4 +1,4 @@
-"""GGUF files for tests: honest ones by the `gguf` library's own writer, hostile ones byte by byte."""
+"""GGUF files for tests: valid ones by the `gguf` library's writer, hostile ones byte by byte."""
 
 import struct
 from collections.abc import Iterable, Mapping
@@ -43,14 +43,14 @@ OUTER = {
 
 
 def permuted(rows: Tensor, heads: int) -> Tensor:
-    """What llama.cpp's `LlamaModel.permute` does to a query or key table, copied from its converter."""
+    """`LlamaModel.permute`, copied from llama.cpp's converter: reorders the rows of a query or key weight."""
     array = rows.numpy()
     swapped = array.reshape(heads, 2, array.shape[0] // heads // 2, *array.shape[1:]).swapaxes(1, 2)
     return torch.from_numpy(np.ascontiguousarray(swapped.reshape(array.shape)))
 
 
 def llamacpp_name(name: str) -> str:
-    """The reference's name of a tensor in llama.cpp's words."""
+    """llama.cpp's name of a tensor of the reference."""
     stem, _, ending = name.rpartition(".")
     if stem in OUTER:
         return f"{OUTER[stem]}.{ending}"
@@ -66,8 +66,8 @@ def write(
     kind: gguf.GGMLQuantizationType = F32,
     plain: str | None = None,
 ) -> Path:
-    """A file by the library's writer; `kind` packs every matrix whose rows it fits, but those whose name holds `plain`.
-    An array is packed as Q6_K already, which the library cannot do."""
+    """Writes a file with the library; `kind` packs each matrix whose rows fit it, except those with `plain` in their
+    name. NumPy arrays are already packed as Q6_K, which the library cannot quantise to."""
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in facts.items():
         add(writer, key, value)
@@ -87,7 +87,7 @@ def write(
 
 
 def tiny_llama(path: Path, tensors: Mapping[str, Tensor]) -> Path:
-    """The file of a Llama of 2 layers, 4 heads over 2 and 24 numbers, whose tensors have the reference's names."""
+    """Writes a Llama of 2 layers, 4 query and 2 key heads and width 24, from tensors with the reference's names."""
     heads = {"q_proj": 4, "k_proj": 2}
     named = {
         llamacpp_name(name): next((permuted(one, number) for part, number in heads.items() if part in name), one)
@@ -107,7 +107,7 @@ def tiny_llama(path: Path, tensors: Mapping[str, Tensor]) -> Path:
 
 
 def add(writer: gguf.GGUFWriter, key: str, value: object) -> None:
-    """One fact, in the type that llama.cpp's converter would choose."""
+    """Writes one fact, in the type that llama.cpp's converter would choose."""
     if isinstance(value, bool):
         writer.add_bool(key, value)
     elif isinstance(value, int):
@@ -163,7 +163,7 @@ def raw_file(
     tensors: int | None = None,
     keys: int | None = None,
 ) -> bytes:
-    """A whole file; the counts can be made to lie."""
+    """A whole file, whose magic, version, alignment and counts can be wrong."""
     head = magic + struct.pack("<I", version)
     head += struct.pack("<QQ", len(entries) if tensors is None else tensors, len(facts) if keys is None else keys)
     head += b"".join(facts) + b"".join(entries)

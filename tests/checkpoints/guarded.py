@@ -1,8 +1,8 @@
-"""Loads checkpoints in a process of its own that reports whatever a file should never make it do.
+"""Loads checkpoints in a separate process that reports whatever a file should never make it do.
 
-Run as a script: each argument is a folder; one line of JSON answers for each. Nothing is replaced or pretended: an
-audit hook of the interpreter writes down every call of the shell, new process, connection, unrestricted unpickling and
-import of a module named `payload`, and refuses it.
+Run as a script: each argument is a folder, answered by one line of JSON. Nothing is mocked: an audit hook of the
+interpreter records and refuses every shell call, new process, connection, unrestricted unpickling, and import of a
+module named `payload`.
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 ROOM = 6 * 2**30
-"""Bytes of address space that the process may take; PyTorch alone maps one or two."""
+"""Limit of the process's address space, in bytes; PyTorch alone maps one or two GiB."""
 
 FORBIDDEN = (
     "os.system os.exec os.posix_spawn os.spawn os.fork os.forkpty subprocess.Popen pty.spawn socket.connect "
@@ -28,10 +28,10 @@ FORBIDDEN = (
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of one folder.
+    """The result for one folder.
 
-    error: the class of the error, "" where the folder was loaded.  grown: bytes by which the peak of memory rose.
-    happened: everything forbidden that was attempted.
+    error: the class of the error, "" where the folder was loaded.  grown: bytes by which peak memory rose.
+    happened: every forbidden event that was attempted.
     """
 
     error: str
@@ -42,7 +42,7 @@ class Answer:
 
 
 def load_guarded(*folders: Path, python_path: Path | None = None) -> list[Answer]:
-    """Each folder's answer, from one guarded process; `python_path` is where a payload could be imported from."""
+    """One answer per folder, from one guarded process; `python_path` is where a payload could be imported from."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
     environment["PYTHONPATH"] = os.pathsep.join(str(path) for path in (ROOT, python_path) if path)
     done = subprocess.run(
@@ -58,16 +58,16 @@ def load_guarded(*folders: Path, python_path: Path | None = None) -> list[Answer
 
 
 def main() -> None:
-    """The process itself."""
+    """Runs in the guarded process: loads each folder and prints its answer."""
     import torch
 
     import pellucid
     from tests.checkpoints.builders import as_bin, good
 
-    with tempfile.TemporaryDirectory() as warm:  # what is imported on first use is imported before the watch begins
+    with tempfile.TemporaryDirectory() as warm:  # imports on first use happen before the watch begins
         pellucid.load(as_bin(good(Path(warm))))
     torch.set_num_threads(1)
-    os.environ.pop("HF_HUB_OFFLINE", None)  # a name that is no folder may ask the hub, and the guard shall see it
+    os.environ.pop("HF_HUB_OFFLINE", None)  # a name that is no folder may go to the hub, which the guard must see
     os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"
     happened: list[str] = []
 
@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def peak() -> int:
-    """The most memory that this process has held so far, in bytes."""
+    """Peak memory of this process, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

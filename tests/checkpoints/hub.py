@@ -1,4 +1,4 @@
-"""A small hub on this machine: the part of the real one's language that fetching a model needs, spoken over HTTP."""
+"""A small hub on this machine, over HTTP: the part of the real hub's API that fetching a model needs."""
 
 import hashlib
 import json
@@ -21,15 +21,15 @@ from tests.checkpoints.builders import one_sentence
 NAME = "o/tiny"
 
 LARGE = (".safetensors", ".bin", ".gguf")
-"""What the real hub keeps outside of git."""
+"""Suffixes of the files that the real hub stores outside git."""
 
 
 @dataclass
 class Repository:
     """A model on the hub.
 
-    commits: the folder of each commit by its hash.  refs: branches and tags.
-    token: what a private repository asks for.  gated: its files are shown and not given.
+    commits: the folder of each commit, by hash.  refs: branches and tags.
+    token: the token that a private repository requires.  gated: its files are listed but refused.
     """
 
     commits: dict[str, Path]
@@ -40,51 +40,51 @@ class Repository:
 
 @dataclass
 class Hub:
-    """The hub, and everything that it was asked: `GET /path` line by line."""
+    """The hub, with a log of its requests, such as `GET /path`."""
 
     repositories: dict[str, Repository] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     url: str = ""
     tokens: tuple[str, ...] = ("hf_right", "hf_other")
-    """Those of its members; any other token is refused, whatever it is for."""
+    """The tokens of its members; any other token is refused, whatever it is for."""
     broken: int = 0
-    """A status with which every request is answered."""
+    """Status with which every request is answered; 0 for none."""
     holds: str = ""
-    """A file of which it gives the half, and then nothing for as long as somebody waits for more."""
+    """File of which only half is sent; the connection then stays open until the client closes it."""
     trickles: str = ""
-    """A file that it gives little by little: in a minute."""
+    """File that is sent slowly, over a minute."""
     listless: int = 0
-    """A status with which it answers whoever asks for the list of a commit's files."""
+    """Status with which requests for the file list of a commit are answered; 0 for none."""
     lies: dict[str, Callable[[bytes], bytes]] = field(default_factory=dict)
-    """What it gives in place of the bytes of a file, of which it lists the truth."""
+    """By file, a change to the bytes sent; the list still has the true size and digest."""
     refuses: dict[str, int] = field(default_factory=dict)
-    """The status with which it answers whoever asks for a file."""
+    """By file, the status with which requests for it are answered."""
     says: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Headers that it adds to the answer to a path with this end, or has in place of its own."""
+    """By the end of a path, headers that are added to its answers or replace them."""
     endless: str = ""
-    """The end of a path to which it answers without end."""
+    """The end of a path that is answered with an endless body."""
     sent: int = 0
-    """The bytes of that answer that went out."""
+    """Bytes of that body sent so far."""
     tells: Callable[[Any], Any] | None = None
-    """What it says in place of what it would tell of a repository, a dict, and of the files of a commit, a list."""
+    """A change to the JSON about a repository (a dict) or about the files of a commit (a list)."""
     portal: bytes = b""
-    """A page that answers in its place, as that of a network that asks for a name first."""
+    """A page that answers every request, like a captive portal."""
 
     def add(self, name: str, *folders: Path, **settings: object) -> Repository:
-        """A repository whose commits are `folders`, the last one on `main`; the commits are tagged v0, v1, ..."""
+        """Adds a repository whose commits are `folders`, the last one on `main`; the commits are tagged v0, v1, ..."""
         commits = {f"{i:x}" * 40: folder for i, folder in enumerate(folders, start=1)}
         refs = {f"v{i}": commit for i, commit in enumerate(commits)} | {"main": list(commits)[-1]}
         self.repositories[name] = Repository(commits, refs, **settings)
         return self.repositories[name]
 
     def fetched(self) -> set[str]:
-        """The names of the files that were given away."""
+        """The names of the files that were requested by GET."""
         return {line.partition("/resolve/")[2].partition("/")[2] for line in self.asked if line.startswith("GET /o/")}
 
 
 @contextmanager
 def running() -> Iterator[Hub]:
-    """A hub that answers as long as the block runs."""
+    """A hub that serves for the duration of the block."""
     hub = Hub()
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Answers", (_Answers,), {"hub": hub}))
     hub.url = f"http://127.0.0.1:{server.server_address[1]}"
@@ -167,13 +167,13 @@ class _Answers(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         step = len(body) // 100 + 1
-        with suppress(OSError):  # nobody reads any more
+        with suppress(OSError):  # the client has gone
             for start in range(0, len(body), step):
                 self.wfile.write(body[start : start + step])
                 time.sleep(0.6)
 
     def _open(self, name: str, revision: str) -> tuple[str, dict[str, Path]] | None:
-        """The commit and its files; as the real hub does, a stranger is not told whether there is such a name."""
+        """The commit and its files, or None after an error; as on the real hub, names are hidden from strangers."""
         repository = self.hub.repositories.get(name)
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if token and token not in self.hub.tokens:
@@ -209,7 +209,7 @@ class _Answers(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _go_on(self) -> None:
-        with suppress(OSError):  # nobody reads any more
+        with suppress(OSError):  # the client has gone
             while self.hub.sent < 1 << 30:
                 self.wfile.write(b"10000\r\n" + b" " * 65536 + b"\r\n")
                 self.hub.sent += 65536
@@ -220,11 +220,11 @@ class _Answers(BaseHTTPRequestHandler):
         self._head(status, said | {"Content-Length": "0"})
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing on stderr: the requests are in `asked`."""
+        """Writes nothing to stderr: the requests are in `asked`."""
 
 
 def _digest(path: Path) -> str:
-    """What the hub calls the bytes of a file: by sha256 where they are large or no text, else as git does."""
+    """The hub's digest of a file: SHA-256 for the suffixes in LARGE, git's for others."""
     whole = path.read_bytes()
     return hashlib.sha256(whole).hexdigest() if path.suffix in LARGE else _git(whole)
 
@@ -234,13 +234,13 @@ def _git(whole: bytes) -> str:
 
 
 def _pointer(path: Path) -> bytes:
-    """What git holds of a large file."""
+    """The Git LFS pointer of a large file."""
     about = f"oid sha256:{_digest(path)}\nsize {path.stat().st_size}\n"
     return b"version https://git-lfs.github.com/spec/v1\n" + about.encode()
 
 
 def _stored(path: Path) -> dict[str, object]:
-    """The digests of a file in the list of a commit's files."""
+    """The digests of a file as the file list of a commit has them."""
     if path.suffix not in LARGE:
         return {"oid": _digest(path)}
     pointer = _pointer(path)
@@ -249,14 +249,14 @@ def _stored(path: Path) -> dict[str, object]:
 
 
 def _told(path: Path) -> dict[str, object]:
-    """The same in what is told of a repository."""
+    """The same digests as the description of a repository has them."""
     stored = _stored(path)
     lfs = stored.get("lfs")
     large = {"lfs": {"sha256": lfs["oid"], **{k: lfs[k] for k in ("size", "pointerSize")}}} if lfs else {}
     return {"blobId": stored["oid"], **large}
 
 
-# -- who asks ----------------------------------------------------------------------------------------------------------
+# -- the client --------------------------------------------------------------------------------------------------------
 
 ONLY_HERE = """
 import os, runpy, sys
@@ -275,7 +275,7 @@ else:
 
 
 def ask(url: str, home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`pellucid` with these arguments, or `-c` and a program, in a process that may speak to this machine alone."""
+    """Runs `pellucid` with these arguments, or `-c` and a program, in a process that may only reach this machine."""
     command, settings = asking(url, home, *arguments, **environment)
     return subprocess.run(command, env=settings, capture_output=True, text=True, timeout=60, check=False)
 
@@ -293,7 +293,7 @@ LOCATE = "from pellucid.checkpoints.source import HubOptions, locate; print(loca
 
 
 def found(hub: Hub, home: Path, arguments: str = "", program: str = LOCATE, **environment: str) -> Path:
-    """The snapshot that a process finds for the model; it says nothing else."""
+    """The snapshot that a process finds for the model, without printing anything else."""
     done = ask(hub.url, home, "-c", program.format(NAME, arguments), **environment)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -305,7 +305,7 @@ def words(snapshot: Path) -> int:
 
 
 def fails(url: str, home: Path, *arguments: str, **environment: str) -> str:
-    """The one sentence of a command that cannot be done."""
+    """The one-sentence error of a command that fails."""
     done = ask(url, home, *arguments, **environment)
     assert done.returncode == 3, (done.stdout, done.stderr)
     assert done.stdout == ""
@@ -316,7 +316,7 @@ def fails(url: str, home: Path, *arguments: str, **environment: str) -> str:
 
 
 def closed_port() -> str:
-    """An address where nobody answers."""
+    """An address where no server listens."""
     with socket.socket() as place:
         place.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{place.getsockname()[1]}"

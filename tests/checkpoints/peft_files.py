@@ -1,4 +1,4 @@
-"""The library PEFT itself, as the oracle of its format: opens what pellucid wrote, and writes what pellucid opens."""
+"""The PEFT library as the oracle of its format: it opens what pellucid writes, and writes what pellucid opens."""
 
 import warnings
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ CLASSES = {
     "masked-lm": ("AutoModelForMaskedLM", None),
     None: ("AutoModel", "FEATURE_EXTRACTION"),
 }
-"""The reference's class of a head, and the format's word for its task."""
+"""By head, the reference's class and PEFT's name of the task."""
 
 
 @contextmanager
 def spoken() -> Iterator[ModuleType]:
-    """The library, whose advice is no concern of ours."""
+    """The library, with its warnings suppressed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import peft
@@ -42,16 +42,16 @@ def reference(base: Path, head: str | None, **said: Any) -> Any:
 
 
 def opened(base: Path, adapter: Path, head: str | None, *, learns: bool = False, **said: Any) -> Any:
-    """An adapter over its base, by the library."""
+    """An adapter over its base, opened by the library."""
     with spoken() as peft:
         model = peft.PeftModel.from_pretrained(reference(base, head, **said), adapter, is_trainable=learns)
     return model.train(learns)
 
 
 def written(base: Path, folder: Path, head: str | None, *, labels: int = 2, tokens: int = 0, **config: Any) -> Any:
-    """Attaches an adapter to a base, gives every number of it chance, and saves it. ->  the model, to compare with
+    """Attaches an adapter with random weights to a base and saves it.  ->  the model, to compare with
 
-    tokens: that it knows, where it is another number than the base's.
+    tokens: its vocabulary size, where it differs from the base's.
     """
     said = {"num_labels": labels, "ignore_mismatched_sizes": True} if labels != 2 else {}
     with spoken() as peft:
@@ -71,7 +71,7 @@ def written(base: Path, folder: Path, head: str | None, *, labels: int = 2, toke
 
 @torch.no_grad()
 def answer(model: Any, ids: Tensor, head: str | None) -> Tensor:
-    """What the library's model says: logits, or hidden states where there is no head."""
+    """The logits of the library's model, or its hidden states where there is no head."""
     given = {"decoder_input_ids": ids} if head == "sequence-to-sequence-lm" else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

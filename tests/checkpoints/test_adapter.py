@@ -1,4 +1,4 @@
-"""Adapters of low rank in PEFT's format: what that library writes opens here, and what is written here opens there."""
+"""LoRA adapters in PEFT's format: what the library writes opens here, and what pellucid writes opens there."""
 
 import json
 from collections.abc import Callable
@@ -52,7 +52,7 @@ NUMBERS_OF = WEIGHTS_FILES[0]
 
 
 def base_of(folder: Path, kind: str, head: str | None, **facts: Any) -> Path:
-    """A tiny base with random numbers, biases among them."""
+    """A tiny base with random weights, biases included."""
     own = family_of(kind, "a test").head_named(head) if head else None
     model = pellucid.build(pellucid.Config.of(kind, **(TINY[kind] | facts), head=own), seed=1)
     chance = torch.Generator().manual_seed(2)
@@ -63,7 +63,7 @@ def base_of(folder: Path, kind: str, head: str | None, **facts: Any) -> Path:
 
 
 def adapted(base: Path, folder: Path, settings: Settings | None = None, **said: Any) -> "tuple[Path, pellucid.Model]":
-    """An adapter on a base, its numbers chance, and the model that it makes."""
+    """An adapter with random weights on a base, and the merged model."""
     settings = settings or Settings(lora=3, lora_alpha=5, adapter_only=True)
     loaded = attach_adapters(open_checkpoint(base, **said), settings)
     chance = torch.Generator().manual_seed(3)
@@ -80,7 +80,7 @@ def answer(model: pellucid.Model, head: str | None) -> Tensor:
     return model(IDS, **given)["logits" if head else "last_hidden_state"]
 
 
-# -- there and back ----------------------------------------------------------------------------------------------------
+# -- round trips -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "head"), KINDS, ids=NAMES)
@@ -137,7 +137,7 @@ def test_what_peft_writes_opens_here(kind: str, head: str | None, config: dict[s
 
 
 def test_a_head_comes_to_a_base_that_has_none(tmp_path: Path) -> None:
-    """The format does not name labels; how many there are, the table says."""
+    """The format does not name labels; their number follows from the shape of the head's weight."""
     base = base_of(tmp_path, "bert", None)
     config = {"target_modules": ["query"], "labels": 3}
     theirs = peft_files.written(base, tmp_path / "adapter", "sequence-classification", **config)
@@ -173,7 +173,7 @@ def test_an_adapter_in_bfloat16_takes_half(tmp_path: Path) -> None:
 
 
 def test_maps_that_the_file_joins_may_be_changed_one_by_one(tmp_path: Path) -> None:
-    """GPT-2 keeps query, key and value in one table: here query and value are changed, and key is not."""
+    """GPT-2 stores query, key and value as one matrix; here query and value have an adapter, and key has none."""
     base = base_of(tmp_path, "gpt2", "causal-lm")
     settings = Settings(lora=2, lora_targets=("query", "value"), adapter_only=True)
     folder, model = adapted(base, tmp_path / "adapter", settings)
@@ -183,7 +183,7 @@ def test_maps_that_the_file_joins_may_be_changed_one_by_one(tmp_path: Path) -> N
     torch.testing.assert_close(theirs, answer(model, "causal-lm"), rtol=0, atol=1e-5)
 
 
-# -- the model that comes of it ----------------------------------------------------------------------------------------
+# -- the merged model --------------------------------------------------------------------------------------------------
 
 
 SETTINGS = Settings(lora=2, adapter_only=True)
@@ -191,7 +191,7 @@ SETTINGS = Settings(lora=2, adapter_only=True)
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A base with a tokenizer and no head, and an adapter that tells labels."""
+    """A base with a tokenizer and no head, and an adapter that classifies sequences."""
     root = tmp_path_factory.mktemp("pair")
     base = golden.write("bert-body", root / "base")
     learns = attach_adapters(open_checkpoint(base, head="sequence-classification"), SETTINGS)
@@ -259,7 +259,7 @@ def test_verify_trusts_it(pair: tuple[Path, Path]) -> None:
 
 
 def test_a_checkpoint_with_an_adapter_inside_is_its_own_base(tmp_path: Path) -> None:
-    """So the reference has it: beside config.json, the name of the base is not looked at."""
+    """As in the reference: beside a config.json, the name of the base is ignored."""
     base = base_of(tmp_path, "bert", "sequence-classification")
     folder, model = adapted(base, tmp_path / "adapter")
     for path in folder.iterdir():
@@ -294,7 +294,7 @@ def test_a_pickle_is_read_as_carefully_as_any(tmp_path: Path) -> None:
         pellucid.load(tmp_path / "adapter")
 
 
-# -- what does not belong together -------------------------------------------------------------------------------------
+# -- what does not fit together ----------------------------------------------------------------------------------------
 
 Damage = Callable[[Path], object]
 LOW = "base_model.model.bert.encoder.layer.0.attention.self.query.lora_"
@@ -425,7 +425,7 @@ def test_a_link_elsewhere_is_not_followed(linked: str, whole: tuple[Path, Path],
 
 @pytest.mark.parametrize("facts", [{"hidden_size": 32}, {"num_hidden_layers": 1}, {"num_attention_heads": 2}])
 def test_a_base_of_another_shape(facts: dict[str, Any], whole: tuple[Path, Path], tmp_path: Path) -> None:
-    """Two heads for four changes no shape of a table, and every answer: what our own files say of the base tells."""
+    """Two heads instead of four change every answer but no shape; our own files record the facts of the base."""
     other = base_of(tmp_path, "bert", "sequence-classification", **facts)
     folder = tmp_path / "adapter"
     folder.mkdir()
@@ -435,7 +435,7 @@ def test_a_base_of_another_shape(facts: dict[str, Any], whole: tuple[Path, Path]
     with pytest.raises(CheckpointMismatchError, match=f"made for another base than {other}: its {next(iter(facts))}"):
         pellucid.load(folder)
     numbers = load_file(folder / NUMBERS_OF)
-    save_file(numbers, folder / NUMBERS_OF)  # as PEFT writes them, without a note
+    save_file(numbers, folder / NUMBERS_OF)  # as PEFT writes them, without our metadata
     if "num_attention_heads" not in facts:
         with pytest.raises(CheckpointMismatchError):
             pellucid.load(folder)
@@ -455,7 +455,7 @@ def test_an_adapter_is_no_base(whole: tuple[Path, Path], tmp_path: Path) -> None
 
 
 def test_a_table_that_serves_twice(tmp_path: Path) -> None:
-    """PEFT changes it in one place of the two, for which one table has no numbers."""
+    """PEFT adapts one of the two uses of the matrix, which a single tied matrix cannot express."""
     base = base_of(tmp_path, "gpt2", "causal-lm")
     peft_files.written(base, tmp_path / "adapter", "causal-lm", target_modules=["wte", "c_proj"])
     with pytest.raises(CheckpointMismatchError, match="whose table is shared"):
@@ -470,7 +470,7 @@ def test_a_model_that_was_built_is_no_base(tiny: pellucid.Model, tmp_path: Path)
         save_adapter(tiny.loaded, {}, [], tmp_path / "adapter")
 
 
-# -- where it is found -------------------------------------------------------------------------------------------------
+# -- locating it -------------------------------------------------------------------------------------------------------
 
 
 def test_the_base_is_found_by_the_name_of_a_package(tmp_path: Path) -> None:
@@ -510,7 +510,7 @@ def test_an_index_knows_which_adapter_made_its_vectors(pair: tuple[Path, Path], 
 @pytest.mark.slow
 @pytest.mark.parametrize("numbers", [NUMBERS_OF, "adapter_model.bin"])
 def test_both_come_from_the_hub(numbers: str, hub: Hub, home: Path, whole: tuple[Path, Path], tmp_path: Path) -> None:
-    """The adapter names its base by its name on the hub; once both are here, nobody is asked."""
+    """The adapter names its base by its name on the hub; once both are cached, no request is sent."""
     folder = tmp_path / "repository"
     folder.mkdir()
     for path in whole[1].iterdir():

@@ -1,4 +1,4 @@
-"""Adapters over the tables of words, which in many models serve twice: PEFT writes into some and copies others."""
+"""Adapters of token embeddings, which many models tie to the head: PEFT changes some in place and copies others."""
 
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ SAVED = [
 
 @pytest.mark.parametrize(("kind", "head", "targets"), SAVED)
 def test_words_that_are_saved_beside_an_adapter(kind: str, head: str, targets: list[str], tmp_path: Path) -> None:
-    """`save_embedding_layers`: read into the base's own table, which the head and the other side go on sharing."""
+    """`save_embedding_layers`: read into the base's own embeddings, which stay tied to the head and the other side."""
     facts = {"tie_word_embeddings": True} if kind == "llama" else {}
     base, folder = base_of(tmp_path, kind, head, **facts), tmp_path / "adapter"
     model = peft_files.written(base, folder, head, target_modules=targets)
@@ -91,7 +91,7 @@ ONE_SIDE: list[tuple[str, str | None, dict[str, Any], str]] = [
 def test_one_side_alone_is_refused(
     kind: str, head: str | None, config: dict[str, Any], named: str, tmp_path: Path
 ) -> None:
-    """PEFT changes what the encoder reads, or what nobody reads; one table for both sides cannot say so."""
+    """PEFT changes what the encoder reads, or what nothing reads; tied embeddings cannot express that."""
     base = base_of(tmp_path, kind, head)
     peft_files.written(base, tmp_path / "adapter", head, **config)
     with pytest.raises(CheckpointMismatchError, match=rf"it changes {named}, whose table is shared"):
@@ -113,7 +113,7 @@ PLACES: list[tuple[str, str, dict[str, Any], str]] = [
 def test_what_is_advised_for_one_place_of_two(
     kind: str, head: str, config: dict[str, Any], advised: str, tmp_path: Path
 ) -> None:
-    """Each way leads to the adapter's numbers. Where PEFT merges what it adds to one place, it changes both."""
+    """Copying or merging, as advised, gives the adapter's outputs; neither is if a merge would change both uses."""
     base, folder = base_of(tmp_path, kind, head, tie_word_embeddings=True), tmp_path / "adapter"
     wanted = peft_files.answer(peft_files.written(base, folder, head, **config), IDS, head)
     with pytest.raises(CheckpointMismatchError, match=f"whose table is shared .*{advised}"):
@@ -146,7 +146,7 @@ BESIDE: list[tuple[str, str, dict[str, Any], tuple[str, ...]]] = [
 def test_what_learns_whole_is_written_whole(
     kind: str, head: str, facts: dict[str, Any], names: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """A table that no head reads is one as any other. PEFT takes a module with all that stands below it."""
+    """A matrix that no head reads is saved like any other; PEFT saves a module with everything below it."""
     base = base_of(tmp_path, kind, head, **facts)
     settings = Settings(lora=2, lora_targets=("query",), lora_beside=names, adapter_only=True)
     folder, model = adapted(base, tmp_path / "adapter", settings)
@@ -176,7 +176,7 @@ def test_what_the_format_cannot_say_is_told_before_it_learns(
 
 
 def test_what_the_base_lacks_is_said(tmp_path: Path) -> None:
-    """Nothing serves twice there: the base was saved without a pooler, and the reference would make one up."""
+    """Nothing is tied there: the base was saved without a pooler, which the reference would initialise at random."""
     base = base_of(tmp_path, "bert", None)
     with_tensors(lambda tensors: [tensors.pop(name) for name in list(tensors) if "pooler" in name])(base)
     peft_files.written(base, tmp_path / "adapter", None, target_modules=["pooler.dense"])

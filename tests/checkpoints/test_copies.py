@@ -1,4 +1,4 @@
-"""Tables that a file holds several times, or only says that it does: what the reference reads, it finds."""
+"""Weights that a file holds several times, or only claims to: what the reference reads is what pellucid reads."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ HEADS = ["Model", "ForConditionalGeneration", "ForSequenceClassification", "ForQ
 
 
 def untied(folder: Path, architecture: str) -> Any:
-    """A model whose tables are not tied, and the same numbers in both tables of tokens."""
+    """A model with untied embeddings, whose encoder and decoder tables hold the same values."""
     model = tiny(folder, architecture, dtype=torch.float64, tie_word_embeddings=False, num_labels=2)
     body = getattr(model, model.base_model_prefix, model)
     for side in (body.encoder, body.decoder):
@@ -44,7 +44,7 @@ def test_what_is_saved_of_an_untied_pair_is_whole(family: str, head: str, tmp_pa
     for one in (model, opened):
         answer = one(**inputs)
         numbers = answer["logits"] if "logits" in answer else answer["last_hidden_state"]
-        numbers = numbers[..., 0] if head == "ForQuestionAnswering" else numbers  # where an answer starts
+        numbers = numbers[..., 0] if head == "ForQuestionAnswering" else numbers  # the start logits
         torch.testing.assert_close(numbers, wanted, rtol=0, atol=1e-9)
 
 
@@ -57,7 +57,7 @@ def test_tables_that_differ_are_refused(tmp_path: Path) -> None:
 
 
 def answers(reference: Any, model: "pellucid.Model") -> tuple[torch.Tensor, torch.Tensor]:
-    """The reference's logits and ours."""
+    """Our logits and the reference's."""
     ids = batch(padded=False, types=False)["input_ids"]
     with torch.no_grad(), in_full():
         wanted = reference(input_ids=ids, decoder_input_ids=ids).logits
@@ -79,7 +79,7 @@ def test_a_bias_that_a_file_of_bart_lacks_is_zero_and_its_head_stays(tmp_path: P
 
 
 def test_a_file_of_t5_without_a_table_of_its_head_has_one_table(tmp_path: Path) -> None:
-    """Whatever it says of `tie_word_embeddings`: the reference reads there whether logits are scaled, and no more."""
+    """Whatever `tie_word_embeddings` says: the reference reads it there only to decide whether to scale the logits."""
     theirs = tiny(tmp_path, "T5ForConditionalGeneration", dtype=torch.float64, tie_word_embeddings=False)
     edit_json(tmp_path / "config.json", lambda facts: facts.update(tie_word_embeddings=False))
     edit_json(tmp_path / "config.json", lambda facts: facts.pop("scale_decoder_outputs"))

@@ -1,4 +1,4 @@
-"""Thousands of small damages: each one loads or becomes an error of pellucid, at once; nothing else ever happens."""
+"""Thousands of small damages: each one loads or raises an error of pellucid within two seconds, and nothing else."""
 
 import logging
 import random
@@ -37,7 +37,7 @@ EIGHT = [b"\xff" * 8, bytes(8), (2**62).to_bytes(8, "little"), (2**31).to_bytes(
 
 
 def spoil(raw: bytes, chance: random.Random) -> bytes:
-    """A few bytes changed, dropped, doubled, cut off; where it is text, now and then a value put in another's place."""
+    """Changes, deletes, repeats or cuts off a few bytes; in JSON, sometimes replaces a value with an odd one."""
     changed = bytearray(raw)
     for _ in range(chance.choice([1, 1, 1, 2, 5, 20])):
         place, way = chance.randrange(len(changed) or 1), chance.random()
@@ -60,7 +60,7 @@ def spoil(raw: bytes, chance: random.Random) -> bytes:
 
 
 def rezip(raw: bytes, chance: random.Random, path: Path) -> None:
-    """Spoils the pickle inside, and leaves the zip around it whole: its checksums are right again."""
+    """Damages the pickle inside a zip, whose checksums are then valid again."""
     path.write_bytes(raw)
     with zipfile.ZipFile(path) as old:
         entries = {name: old.read(name) for name in old.namelist()}
@@ -103,10 +103,10 @@ KINDS: dict[str, tuple[str, Damage]] = {
     "tokenizer": ("tokenizer.json", tokenizer),
     "settings": ("tokenizer_config.json", settings),
 }
-"""The file that is spoiled, and what makes a folder with it."""
+"""By kind, the file to damage and what makes a folder with it."""
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning:torch")  # PyTorch says this and that of a damaged pickle
+@pytest.mark.filterwarnings("ignore::UserWarning:torch")  # PyTorch warns about some damaged pickles
 @pytest.mark.parametrize("kind", few(KINDS, ["weights", "config", "pickle", "tokenizer"]))
 @pytest.mark.parametrize("rounds", [150, pytest.param(3000, marks=pytest.mark.slow)])
 def test_damage_is_an_error_of_ours_or_none(
@@ -129,7 +129,7 @@ def test_damage_is_an_error_of_ours_or_none(
 
 
 def load(folder: Path) -> str:
-    """How it ends: the class of the error, or that there was none."""
+    """The class of the error, or "loaded"."""
     try:
         pellucid.load(folder)
     except PellucidError as error:

@@ -1,4 +1,4 @@
-"""Checkpoints of every family with a damaged header or config: each loads and runs, or is an error of pellucid."""
+"""Checkpoints of every family with a damaged header or config: each loads and runs, or raises an error of pellucid."""
 
 import json
 import logging
@@ -21,7 +21,7 @@ from tests.checkpoints.gguf_files import llamacpp_name, write
 pytestmark = pytest.mark.timeout(600)
 
 MANY = pytest.param(180, marks=pytest.mark.slow)
-"""Cases of one kind for one family: with 14 families, two kinds each, and GGUF twice, some 5,000 in all."""
+"""Slow cases of one kind for one family: header and config of every family, and two GGUF files, over 5,000 in all."""
 
 NUMBERS = st.sampled_from([-1, 0, 1, 2, 3, 4, 7, 24, 60, 999, 10**8, 2**31, 2**63, 10**30, 0.5, float("nan"), 1e300])
 WORDS = st.sampled_from(["", "x", "gelu", "relu", "linear", "llama3", "\x1b[2J", "x" * 5000])
@@ -36,7 +36,7 @@ def settled(cases: int) -> Any:
 
 
 def ends(folder: Path, room: int = 200 * 2**20) -> str:
-    """How loading and one pass end; anything but an error of ours, and any delay or large growth, is a failure."""
+    """How loading and one pass end; an error not ours, 1.5 s of CPU time or growth by `room` bytes fails the test."""
     grown, started = peak(), time.process_time()
     try:
         runs(folder)
@@ -61,7 +61,7 @@ def test_every_family_has_its_sizes() -> None:
 def folder(request: pytest.FixtureRequest, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Path:
     caplog.set_level(logging.CRITICAL, logger="pellucid")
     found = save(request.param, tmp_path / "model")
-    runs(found)  # what is imported on first use is imported before the clock runs
+    runs(found)  # imports on first use happen before the clock starts
     return found
 
 
@@ -115,7 +115,7 @@ FACTS = {
 
 
 def as_gguf(model_type: str, folder: Path) -> Path:
-    """A tiny checkpoint of a family as llama.cpp would keep it."""
+    """A tiny checkpoint of a family as llama.cpp stores it."""
     from safetensors.torch import load_file
 
     held = load_file(save(model_type, folder / "theirs") / WEIGHTS)
@@ -134,7 +134,7 @@ def test_a_damaged_gguf(model_type: str, cases: int, tmp_path: Path) -> None:
     folder = as_gguf(model_type, tmp_path)
     runs(folder)
     raw, seen = (folder / "model.gguf").read_bytes(), Counter[str]()
-    head = raw.rindex(b".weight") + 60  # behind it stand numbers, which may be any
+    head = raw.rindex(b".weight") + 60  # followed by tensor data, in which any bytes are valid
     pieces = st.binary(min_size=1, max_size=9) | st.sampled_from([b"\xff" * 8, bytes(8), (2**62).to_bytes(8, "little")])
 
     @settled(cases)
@@ -148,14 +148,14 @@ def test_a_damaged_gguf(model_type: str, cases: int, tmp_path: Path) -> None:
 
 
 class Broken:
-    """A path that cannot be asked."""
+    """A path that raises an error of its own."""
 
     def __fspath__(self) -> str:
         raise ZeroDivisionError
 
 
 def test_the_measure_itself_can_fail(tmp_path: Path) -> None:
-    """An error that is not ours is not swallowed, nor is memory that grew."""
+    """An error that is not ours passes through, and memory growth is noticed."""
     folder = save("gpt2", tmp_path / "model")
     assert ends(folder) == "runs"
     with pytest.raises(ZeroDivisionError):

@@ -1,4 +1,4 @@
-"""GGUF checkpoints: numbers bit for bit, names and layouts as the reference has them, facts as its config.json says."""
+"""GGUF checkpoints: weights bit for bit, names and layouts as in the reference, facts as in its config.json."""
 
 import importlib.util
 import re
@@ -82,7 +82,7 @@ def reference_gpt2() -> torch.nn.Module:
 
 
 def numbers(model: torch.nn.Module) -> dict[str, Tensor]:
-    """The state of a reference model, each number random (fresh biases would all be zero) and each table told once."""
+    """The state of a reference model with random values (fresh biases would all be zero), without the tied head."""
     tied = "lm_head.weight" if model.config.tie_word_embeddings else None
     return {name: torch.randn_like(t) for name, t in model.state_dict().items() if name != tied}
 
@@ -114,7 +114,7 @@ def same(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
         assert torch.equal(found[name].float(), tensor.float()), name
 
 
-# -- numbers -----------------------------------------------------------------------------------------------------------
+# -- weights -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [F32, F16, BF16, Q8_0, Q4_0, Q4_1], ids=lambda kind: kind.name)
@@ -171,7 +171,7 @@ def test_scales_that_are_no_numbers_show_without_a_warning(
 def test_sizes_of_every_kind_are_the_library_s() -> None:
     theirs = {int(kind): (kind.name, *size) for kind, size in gguf.GGML_QUANT_SIZES.items()}
     ours = {number: (kind.name, kind.block, kind.bytes) for number, kind in GGML_TYPES.items()}
-    both = theirs.keys() & ours.keys()  # a newer library may know more
+    both = theirs.keys() & ours.keys()  # a newer library may have more
     assert len(both) >= 30
     assert {number: ours[number] for number in both} == {number: theirs[number] for number in both}
 
@@ -265,7 +265,7 @@ def test_tensors_that_belong_nowhere_are_named(tmp_path: Path) -> None:
 
 
 def test_a_model_as_llama_quantize_packs_it_answers_as_the_reference(tmp_path: Path) -> None:
-    """Asked for Q4_0 it writes the table of tokens, where it is the head as well, in Q6_K."""
+    """With Q4_0, llama-quantize stores token embeddings that are also the head as Q6_K."""
     model = reference_llama(hidden_size=256, intermediate_size=256, tie_word_embeddings=True).double().eval()
     facts = LLAMA | {"llama.embedding_length": 256, "llama.rope.dimension_count": 64, "llama.rope.freq_base": 10_000.0}
     facts |= {"llama.feed_forward_length": 256, "llama.attention.layer_norm_rms_epsilon": 1e-6}
@@ -283,18 +283,18 @@ def test_a_model_as_llama_quantize_packs_it_answers_as_the_reference(tmp_path: P
         logits = model(ids, use_cache=False).logits
     torch.testing.assert_close(pellucid.load(path, dtype="float64")(ids).logits, logits, rtol=0, atol=1e-9)
     few = pellucid.load(path, dtype="int4")(ids).logits
-    assert (few - logits).norm() < 0.4 * logits.norm()  # a table of random blocks, and layers that swing far
+    assert (few - logits).norm() < 0.4 * logits.norm()  # embeddings of random blocks, and layers of a large range
 
 
 def tables(model: pellucid.Model) -> list[torch.Tensor]:
-    """The numbers of all maps of few bits: Float[Tensor, "in out"] of each."""
+    """The weights of all low-bit linear layers: Float[Tensor, "in out"] each."""
     maps = [part for part in model.module.modules() if isinstance(part, quantized.LowBitModule)]
     return [one(torch.eye(one.in_features)).float() for one in maps if hasattr(one, "in_features")]
 
 
 @pytest.mark.parametrize("kind", [Q4_0, Q4_1], ids=lambda kind: kind.name)
 def test_tables_of_4_bits_keep_their_codes(kind: gguf.GGMLQuantizationType, tmp_path: Path) -> None:
-    """Also a query's, whose rows llama.cpp laid into each other; the same numbers in float32 get as good ones."""
+    """Also those of a query, whose rows llama.cpp permutes; the same weights in float32 get codes that are as good."""
     state = as_llamacpp(numbers(reference_llama()), "llama")
     path = write(tmp_path / "a.gguf", "llama", LLAMA, state, kind)
     tensors = open_gguf(path).tensors
@@ -316,7 +316,7 @@ def test_tables_of_4_bits_keep_their_codes(kind: gguf.GGMLQuantizationType, tmp_
 
 
 def test_tables_of_two_packings_are_one_of_4_bits(tmp_path: Path) -> None:
-    """Gate and input are laid out as one table, and a file may have one of them in 4 bits alone."""
+    """Gate and input are laid out as one matrix, while a file may hold only one of them in 4 bits."""
     state = as_llamacpp(numbers(reference_llama()), "llama")
     mixed = write(tmp_path / "mixed.gguf", "llama", LLAMA, state, Q4_0, plain="ffn_gate")
     again = pellucid.load(mixed).save(tmp_path / "again")
@@ -421,7 +421,7 @@ def test_stretched_positions(facts: dict[str, object], wanted: dict[str, object]
 
 
 def llama3_scaling(factor: float) -> tuple[dict[str, object], Tensor]:
-    """The facts, and the table of divisors that llama.cpp writes instead; the reference's own frequencies say it."""
+    """The facts, and the divisors that llama.cpp stores instead, from the reference's own frequencies."""
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -451,7 +451,7 @@ def test_llama_3_s_stretching_is_found_again(factor: float, tmp_path: Path) -> N
 def test_verify_asks_a_reference_that_knows_of_stretching(
     how: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The reference's own reader of GGUF passes over both, and computes other numbers without a word."""
+    """The reference's own GGUF reader silently ignores both, and computes other values."""
     from pellucid.tasks.verify import verify
 
     state, facts = as_llamacpp(numbers(reference_llama()), "llama"), LLAMA
@@ -470,7 +470,7 @@ def test_verify_asks_a_reference_that_knows_of_stretching(
 
 
 def test_a_table_of_divisors_and_a_factor_both_count(tmp_path: Path) -> None:
-    """As in llama.cpp's ggml_rope, where a frequency is divided by the one and by the other."""
+    """As in llama.cpp's ggml_rope, which divides a frequency by both."""
     state = as_llamacpp(numbers(reference_llama()), "llama")
     facts = LLAMA | {"llama.rope.freq_base": 5e5, "llama.rope.scaling.factor": 4.0}
     linear, none = facts, facts | {"llama.rope.scaling.type": "none"}
@@ -517,7 +517,7 @@ def test_facts_that_cannot_be_used(changes: dict, error: type[Exception], messag
 
 
 def test_a_part_of_a_model_is_no_model(tmp_path: Path) -> None:
-    """Also where it lacks nothing but the table of the head, and would pass for a model that shares it."""
+    """Even if it lacks only the weight of the head, and would pass for a model with tied embeddings."""
     state = as_llamacpp(numbers(reference_llama()), "llama")
     kept = {name: tensor for name, tensor in state.items() if name != "output.weight"}
     facts = LLAMA | {"split.no": 0, "split.count": 2}

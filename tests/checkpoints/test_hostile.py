@@ -1,4 +1,4 @@
-"""Weights that are damaged or hostile: refused before anything is allocated, with a sentence that says what to do."""
+"""Damaged or hostile weights are refused before anything is allocated, with a sentence that says what to do."""
 
 import os
 from pathlib import Path
@@ -152,7 +152,7 @@ def test_a_damaged_file_is_refused(case: Case, tmp_path: Path) -> None:
     refused(folder, case)
 
 
-# -- what is no file ---------------------------------------------------------------------------------------------------
+# -- what is not a file ------------------------------------------------------------------------------------------------
 
 
 def instead(make: Damage) -> Damage:
@@ -187,7 +187,7 @@ def test_what_is_no_file_of_the_folder_is_refused(case: Case, tmp_path: Path) ->
 
 
 def test_the_same_tricks_without_their_damage_load(tmp_path: Path) -> None:
-    """The cases above fail for their damage and for nothing else."""
+    """The cases above fail because of their damage and for no other reason."""
     folder = good(tmp_path / "model")
     wanted = pellucid.load(folder).module.state_dict()
     for trick in (with_tensors(len), with_header(len), with_text(str), with_bytes(bytes), shards):

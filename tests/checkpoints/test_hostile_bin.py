@@ -1,4 +1,4 @@
-"""PyTorch's `.bin` files: a zip around a pickle, and both can be turned against whoever opens them."""
+"""PyTorch's `.bin` files: a zip around a pickle, either of which can be turned against its reader."""
 
 import io
 import pickle
@@ -55,7 +55,7 @@ def norm(value: object) -> Damage:
 
 
 def rezipped(change: Callable[[zipfile.ZipInfo], object], extra: tuple[str, bytes] | None = None) -> Damage:
-    """The same entries in another zip; an entry whose `compress_size` the change set to -1 is left out."""
+    """The same entries in another zip, without those whose `compress_size` the change sets to -1."""
 
     def damage(folder: Path) -> None:
         with zipfile.ZipFile(folder / PICKLED) as old:
@@ -84,19 +84,19 @@ def without(name: str) -> Callable[[zipfile.ZipInfo], None]:
 
 
 def encrypted(raw: bytes) -> bytes:
-    """Sets the bit that says "encrypted" in every entry of the central directory."""
+    """Sets the encryption flag of every entry in the central directory."""
     pieces = raw.split(b"PK\x01\x02")
     return b"PK\x01\x02".join([pieces[0], *(p[:4] + bytes([p[4] | 1]) + p[5:] for p in pieces[1:])])
 
 
 def flipped(raw: bytes) -> bytes:
-    """One bit of the numbers: PyTorch does not look at its own checksums."""
+    """Flips one bit of a tensor; PyTorch does not verify its own checksums."""
     place = raw.index(torch.ones(24).numpy().tobytes()) + 2
     return raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1 :]
 
 
 def overlapping(folder: Path) -> None:
-    """A thousand entries that all lie on the same 20 MB: 20 GB to whoever reads them one by one."""
+    """A thousand entries over the same 20 MB: 20 GB for a reader that extracts each."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("archive/data.pkl", bytes(20_000_000))
@@ -151,7 +151,7 @@ def test_a_damaged_bin_is_refused(case: Case, tmp_path: Path) -> None:
 
 
 def same(most: int) -> Damage:
-    """The queries of so many layers are one table."""
+    """The query weights of the first `most` layers are one tensor."""
 
     def share(tensors: dict[str, Any]) -> None:
         names = [name for name in tensors if name.endswith("query.weight")][:most]
@@ -161,7 +161,7 @@ def same(most: int) -> Damage:
 
 
 def test_names_that_share_their_numbers_do_not_multiply_them(tmp_path: Path) -> None:
-    """As tables that are tied do; but a model with the same table in each layer would be gigabytes from a megabyte."""
+    """As tied weights do; but one tensor as the weight of every layer would turn a megabyte into gigabytes."""
     folder = as_bin(good(tmp_path / "model", num_hidden_layers=9))
     same(8)(folder)
     assert pellucid.load(folder).config.num_hidden_layers == 9

@@ -1,4 +1,4 @@
-"""Nothing in a checkpoint is ever run: payloads that would leave a mark, opened under the eyes of an audit hook."""
+"""Nothing in a checkpoint is ever run: payloads that would leave a trace are opened under an audit hook."""
 
 import collections
 import json
@@ -52,7 +52,7 @@ def whole(value: object, **settings: Any) -> Damage:
 
 
 def payloads(marker: Path) -> dict[str, Damage]:
-    """Pickles that leave `marker` behind when somebody opens them in earnest."""
+    """Pickles that create `marker` when they are really unpickled."""
     shell = f"touch {marker}"
     script = f"open({str(marker)!r}, 'w')"
     calls = {
@@ -70,7 +70,7 @@ def payloads(marker: Path) -> dict[str, Damage]:
 
 
 def written(shell: str) -> dict[str, bytes]:
-    """Pickles that no Python object would become; the last first looks like one that is merely damaged."""
+    """Hand-written pickles that no Python object produces; the last one looks merely damaged at first."""
     command = b"X" + len(shell).to_bytes(4, "little") + shell.encode()
     return {
         "import": b"\x80\x02cpayload\nrun\n)R.",  # GLOBAL, EMPTY_TUPLE, REDUCE
@@ -106,7 +106,7 @@ def test_no_pickle_runs(tmp_path: Path) -> None:
 
 
 def test_the_payloads_are_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Opened in earnest, these pickles do leave their mark: the test above can fail."""
+    """Really unpickled, they do have their effect: the test above can fail."""
     marker = tmp_path / "marker"
     (tmp_path / "payload.py").write_text(CODE)
     monkeypatch.syspath_prepend(tmp_path)
@@ -120,7 +120,7 @@ def test_the_payloads_are_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_guard_sees(tmp_path: Path) -> None:
-    """A connection that pellucid does make is seen by the guard: an empty list of events means something."""
+    """The guard notices a connection that pellucid does make, so an empty list of events is evidence."""
     (answer,) = load_guarded(Path("nobody/nothing"))
     assert any("socket" in event for event in answer.happened)
 

@@ -1,4 +1,4 @@
-"""Facts that lie: `config.json`, the folder of sentence-transformers, and tokenizers."""
+"""False facts: in `config.json`, in the folder of sentence-transformers, and in tokenizers."""
 
 import time
 from pathlib import Path
@@ -36,11 +36,11 @@ pytestmark = pytest.mark.timeout(60)
 CONFIG = "config.json"
 LONG = "x" * 1_000_000
 CUT = f"'{'x' * 78}…"
-"""As it is shown: it ends with a sign that there is more."""
+"""LONG as messages show it, with a mark that it is shortened."""
 
 
 def raw_config(old: str, new: str) -> Damage:
-    """Changes `config.json` as text, where JSON could not say it."""
+    """Changes `config.json` as text, for what JSON cannot express."""
     return with_bytes(lambda raw: raw.replace(old.encode(), new.encode(), 1), CONFIG)
 
 
@@ -183,7 +183,7 @@ def test_a_hostile_sentence_encoder_is_refused(case: Case, tmp_path: Path) -> No
 
 
 def moved_out(folder: Path, name: str) -> None:
-    """A file lies outside, and a link to it in its place."""
+    """A link to a file outside takes the place of a file."""
     outside = folder.parent / "outside"
     (folder / name).rename(outside) if (folder / name).exists() else outside.write_text("a secret")
     (folder / name).symlink_to(outside)

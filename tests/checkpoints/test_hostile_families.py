@@ -1,4 +1,4 @@
-"""Facts of the newer families that lie: one case per way in which theirs can be wrong where BERT's cannot."""
+"""False facts of the newer families: one case per way in which theirs can be wrong where BERT's cannot."""
 
 import os
 from pathlib import Path
@@ -107,11 +107,11 @@ DEPTHS = ("num_hidden_layers", "n_layers", "n_layer", "encoder_layers", "num_lay
 
 @pytest.mark.parametrize("model_type", TINY)
 def test_an_absurd_size_is_refused_before_memory_is_taken(model_type: str, tmp_path: Path) -> None:
-    """10^8 columns would be 4 * 10^16 bytes for each table: whoever tried to take them would not come back."""
+    """At 10^8 columns each matrix would take 4 * 10^16 bytes: an attempt to allocate one would never return."""
     folder = save(model_type, tmp_path / "model")
     with_config(**dict.fromkeys(SIZES, 10**8))(folder)
     refused(folder, Case("wide", len, MISMATCH, "has shape", most=2000), seconds=1.5)
-    own = {"num_hidden_groups": 1000} if model_type == "albert" else {}  # of which each may stand at many depths
+    own = {"num_hidden_groups": 1000} if model_type == "albert" else {}  # groups, each shared by many layers
     with_config(**dict.fromkeys(SIZES, 24), **dict.fromkeys(DEPTHS, 1000), **own)(folder)
     refused(folder, Case("deep", len, MISMATCH, "1000 layers, and the weights hold"), seconds=1.5)
 
@@ -132,18 +132,18 @@ def test_honest_lists_and_scalings_load(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [Gated, Plain])
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_every_activation_has_a_word_in_t5_s_files(kind: type[Gated] | type[Plain], name: str, tmp_path: Path) -> None:
-    """The word "gated-gelu" is another one's, by the reference's first files."""
+    """Of these, "gated-gelu" means gelu_new, as in the reference's first files."""
     part = kind(40, name, False)
     config = Config.of("t5", **TINY["t5"]).replace(feed_forward=part)
     assert pellucid.load(pellucid.build(config).save(tmp_path / "model")).config.feed_forward == part
 
 
-# -- files that change or are not what they take --------------------------------------------------------------------
+# -- files that shrink, or claim more than they hold -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "t5"])
 def test_a_file_that_shrinks_while_it_is_open_is_an_error(model_type: str, tmp_path: Path) -> None:
-    """A24: numbers are read and not mapped, since a mapped file that shrinks kills the process."""
+    """Weights are read and not memory-mapped, since a mapped file that shrinks kills the process."""
     folder = save(model_type, tmp_path / "model")
     held = stored_tensors(folder)
     os.truncate(folder / WEIGHTS, (folder / WEIGHTS).stat().st_size // 2)
@@ -152,7 +152,7 @@ def test_a_file_that_shrinks_while_it_is_open_is_an_error(model_type: str, tmp_p
 
 
 def test_a_terabyte_of_holes_is_not_read(tmp_path: Path) -> None:
-    """A sparse file keeps its promise of a terabyte; what its config does not ask for is never taken."""
+    """The sparse file does hold its terabyte; a tensor whose shape the config contradicts is never read."""
     folder = save("gpt2", tmp_path / "model")
     name = "transformer.wte.weight"
     shape = [2**38, 1]

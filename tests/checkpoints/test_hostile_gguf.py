@@ -1,4 +1,4 @@
-"""GGUF files that are damaged or hostile: refused within a second, with a sentence that names file and field."""
+"""Damaged or hostile GGUF files are refused within two seconds, with a sentence that names file and field."""
 
 import struct
 import time
@@ -126,7 +126,7 @@ def test_the_honest_file_of_this_battery_is_read(tmp_path: Path) -> None:
 def test_cut_short_at_any_byte(tensors: int, tmp_path: Path) -> None:
     facts = {"llama.block_count": 1, "a.words": ["x", "yz"], "a.numbers": [1, 2, 3], "a.real": 0.5, "a.true": True}
     parts = {f"blk.{i}.attn_q.weight": torch.randn(4, 32) for i in range(tensors)}
-    whole_file = write(tmp_path / "a.gguf", "llama", facts, parts).read_bytes().rstrip(b"\0")  # filling may be missing
+    whole_file = write(tmp_path / "a.gguf", "llama", facts, parts).read_bytes().rstrip(b"\0")  # padding may be missing
     path = tmp_path / "cut.gguf"
     for length in range(len(whole_file)):
         path.write_bytes(whole_file[:length])
@@ -140,7 +140,7 @@ def test_any_flipped_byte_is_read_or_refused_and_nothing_else(tmp_path: Path) ->
     good = write(tmp_path / "a.gguf", "llama", facts, parts).read_bytes()
     path = tmp_path / "flipped.gguf"
     refused = 0
-    for place in range(len(good) - 640):  # the numbers themselves may be any
+    for place in range(len(good) - 640):  # tensor data may be any bytes
         for value in (0, 0x7F, 0xFF, good[place] ^ 1):
             path.write_bytes(good[:place] + bytes([value]) + good[place + 1 :])
             try:
@@ -163,7 +163,7 @@ def test_nothing_is_allocated_for_a_claim(name: str, tmp_path: Path) -> None:
 
 
 def test_a_million_strings_are_the_most(tmp_path: Path) -> None:
-    """Each takes its time, and six times its bytes when it is asked for: a little more than the largest in use."""
+    """A little more than the largest in use: each string takes time, and six times its bytes once it is read."""
     path = tmp_path / "model.gguf"
     count = MAX_STRINGS // 2 + 1
     body = array("a", 8, count, string("ab") * count)

@@ -1,4 +1,4 @@
-"""Every key of every family's `config.json` with every odd value: read, or named in one sentence, and nothing else."""
+"""Every key of every family's `config.json` with every odd value: read, or named in one sentence."""
 
 import contextlib
 import logging
@@ -51,18 +51,18 @@ ODD = [*NUMBERS, *NO_NUMBERS, *WORDS, *GROUPS, *TURNED]
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What each family's tiny `config.json` says."""
+    """The facts of each family's tiny `config.json`."""
     return {name: facts_of(save(name, tmp_path_factory.mktemp(name) / "model")) for name in TINY}
 
 
 def changed(facts: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """One key of them set; the number of labels is asked only where they have no names."""
+    """The facts with one key set; `id2label` is left out beside `num_labels`, which is read only without it."""
     kept = {name: old for name, old in facts.items() if key != "num_labels" or name != "id2label"}
     return kept | {key: value}
 
 
 def built(config: Config) -> None:
-    """The model without its memory. Hundreds of layers take seconds: loading compares their number with the file's."""
+    """Builds the model without memory, unless so deep that it takes seconds: loading checks the depth first."""
     if max(config.num_hidden_layers, config.facts().get("num_decoder_layers", 0)) < 10:
         with torch.device("meta"):
             assemble(config)
@@ -84,7 +84,7 @@ def test_an_odd_value_is_read_or_named(
             one_sentence(str(error), Path("model"))
             words = set(re.findall(r"\w+", str(error)))
             assert words & {*keys(model_type), "labels"}, (value, str(error))
-        else:  # none of these models has labels, and what names none is left alone
+        else:  # none of these models has labels, and an id2label without names is ignored
             refused += key == "id2label" and config.labels == ("LABEL_0", "LABEL_1")
         assert time.process_time() - started < 1, value
     assert refused > 20, refused  # of some sixty
@@ -105,6 +105,6 @@ def test_absurd_sizes_take_no_memory(model_type: str, said: dict[str, dict[str, 
 
 @pytest.mark.parametrize("model_type", TINY)
 def test_the_same_facts_unchanged_are_read(model_type: str, said: dict[str, dict[str, Any]]) -> None:
-    """The refusals above are for their values and for nothing else."""
+    """The refusals above are due to their values and to nothing else."""
     config = family(model_type).read(said[model_type], PATH)
     assert (config.hidden_size, config.num_hidden_layers) == (24, 2)

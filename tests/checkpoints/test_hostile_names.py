@@ -1,4 +1,4 @@
-"""Tensors that are missing, misshapen, too many or told twice, in every family: nothing half-loads."""
+"""Tensors that are missing, misshapen, surplus or stored twice, in every family: nothing is half loaded."""
 
 import re
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def kinds(folder: Path) -> list[str]:
-    """One tensor of each kind: those of the second layer stand for those of all layers."""
+    """One tensor of each kind: those of the last layer stand for those of all layers."""
     found = {re.sub(r"\.\d+\.", ".#.", name): name for name in sorted(load_file(folder / WEIGHTS))}
     return list(found.values())
 
@@ -43,7 +43,7 @@ def kinds(folder: Path) -> list[str]:
 def told(
     folder: Path, change: Callable[[Numbers, str], object], says: str, error: type = MISMATCH, but: tuple[str, ...] = ()
 ) -> None:
-    """Every kind of tensor is changed alone, and each time the error names it."""
+    """Changes each kind of tensor alone; each time the error names it."""
     whole = (folder / WEIGHTS).read_bytes()
     for name in kinds(folder):
         if but and name.startswith(but):
@@ -66,7 +66,7 @@ def test_a_missing_tensor_is_named(folder: Path) -> None:
 
 
 def test_a_file_without_its_head_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Sentence encoders are often saved so; nothing is made up in its place."""
+    """Sentence encoders are often saved so; no head is invented."""
     folder = save("llama", tmp_path / "model")
     with_tensors(lambda tensors: tensors.pop("lm_head.weight"))(folder)
     assert pellucid.load(folder).config.head is None
@@ -136,14 +136,14 @@ def test_a_way_out_as_a_name_is_refused(folder: Path) -> None:
     refused(folder, Case("A21", len, UNSAFE, "'../../x' is not a valid tensor name"))
 
 
-# -- parts of one table, and one table under several names -----------------------------------------------------------
+# -- parts of one tensor, and one tensor under several names -----------------------------------------------------------
 
 JOINED = "transformer.h.0.attn.c_attn."
 WORDS = {"bart": "model.shared.weight", "t5": "shared.weight", "gpt2": "transformer.wte.weight"}
 
 
 def put(name: str, like: str, change: Callable[[Tensor], Tensor] = torch.clone) -> Damage:
-    """Another tensor, made from one that is there."""
+    """Adds a tensor that is made from an existing one."""
     return with_tensors(lambda tensors: tensors.update({name: change(tensors[like])}))
 
 
@@ -181,7 +181,7 @@ def test_what_is_told_twice_must_agree(case: Case, tmp_path: Path) -> None:
 
 
 def twice_in_the_decoder(*changes: Callable[[Tensor], Tensor]) -> Damage:
-    """The decoder's table with and without its prefix, beside the shared one."""
+    """The decoder's embeddings with and without a prefix, beside the shared ones."""
 
     def damage(folder: Path) -> None:
         for name, change in zip(("model.decoder", "decoder"), changes, strict=True):
@@ -215,14 +215,14 @@ def test_the_same_table_under_several_names_is_one(model_type: str, tmp_path: Pa
         put(name, WORDS[model_type])(folder)
     found = pellucid.load(folder).module.state_dict()
     assert all(torch.equal(found[name], wanted[name]) for name in wanted)
-    with_tensors(lambda tensors: tensors.pop(WORDS[model_type]))(folder)  # the first name is not the only good one
+    with_tensors(lambda tensors: tensors.pop(WORDS[model_type]))(folder)  # the first name is not the only valid one
     found = pellucid.load(folder).module.state_dict()
     assert all(torch.equal(found[name], wanted[name]) for name in wanted)
 
 
 @pytest.mark.parametrize("model_type", ["t5", "bart"])
 def test_twenty_thousand_strange_names_are_read_in_time(model_type: str, tmp_path: Path) -> None:
-    """Each name is compared with the hundred rows of a page: time grows with the file and not with its square."""
+    """Each name is compared with the hundred rows of a page: time is linear in the size of the file, not quadratic."""
     folder = save(model_type, tmp_path / "model")
     more = {f"layers.{i}.x{i % 7}": torch.zeros(0) for i in range(20_000)}
     with_tensors(lambda tensors: tensors.update(more))(folder)

@@ -27,7 +27,7 @@ BIAS = "embeddings.LayerNorm.bias"
 
 
 def sharded(name: str) -> Damage:
-    """An index that names a file as the place of one tensor."""
+    """An index that names a file for one tensor."""
 
     def damage(folder: Path) -> None:
         shards(folder)

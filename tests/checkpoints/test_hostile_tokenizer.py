@@ -36,7 +36,7 @@ def backend() -> tokenizers.Tokenizer:
 
 
 def changed(**parts: Any) -> Damage:
-    """`tokenizer.json` with some of its parts replaced; keys of its model may be named `model__key`."""
+    """`tokenizer.json` with some parts replaced; a key of its model can be named `model__key`."""
 
     def damage(folder: Path) -> None:
         whole = json.loads(backend().to_str())
@@ -93,7 +93,7 @@ together = changed(
 
 
 def around(times: int, single: str = "[CLS]", pair: str = "", number: int = 1) -> dict[str, Any]:
-    """A template with as many special tokens, each of as many ids.  single, pair: which stand around them."""
+    """A template with `times` special tokens of `times` ids each.  single, pair: the token before one text and two."""
     tokens = {"[CLS]": {"id": "[CLS]", "ids": [number] * times, "tokens": ["[CLS]"] * times}}
     one, two = ([{"SpecialToken": {"id": name, "type_id": 0}}] for name in (single, pair))
     single = [*one * times, {"Sequence": {"id": "A", "type_id": 0}}]
@@ -102,7 +102,7 @@ def around(times: int, single: str = "[CLS]", pair: str = "", number: int = 1) -
 
 
 def typed(number: int, second: int = 1) -> dict[str, Any]:
-    """A template that gives the tokens of a text this type.  second: that of the second text of a pair."""
+    """A template that gives a single text the type `number`.  second: the type of the second text of a pair."""
     pair = [{"Sequence": {"id": name, "type_id": kind}} for name, kind in (("A", 0), ("B", second))]
     single = [{"Sequence": {"id": "A", "type_id": number}}]
     return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": {}}

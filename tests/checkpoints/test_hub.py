@@ -1,4 +1,4 @@
-"""The hub: what is asked of it, what is fetched, and what is never asked again."""
+"""The hub: which requests are sent, what is fetched, and what is never requested again."""
 
 import json
 import os
@@ -86,10 +86,10 @@ def test_shards_are_fetched(form: str, hub: Hub, home: Path, tmp_path: Path) -> 
 
 
 def test_every_form_of_a_tokenizer_is_fetched(hub: Hub, home: Path, repository: Path) -> None:
-    """What is read of a folder comes from the hub too; and where one is saved over another, no older form may stay."""
+    """What is read of a folder is fetched from the hub too, and is among the files that saving over it replaces."""
     forms = {*files._OPENERS, files.TARGET_TOKENIZER_FILE}
     for name in forms:
-        with_file(name, name)(repository)  # files that are alike are fetched once
+        with_file(name, name)(repository)  # equal files are fetched once
     hub.add(NAME, repository)
     found(hub, home)
     assert forms <= hub.fetched()
@@ -97,7 +97,7 @@ def test_every_form_of_a_tokenizer_is_fetched(hub: Hub, home: Path, repository: 
 
 
 def test_what_others_left_in_the_cache_is_enough(hub: Hub, home: Path, tmp_path: Path) -> None:
-    """Other tools list everything and fetch less: config and weights do, where nobody can be asked for more."""
+    """Other tools list every file and fetch fewer: offline, config and weights are enough."""
     folder = good(tmp_path / "repository")
     for name in ("vocab.txt", "added_tokens.json"):
         with_file(name, "{}")(folder)
@@ -154,7 +154,7 @@ def test_what_lies_beside_models_is_none(names: list[str]) -> None:
 @pytest.mark.parametrize(
     ("files", "opens", "whole"),
     [
-        (["config.json", WEIGHTS], True, False),  # without a list of what there is nobody knows
+        (["config.json", WEIGHTS], True, False),  # without a list of files, none is known to be missing
         (["adapter_config.json", "adapter_model.safetensors"], True, False),
         (["adapter_config.json", "adapter_model.bin"], True, False),
         (["m.gguf"], True, True),
@@ -181,7 +181,7 @@ def test_the_cache_holds_what_a_folder_may_hold(files: list[str], opens: bool, w
 
 
 def test_offline_a_download_that_was_broken_off_opens_as_far_as_it_goes(hub: Hub, home: Path, tmp_path: Path) -> None:
-    """The hub's client keeps a list of what a snapshot should hold, and finds nothing where that is not all there."""
+    """The hub's client keeps a list of a snapshot's files, and offline finds nothing unless all are there."""
     hub.add(NAME, folder := good(tmp_path / "repository"))
     shards(folder, "safetensors")
     snapshot = found(hub, home)
@@ -195,7 +195,7 @@ def test_offline_a_download_that_was_broken_off_opens_as_far_as_it_goes(hub: Hub
 
 
 def test_what_makes_other_vectors_is_missed_in_a_cache(hub: Hub, home: Path, tmp_path: Path) -> None:
-    """modules.json says how vectors are made: without it a checkpoint is a plain one."""
+    """modules.json defines how vectors are made: without it a checkpoint loads as a plain one."""
     hub.add(NAME, sentence(tmp_path / "repository"))
     snapshot = found(hub, home)
     (snapshot / "modules.json").unlink()
@@ -212,7 +212,7 @@ def test_what_makes_other_vectors_is_missed_in_a_cache(hub: Hub, home: Path, tmp
 
 
 def test_a_cache_that_was_filled_file_by_file_is_asked_about_once(hub: Hub, home: Path, tmp_path: Path) -> None:
-    """The reference fetches what it opens, and leaves no list of what there is."""
+    """The reference fetches the files that it opens, and leaves no list of files."""
     hub.add(NAME, sentence(tmp_path / "repository"))
     fetch = "import huggingface_hub as hub; [hub.hf_hub_download({0!r}, name) for name in ('config.json', 'WEIGHTS')]"
     assert ask(hub.url, home, "-c", fetch.replace("WEIGHTS", WEIGHTS).format(NAME)).returncode == 0
@@ -224,7 +224,7 @@ def test_a_cache_that_was_filled_file_by_file_is_asked_about_once(hub: Hub, home
     done = ask(hub.url, home, "-c", LOCATE.format(NAME, ""))
     assert done.stdout.strip() == str(snapshot) and "as it is there: the hub refused 'o/tiny'" in done.stderr
     hub.broken = None
-    hub.add(NAME, sentence(tmp_path / "another"))  # which is not what is there
+    hub.add(NAME, sentence(tmp_path / "another"))  # differs from what is cached
     hub.asked.clear()
     assert found(hub, home) == snapshot and (snapshot / "modules.json").exists()
     assert WEIGHTS not in hub.fetched()
@@ -286,7 +286,7 @@ def test_an_adapter_that_was_fetched_file_by_file_is_asked_about_once(hub: Hub, 
     hub.add(NAME, folder)
     fetch = "import huggingface_hub as hub; [hub.hf_hub_download({0!r}, name) for name in ('adapter_config.json', "
     assert ask(hub.url, home, "-c", (fetch + "'adapter_model.safetensors')]").format(NAME)).returncode == 0
-    ask(hub.url, home, "-c", LOCATE.format(NAME, ""))  # its base is not there
+    ask(hub.url, home, "-c", LOCATE.format(NAME, ""))  # its base is missing
     assert "modules.json" in hub.fetched()
 
 
@@ -351,16 +351,16 @@ def test_a_download_that_is_ended_waits_for_no_byte(asked: int, hub: Hub, home: 
         while process.poll() is None and not list(home.glob("hub/*/blobs/*.incomplete")):
             time.sleep(0.05)
         process.send_signal(asked)
-        assert process.wait(9) == (130 if asked == signal.SIGINT else -asked)  # the hub's own patience is ten seconds
+        assert process.wait(9) == (130 if asked == signal.SIGINT else -asked)  # the hub client's timeout is ten seconds
     hub.holds = ""
     assert words(found(hub, home)) == words(repository)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="this system has no such signals")
 @pytest.mark.parametrize("begin", [MAIN, ANOTHER], ids=["main", "another"])
-@pytest.mark.parametrize("waits", [0.0, 0.5])  # before the file's first answer and after it
+@pytest.mark.parametrize("waits", [0.0, 0.5])  # before the response with the file begins, and after
 def test_a_script_that_is_interrupted_ends(waits: float, begin: str, hub: Hub, home: Path, repository: Path) -> None:
-    """The hub's client fetches in threads that Python waits for when it ends."""
+    """The hub's client fetches in threads that Python joins when it exits."""
     hub.add(NAME, repository)
     hub.trickles = WEIGHTS
     command, environment = asking(hub.url, home, "-c", begin + LOCATE.format(NAME, ""))
@@ -369,7 +369,7 @@ def test_a_script_that_is_interrupted_ends(waits: float, begin: str, hub: Hub, h
             time.sleep(0.001)
         time.sleep(waits)
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == -signal.SIGINT  # the next byte, or the hub's own patience
+        assert process.wait(30) == -signal.SIGINT  # after the next byte, or the hub client's timeout
     hub.trickles = ""
     assert words(found(hub, home)) == words(repository)
 
@@ -394,7 +394,7 @@ def test_an_update_that_fails_leaves_the_model_that_was_there(how: str, hub: Hub
 
 
 def test_what_the_hub_did_not_give_is_no_success(hub: Hub, home: Path, tmp_path: Path) -> None:
-    """Without the list of files the hub's client takes what is there for all that there is."""
+    """Without the list of files, the hub's client takes the cached files for all of them."""
     hub.add(NAME, sentence(tmp_path / "repository"))
     fetch = "import huggingface_hub as hub; [hub.hf_hub_download({0!r}, name) for name in ('config.json', 'WEIGHTS')]"
     assert ask(hub.url, home, "-c", fetch.replace("WEIGHTS", WEIGHTS).format(NAME)).returncode == 0
@@ -465,7 +465,7 @@ def test_a_name_that_cannot_be_noted_leaves_the_model(there: str, hub: Hub, home
 
 
 def test_tokens_are_told_apart(hub: Hub, home: Path, tmp_path: Path) -> None:
-    """What was refused without a token, or with a bad one about, is asked for with the right one."""
+    """What was refused without a token, or with a bad one, is requested again with the right one."""
     hub.add(NAME, sentence(tmp_path / "repository"), token="hf_right")
     snapshot = found(hub, home, HF_TOKEN="hf_right")
     (snapshot / "modules.json").unlink()
@@ -500,7 +500,7 @@ locate("o/tiny")
 
 
 def test_what_cannot_be_opened_is_asked_for_at_once_again(hub: Hub, home: Path, repository: Path) -> None:
-    """The network is back, or the token is there now."""
+    """The network may be back, or the token set by now."""
     hub.add(NAME, repository, token="hf_right")
     fetch = "import huggingface_hub as hub; hub.hf_hub_download({0!r}, 'config.json', token='hf_right')"
     assert ask(hub.url, home, "-c", fetch.format(NAME)).returncode == 0
@@ -544,7 +544,7 @@ def test_the_list_shows_what_was_pulled(hub: Hub, home: Path, repository: Path, 
 def test_the_list_asks_for_the_base_of_an_adapter_without_a_word(
     base: str, hub: Hub, home: Path, tmp_path: Path, shared: Callable[[str], Path]
 ) -> None:
-    """Of a base that is an adapter itself, even itself; of one in one file; of one without weights."""
+    """For a base that is itself an adapter, even the same one; that is a single file; that has no weights."""
     base = str(shared("data/tokenizers_gguf/ggml-vocab-gpt-2.gguf")) if base == "gguf" else base
     hub.add("o/other", good(tmp_path / "other"))
     half = good(tmp_path / "half")

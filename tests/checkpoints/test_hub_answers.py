@@ -1,5 +1,4 @@
-"""A hub that means ill, or is none: nothing of its answers leaves the cache, fills the memory or the disk, or takes for
-ever."""
+"""A hostile hub, or no hub at all: no answer leaves the cache, fills memory or disk, or takes forever."""
 
 import gzip
 import shutil
@@ -28,7 +27,7 @@ def tiny(hub: Hub, tmp_path: Path) -> None:
 
 
 def nothing_lies(home: Path) -> None:
-    """Nothing was written beside the cache, and no part of a file is left in it."""
+    """Nothing was written outside the cache, and no partial file is left in it."""
     assert not list(home.parent.rglob("*x.pth*")) and not list(home.rglob("*.incomplete"))
     assert {path.name for path in home.parent.iterdir()} <= {"home", "repository"}
 
@@ -60,7 +59,7 @@ def test_a_header_is_no_path(headers: dict[str, str], told: str, hub: Hub, home:
 
 
 def with_digest(told: Any, digest: str) -> Any:
-    """The same as a hub tells it, with another digest of the weights."""
+    """What the hub sends, with another digest of the weights."""
     rows = told["siblings"] if isinstance(told, dict) else told
     for row in rows:
         if WEIGHTS in (row.get("rfilename"), row.get("path")):
@@ -69,7 +68,7 @@ def with_digest(told: Any, digest: str) -> Any:
 
 
 def test_a_listed_digest_is_no_path(hub: Hub, home: Path) -> None:
-    """The client calls bytes by it, and we put those aside that are in its way."""
+    """The client names blobs by it, and we move aside the ones in its way."""
     (home.parent / "x.pth").write_bytes(b"somebody's")
     digest = "../../../../x.pth"
     for kind in (dict, list):
@@ -104,11 +103,11 @@ def test_a_long_name_of_a_model_is_cut_short() -> None:
     assert "a" * 79 + "…" in str(caught.value) and len(str(caught.value)) < 160
 
 
-# -- what has no end ---------------------------------------------------------------------------------------------------
+# -- endless answers ---------------------------------------------------------------------------------------------------
 
 
 def limited(hub: Hub, home: Path) -> str:
-    """What a pull says that may write no file above two million bytes, and have 2 GiB of memory."""
+    """The stderr of a process that fetches, with files limited to two million bytes and memory to 2 GiB."""
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, resource.RLIM_INFINITY))\n"
     limit += "resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))\n"
     done = ask(hub.url, home, "-c", limit + LOCATE.format(NAME, ""))
@@ -131,7 +130,7 @@ def test_a_body_that_is_longer_than_listed_is_not_fetched(hub: Hub, home: Path) 
 
 
 def test_what_lies_elsewhere_is_held_to_the_same_size(hub: Hub, home: Path, tmp_path: Path) -> None:
-    """As the real hub's large files do, at an address that does not name them; a smaller one has the smaller bound."""
+    """The real hub redirects large files to an address without their name; smaller files have smaller limits."""
     file, body = "config.json", (tmp_path / "repository" / "config.json").read_bytes()
     hub.refuses[file] = 302
     with running() as other:
@@ -186,12 +185,12 @@ def test_nobody_waits_for_a_day(end: str, headers: dict[str, str], hub: Hub, hom
     assert "'o/tiny' was not fetched: the hub asks to wait 99,999 s; try again later" in said
 
 
-# -- whose requests are heard ------------------------------------------------------------------------------------------
+# -- whose requests are checked ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A session of the hub's client that may speak to this machine."""
+    """A session of the hub's client, with the network switched on."""
     monkeypatch.setattr(hub_client().constants, "HF_HUB_OFFLINE", False)
     hub_client().close_session()
     yield hub_client().get_session()
@@ -231,7 +230,7 @@ def test_what_others_ask_meanwhile_is_not_heard(session: Any, hub: Hub) -> None:
 
 
 def test_nothing_is_sent_that_would_not_be_heard(session: Any, hub: Hub) -> None:
-    """A new session has no guard: it refuses what is ours, and all is asked again."""
+    """A new session lacks the guard, so it refuses our requests, and all of them are sent again."""
     answers, tries = AnswerGuard(COMMIT), []
     address = f"{hub.url}/{NAME}/resolve/{COMMIT}/{WEIGHTS}"
 

@@ -1,4 +1,4 @@
-"""What came from the hub is what it lists: sizes, digests, and which commit a name stands for."""
+"""What came from the hub is what it lists: sizes, digests, and the commit that a name stands for."""
 
 import json
 import os
@@ -22,17 +22,17 @@ CONFIG = "config.json"
 
 
 def same(snapshot: Path, repository: Path) -> None:
-    """Each file of a snapshot is that of the repository, byte for byte."""
+    """Each file of a snapshot equals that of the repository, byte for byte."""
     for path in snapshot.rglob("*"):
         assert path.read_bytes() == (repository / path.relative_to(snapshot)).read_bytes(), path
 
 
-# -- what lies in the cache --------------------------------------------------------------------------------------------
+# -- what is in the cache ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("file", [WEIGHTS, CONFIG])
 def test_a_file_that_was_cut_short_is_fetched_anew(file: str, hub: Hub, home: Path, tmp_path: Path) -> None:
-    """By a pull, by which a message of damage tells to mend it, and by whoever opens the model with network."""
+    """By a pull, as the error advises, and by opening the model with network."""
     hub.add(NAME, good(tmp_path / "repository"))
     snapshot = found(hub, home)
     for mend in (lambda: ask(hub.url, home, "pull", NAME).stdout.strip(), lambda: str(found(hub, home))):
@@ -49,7 +49,7 @@ def test_a_file_that_was_cut_short_is_fetched_anew(file: str, hub: Hub, home: Pa
 
 
 def test_what_was_there_stays_until_the_other_has_come(hub: Hub, home: Path, tmp_path: Path) -> None:
-    """An edited file that opens is no worse than none: what comes in its place is wrong here, and goes."""
+    """An edited file that opens stays until its replacement is verified; here that is corrupt, and is discarded."""
     hub.add(NAME, good(tmp_path / "repository"))
     snapshot = found(hub, home)
     edited = (snapshot / CONFIG).read_bytes() + b"\n\n"
@@ -66,7 +66,7 @@ def test_what_was_there_stays_until_the_other_has_come(hub: Hub, home: Path, tmp
 
 
 def test_a_cut_file_is_known_without_a_list(hub: Hub, home: Path, tmp_path: Path) -> None:
-    """Other tools leave none: the hub is asked anyway."""
+    """Other tools leave no list; the hub is then queried."""
     hub.add(NAME, good(tmp_path / "repository"))
     snapshot = found(hub, home)
     for listed in (snapshot.parents[1] / "trees").iterdir():
@@ -80,7 +80,7 @@ def test_what_is_not_a_part_of_the_model_may_be_of_any_size(hub: Hub, home: Path
     hub.add(NAME, repository)
     fetch = "import huggingface_hub as hub; print(hub.snapshot_download({0!r}))"
     snapshot = found(hub, home, program=fetch)
-    for name in ("tf_model.h5", "pytorch_model.bin"):  # beside better weights
+    for name in ("tf_model.h5", "pytorch_model.bin"):  # not read beside model.safetensors
         os.truncate(snapshot / name, 1)
     hub.asked.clear()
     assert found(hub, home) == snapshot and hub.asked == []
@@ -161,7 +161,7 @@ def test_a_cache_that_is_a_link_to_itself_is_named(hub: Hub, home: Path, tmp_pat
     assert f"{loop} can" in fails(hub.url, home, "pull", NAME, HF_HUB_CACHE=str(loop))
 
 
-# -- several at once ---------------------------------------------------------------------------------------------------
+# -- several processes -------------------------------------------------------------------------------------------------
 
 
 def test_an_older_pull_that_ends_later_leaves_the_name(hub: Hub, home: Path, tmp_path: Path) -> None:
@@ -186,19 +186,19 @@ def test_whoever_asked_last_says_what_a_name_stands_for(tmp_path: Path) -> None:
     repository, now = tmp_path / "models--o--tiny", time.time_ns()
     old, new = (repository / "snapshots" / (digit * 40) for digit in "12")
     ref = repository / "refs" / "main"
-    update_ref("main", old, now - 20)  # the older one is done first
+    update_ref("main", old, now - 20)  # the older request finishes first
     update_ref("main", new, now - 10)
     assert ref.read_text() == new.name
     update_ref("main", old, now - 20)
     assert ref.read_text() == new.name
-    os.utime(ref, ns=(now + 10**12, now + 10**12))  # by a clock that was wrong
+    os.utime(ref, ns=(now + 10**12, now + 10**12))  # by a wrong clock
     update_ref("main", old, now)
     assert ref.read_text() == old.name
 
 
 @pytest.mark.parametrize("by", ["pull", "hf download"])
 def test_who_waits_for_another_download_says_so(by: str, hub: Hub, home: Path, tmp_path: Path) -> None:
-    """Another pull holds the commit, and the hub's own client each file; that one may be a process that was stopped."""
+    """Another pull locks the commit, the hub's own client each file; the process that holds a lock may be suspended."""
     hub.add(NAME, good(tmp_path / "repository"))
     program = "from pellucid.checkpoints import downloaded; downloaded._SILENT_WAIT = 0.5; " + LOCATE.format(NAME, "")
     command, environment = asking(hub.url, home, "-c", program)

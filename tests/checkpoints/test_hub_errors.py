@@ -46,7 +46,7 @@ def test_an_unknown_name_is_one_sentence(name: str, hub: Hub, home: Path) -> Non
 
 @pytest.mark.slow
 def test_a_near_name_comes_first(hub: Hub, home: Path, repository: Path) -> None:
-    """Of what is packaged, and of what lies in the cache."""
+    """Among packaged models, and among those in the cache."""
     told = "'all-MiniLM-L6' (did you mean all-MiniLM-L6-v2?)"
     assert f"the hub does not know {told}: check the name" in fails(hub.url, home, "pull", "all-MiniLM-L6")
     offline = fails(hub.url, home, "describe", "all-MiniLM-L6", HF_HUB_OFFLINE="1")
@@ -84,7 +84,7 @@ def test_a_repository_whose_weights_have_another_name(
 def test_offline_and_not_cached_says_what_to_run(hub: Hub, home: Path) -> None:
     told = fails(hub.url, home, "describe", NAME, HF_HUB_OFFLINE="1")
     assert "the network is switched off; run: pellucid pull o/tiny" in told
-    told = fails(hub.url, home, "pull", NAME, HF_HUB_OFFLINE="1")  # which is what was advised
+    told = fails(hub.url, home, "pull", NAME, HF_HUB_OFFLINE="1")  # as the error advised
     assert told == "pellucid: HF_HUB_OFFLINE switches the network off: unset it to fetch 'o/tiny' from the hub\n"
     assert "TRANSFORMERS_OFFLINE switches" in fails(hub.url, home, "pull", NAME, TRANSFORMERS_OFFLINE="1")
     assert hub.asked == []
@@ -220,7 +220,7 @@ def test_a_token_is_never_shown() -> None:
     ],
 )
 def test_what_can_be_no_name_asks_nobody(name: str) -> None:
-    """In this process the network is switched off; what is refused for that reason would say so."""
+    """In this process the network is switched off; an error for that reason would say so."""
     assert os.environ["HF_HUB_OFFLINE"] == "1"
     with pytest.raises(pellucid.InputError) as caught:
         pellucid.load(name)

@@ -1,4 +1,4 @@
-"""Which inputs a tokenizer's files list for the model: whether it is told which text of a pair is which."""
+"""Which inputs a tokenizer's files list for the model, such as token types, which tell apart the texts of a pair."""
 
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ def test_what_the_files_list_is_told_to_the_model(said: dict[str, Any], told: bo
 @pytest.mark.parametrize("family", ["bert", "gpt2", "distilbert", "t5"])
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "vocab.txt"])
 def test_what_is_saved_lists_what_the_model_reads(family: str, kind: str, tmp_path: Path) -> None:
-    """The class that takes a file as it stands would tell no types, or BERT's type of each token to a GPT-2."""
+    """The class that takes a file as it is would list no token types, or BERT's for a GPT-2."""
     facts = TINY[family] | {"vocab_size": 300}
     if kind == "vocab.txt":
         folder = pellucid.build(pellucid.Config.of(family, **facts)).save(tmp_path / "model")

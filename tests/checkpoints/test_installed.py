@@ -1,4 +1,4 @@
-"""Checkpoints that come as ordinary packages: found without being imported, and checked before they are trusted."""
+"""Checkpoints that come as ordinary packages: found without being imported, and verified before they are trusted."""
 
 import json
 import shutil
@@ -34,7 +34,7 @@ print(*sorted(name for name in sys.modules if name.split(".")[0] in sys.argv[2:]
 
 
 def load(name: str, *modules: str, path: Path | None = None) -> tuple[list[str], str]:
-    """What a fresh process says of `name`, and which of `modules` it imported; `path` stands first on its own path."""
+    """The result for `name` in a fresh process, and which of `modules` it imported; `path` is first on its sys.path."""
     first = f"import sys; sys.path.insert(0, {str(path)!r})\n" if path else ""
     command = [sys.executable, "-c", first + FOUND, name, *modules]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -44,7 +44,7 @@ def load(name: str, *modules: str, path: Path | None = None) -> tuple[list[str],
 
 
 def announced(site: Path, name: str, value: str) -> None:
-    """A distribution that announces a checkpoint, as an installer would leave it."""
+    """A distribution that announces a checkpoint, as an installer leaves it."""
     info = site / "fake_model-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.4\nName: fake-model\nVersion: 1.0\nLicense-Expression: MIT\n")
@@ -53,7 +53,7 @@ def announced(site: Path, name: str, value: str) -> None:
 
 @pytest.fixture
 def copy(minilm_folder: Path, tmp_path: Path) -> Path:
-    """The known package at another place, which stands first on the path; importing it is an error."""
+    """A copy of the known package, to come first on the path; importing it is an error."""
     shutil.copytree(minilm_folder.parent, tmp_path / "site" / MODULE)
     (tmp_path / "site" / MODULE / "__init__.py").write_text(LOUD)
     return tmp_path / "site"
@@ -77,7 +77,7 @@ def test_a_copy_of_the_package_is_as_good(copy: Path) -> None:
 
 
 def test_other_weights_in_its_place_are_unsafe(copy: Path) -> None:
-    """One bit of one number differs."""
+    """A single bit differs."""
     weights = copy / MODULE / "model" / WEIGHTS
     header, body = read_raw(weights)
     with weights.open("r+b") as file:
@@ -94,7 +94,7 @@ def test_other_weights_in_its_place_are_unsafe(copy: Path) -> None:
 
 
 def test_a_package_without_its_weights_says_so(copy: Path) -> None:
-    """A `.bin` in their place is not looked at: the digest speaks of the one file."""
+    """A `.bin` in their place is ignored: the digest covers the one file only."""
     model = copy / MODULE / "model"
     (model / WEIGHTS).unlink()
     (model / "pytorch_model.bin").touch()
@@ -104,7 +104,7 @@ def test_a_package_without_its_weights_says_so(copy: Path) -> None:
 
 
 def test_a_package_that_is_not_installed_says_how_to_get_it(copy: Path) -> None:
-    """An empty namesake hides the real one."""
+    """An empty package of the same name hides the real one."""
     shutil.rmtree(copy / MODULE / "model")
     (error, message), _ = load(MINILM, path=copy)
     assert error == "NotFoundError"

@@ -1,4 +1,4 @@
-"""Whatever is opened of a checkpoint, in whichever form: where it is a link out of the folder, it is not followed."""
+"""No file of a checkpoint, in whichever form, is read through a link that leads out of the folder."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def worded(folder: Path, _: Shared) -> None:
-    """A sentence encoder with everything that a folder may say beside its numbers."""
+    """A sentence encoder with every file that a folder may hold beside its weights."""
     sentence(folder)
     (folder / "vocab.txt").write_text("\n".join(vocabulary()))
     beside: dict[str, Any] = {
@@ -50,7 +50,7 @@ def worded(folder: Path, _: Shared) -> None:
 
 
 def saved(folder: Path, shared: Shared) -> None:
-    """As pellucid writes it, with a tokenizer.json, and in shards."""
+    """As pellucid saves it, with a tokenizer.json, and in shards."""
     worded(folder.parent / "first", shared)
     pellucid.load(folder.parent / "first").save(folder)
     shards(folder)
@@ -83,7 +83,7 @@ def pickled_adapter(folder: Path, shared: Shared) -> None:
 
 
 def onnx(folder: Path, _: Shared) -> None:
-    """With numbers in a file of their own, as large models have them."""
+    """With weights in a file of their own, as large models have them."""
     export(tiny_bert("base"), folder, "traced", name="onnx/model.onnx")
     shutil.move(folder / "onnx" / "model.onnx", folder / "model.onnx")
     (folder / "numbers").write_bytes(bytes(61 * 32 * 4))
@@ -123,7 +123,7 @@ READ: tuple[Use, ...] = (pellucid.load, read_plan, read_config, read_tokenizer, 
 
 
 def converts(folder: Path) -> object:
-    """Into a folder that was not there before."""
+    """Converts into a folder beside this one."""
     heads = None if (folder / "config.json").exists() else 8
     return convert(folder, folder.parent / "ours", heads=heads, overwrite=True)
 
@@ -133,7 +133,7 @@ def converts(folder: Path) -> object:
 
 @contextlib.contextmanager
 def moved_out(folder: Path, name: str) -> Iterator[Path]:
-    """A file lies outside for a while, with a link to it in its place; the path where it lies."""
+    """Puts a link to a file outside in place of a file, for the duration of the block; yields the path outside."""
     path, away = folder / name, folder.parent / f"outside{Path(name).suffix}"
     path.rename(away)
     path.symlink_to(away)
@@ -145,7 +145,7 @@ def moved_out(folder: Path, name: str) -> Iterator[Path]:
 
 
 def names_of(folder: Path, use: Use) -> set[str]:
-    """Which files of a folder a use of it opens."""
+    """The names of the files of a folder that a use of it opens."""
     with opened() as paths:
         use(folder)
     return {str(path.relative_to(folder)) for path in paths if path.is_relative_to(folder)} & set(listing(folder))
@@ -154,7 +154,7 @@ def names_of(folder: Path, use: Use) -> set[str]:
 def check_uses(folder: Path, uses: tuple[Use, ...], unlinked: set[str]) -> None:
     """Every file is opened by some use, and by none once it is a link out of the folder.
 
-    unlinked: names of files that are left out then, without a word; all others are refused.
+    unlinked: names of files that are then silently left out; all others are refused.
     """
     every, seen = {name for name in listing(folder) if (folder / name).is_file()}, set[str]()
     for use in uses:

@@ -1,4 +1,4 @@
-"""Links of the hub's cache lead into the `blobs` of their repository: these are followed, and no others."""
+"""Links in the hub's cache lead into the `blobs` of their repository: these are followed, and no others."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from tests.checkpoints.watched import opened
 
 
 def repository(cache: Path, name: str = "models--a--b") -> Path:
-    """A repository of the cache whose one snapshot holds a sentence encoder in its folder `sub/deep`; the snapshot."""
+    """The snapshot of a cached repository, with a sentence encoder in its folder `sub/deep`."""
     plain, blobs = sentence(cache / "plain" / name), cache / name / "blobs"
     blobs.mkdir(parents=True)
     snapshot = cache / name / "snapshots" / "0123abcd"
@@ -33,7 +33,7 @@ def test_a_folder_below_a_snapshot_opens_by_its_path(tmp_path: Path) -> None:
     model = pellucid.load(folder)
     assert model.loaded.pooling is not None and _state(folder) == "ready"
     assert all((folder / name).is_symlink() for name in listing(folder) if (folder / name).is_file())
-    (tmp_path / "short").symlink_to(folder)  # however it is come by
+    (tmp_path / "short").symlink_to(folder)  # by whichever path
     assert pellucid.load(tmp_path / "short").loaded.config == model.loaded.config
 
 
@@ -78,7 +78,7 @@ def test_no_link_below_a_snapshot_leads_out_of_its_repository(name: str, tmp_pat
     ],
 )
 def test_no_other_folder_is_taken_for_a_part_of_a_snapshot(place: str, tmp_path: Path) -> None:
-    """`blobs` beside it belongs to somebody else."""
+    """The `blobs` beside it is part of something else."""
     folder, blob = good(tmp_path / place), tmp_path / "config.json"
     (folder / "config.json").rename(blob)
     (folder / "config.json").symlink_to(blob)

@@ -1,5 +1,4 @@
-"""PyTorch's `.bin` format, as zips and as they were before: read where it holds tensors, refused where it asks for
-anything else."""
+"""PyTorch's `.bin` format, zipped and legacy: read where it holds tensors, refused where it asks for anything else."""
 
 import os
 import pickle
@@ -26,7 +25,7 @@ def zipped(path: Path, content: Any) -> Path:
 
 
 class Calling:
-    """What is pickled as a call."""
+    """Pickles as a call of `what`."""
 
     def __init__(self, what: Any, *given: Any) -> None:
         self.what, self.given = what, given
@@ -37,7 +36,7 @@ class Calling:
 
 @pytest.fixture(params=[oldest, zipped])
 def write(request: pytest.FixtureRequest) -> Any:
-    """Either layout."""
+    """Writes one of the two layouts."""
     return request.param
 
 
@@ -58,7 +57,7 @@ def test_tensors_come_back(write: Any, tmp_path: Path) -> None:
 
 
 def test_a_module_s_own_list_comes_back(write: Any, tmp_path: Path) -> None:
-    """An ordered dict that knows the versions of its parts; the list may stand under a name."""
+    """A state dict is an ordered dict with the versions of its modules; it may be under a key of the file."""
     module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
     wanted = module.state_dict()
     for content in (wanted, {"state_dict": wanted}, module.state_dict(keep_vars=True)):
@@ -67,7 +66,7 @@ def test_a_module_s_own_list_comes_back(write: Any, tmp_path: Path) -> None:
 
 
 def rewritten(path: Path, content: Any, **entries: bytes) -> Path:
-    """A zip in which some entries hold something else; what no entry is called stays."""
+    """A zip in which some entries have other contents."""
     with zipfile.ZipFile(zipped(path.with_suffix(".old"), content)) as old:
         held = {name: old.read(name) for name in old.namelist()}
     with zipfile.ZipFile(path, "w") as new:
@@ -84,14 +83,14 @@ def test_numbers_of_another_machine_are_turned_round(tmp_path: Path) -> None:
 
 
 def test_numbers_that_are_still_to_be_negated_are_refused(write: Any, tmp_path: Path) -> None:
-    """PyTorch stores the imaginary parts of a conjugate as they were, and says beside them that their sign is wrong."""
+    """PyTorch stores the imaginary part of a conjugate unchanged, with a flag that its sign is to be inverted."""
     path = write(tmp_path / "a.bin", {"a": torch.randn(3, dtype=torch.complex64).conj().imag})
     with pytest.raises(UnsafeFileError, match="numbers that are computed from those that are stored"):
         read_pickled(path)
 
 
 def test_an_order_of_bytes_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    """The numbers would be read as other ones."""
+    """The tensors would be read with other values."""
     path = rewritten(tmp_path / "a.bin", {"a": torch.ones(2)}, byteorder=b"littel")
     with pytest.raises(CorruptFileError, match="its byteorder is 'littel', expected 'little' or 'big'"):
         read_pickled(path)
@@ -115,7 +114,7 @@ SLOW = {
 
 @pytest.mark.parametrize("name", SLOW)
 def test_small_files_take_little_time(name: str, tmp_path: Path) -> None:
-    """What a file keeps and says again costs a few bytes, however long it is."""
+    """What a pickle stores and refers to again costs a few bytes, however long it is."""
     path = rewritten(tmp_path / "a.bin", {}, **{"data.pkl": BEGIN + SLOW[name] + b"."})
     assert path.stat().st_size < 500_000
     start = time.process_time()
@@ -141,7 +140,7 @@ CALLS = {
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_nothing_is_called(write: Any, call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither code, nor what would set memory aside that the file does not hold."""
+    """Neither code, nor what would allocate memory that the file does not fill."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UnsafeFileError, match="would do more than load tensors"):
         read_pickled(write(tmp_path / "a.bin", {"a": Calling(*call)}))
@@ -157,7 +156,7 @@ def test_a_pickle_behind_the_right_beginning_is_looked_at_too(tmp_path: Path) ->
 
 
 def test_a_name_with_a_backslash_is_damage(tmp_path: Path) -> None:
-    """Python's own reader of pickles would warn of it, and a warning is no error of ours."""
+    """Python's own unpickler would warn of it, and a warning is no error of ours."""
     path = oldest(tmp_path / "a.bin", {"a": torch.ones(5, 3)})
     path.write_bytes(path.read_bytes().replace(b"torch\nFloatStorage\n", b"torch\nFloat\\torage\n"))
     with pytest.raises(CorruptFileError, match="a name with a backslash"):

@@ -1,4 +1,4 @@
-"""Real checkpoints, each for what is special about it."""
+"""Real checkpoints, each for a peculiarity of its own."""
 
 import importlib.util
 import math

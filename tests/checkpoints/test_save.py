@@ -1,4 +1,4 @@
-"""A saved checkpoint: others open it, nothing is lost on the way, and a save that fails changes nothing."""
+"""Saving a checkpoint: other libraries open it, nothing is lost on the way, and a save that fails changes nothing."""
 
 import copy
 import ctypes
@@ -60,12 +60,12 @@ TEXTS = ["time flies like an arrow", "fruit flies like a banana", "Köln, 東京
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Every file below a folder by what it holds."""
+    """The SHA-256 of every file below a folder."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-# -- others open it ----------------------------------------------------------------------------------------------------
+# -- other libraries open it -------------------------------------------------------------------------------------------
 
 
 def test_the_reference_opens_a_body(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_the_reference_opens_a_head_with_its_labels(tmp_path: Path) -> None:
     assert theirs.config.label2id == {label: i for i, label in enumerate(labels)}
     ids = torch.tensor([[2, 7, 9, 3]])
     with torch.no_grad():
-        found = theirs(ids).logits  # of numbers that lie in memory as they lie in the file
+        found = theirs(ids).logits  # from weights that lie in memory as they do in the file
     assert torch.allclose(found, model(ids).logits, rtol=0.0, atol=1e-7)
     assert pellucid.load(tmp_path / "model").config.labels == labels
 
@@ -105,7 +105,7 @@ def test_what_is_random_is_said_to_be_when_it_is_opened(tmp_path: Path, checkpoi
     with pytest.raises(InputError, match="not trained"):
         pellucid.pipeline("text-classification", headed)
     by_hand = pellucid.build(tiny_config(vocab_size=len(words)), seed=3, tokenizer=words)
-    torch.optim.SGD(by_hand.parameters(), lr=0.1).step()  # nothing to learn from: no number is written
+    torch.optim.SGD(by_hand.parameters(), lr=0.1).step()  # without gradients no weight changes
     assert pellucid.load(by_hand.save(tmp_path / "idle")).loaded.untrained == ("all",)
     by_hand(torch.tensor([[2, 7, 9, 3]])).last_hidden_state.sum().backward()
     torch.optim.SGD(by_hand.parameters(), lr=0.1).step()
@@ -141,7 +141,7 @@ def test_a_damaged_note_of_what_is_random_is_told(note: str, tmp_path: Path) -> 
 def test_a_fact_that_no_config_json_can_say_is_refused(
     family: str, facts: dict[str, Any], name: str, tmp_path: Path
 ) -> None:
-    """Others would open another model than was saved."""
+    """Others would open a model that differs from the saved one."""
     model = pellucid.build(pellucid.Config.of(family, **TINY[family]).replace(**facts))
     with pytest.raises(InputError, match=f"cannot be saved: its {name} is "):
         model.save(tmp_path / "model")
@@ -160,7 +160,7 @@ def test_a_fact_that_no_config_json_can_say_is_refused(
 )
 @pytest.mark.parametrize("family", ["llama", "bert", "gpt2"])
 def test_so_is_a_fact_of_a_part_that_was_changed(family: str, path: str, new: object, tmp_path: Path) -> None:
-    """It would be lost in the files, and where the model learns."""
+    """It would be lost in the files, and in training."""
     model = pellucid.build(pellucid.Config.of(family, **TINY[family]))
     part, _, name = f"layers.1.{path}".rpartition(".")
     setattr(model.module.get_submodule(part), name, new)
@@ -173,7 +173,7 @@ def test_so_is_a_fact_of_a_part_that_was_changed(family: str, path: str, new: ob
 
 @pytest.mark.parametrize("architecture", ["BertModel", "RobertaForMaskedLM"])
 def test_a_body_without_a_pooler_goes_there_and_back(architecture: str, tmp_path: Path) -> None:
-    """Sentence encoders are often saved so, and a body taken from under a head has none."""
+    """Sentence encoders are often saved so, and a body taken from under a head has no pooler."""
     from transformers import AutoModel
 
     reference(tmp_path / "theirs", architecture, dtype=torch.float32)
@@ -206,7 +206,7 @@ def test_the_reference_opens_a_head_of_answers_in_place_of_labels(labels: int, t
 
 @pytest.mark.parametrize("head", [MaskedLM(), TokenClassification()])
 def test_a_head_that_reads_no_pooler_needs_none(head: Head, tmp_path: Path) -> None:
-    """As training leaves it on such a body."""
+    """As training leaves it on a body without a pooler."""
     model = pellucid.build(pellucid.Config.of("bert", **TINY["bert"]).replace(head=head, pooler=False))
     ids = torch.tensor([[5, 9, 2]])
     assert torch.equal(pellucid.load(model.save(tmp_path / "model"))(ids).logits, model(ids).logits)
@@ -228,7 +228,7 @@ def test_sentence_transformers_opens_it(minilm: pellucid.Model, tmp_path: Path) 
 def test_no_moment_of_saving_changes_the_umask(
     tiny: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It belongs to all threads: of two that changed it at once, one put back what the other had set, for ever."""
+    """All threads share it: of two that changed it at once, one could restore the other's value for good."""
 
     def never(_: int) -> int:
         raise AssertionError("the umask was set")
@@ -256,7 +256,7 @@ def test_a_file_that_is_written_over_keeps_its_rights(rights: int, tmp_path: Pat
 
 @pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
 def test_others_may_read_the_files(umask: int, tmp_path: Path) -> None:
-    """As with every new file, what the umask allows, no less and no more."""
+    """They have the permissions of every new file, which the umask determines."""
     before = os.umask(umask)
     try:
         folder = good(tmp_path / "model")
@@ -269,7 +269,7 @@ def test_others_may_read_the_files(umask: int, tmp_path: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o777 & ~umask
 
 
-# -- there and back ----------------------------------------------------------------------------------------------------
+# -- round trips -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
@@ -292,7 +292,7 @@ def test_unknown_keys_go_there_and_back(tmp_path: Path) -> None:
 
 
 def test_a_number_of_labels_that_is_an_older_one_is_not_written(tmp_path: Path) -> None:
-    """The reference believes it beside the names of the labels, and does not open the file then."""
+    """The reference trusts it over the names of the labels, and then cannot open the file."""
     from transformers import AutoModelForSequenceClassification
 
     folder = good(tmp_path / "model")
@@ -388,8 +388,8 @@ def test_what_nobody_could_open_is_not_written(
 
 
 def test_what_computes_as_before_is_saved(tmp_path: Path) -> None:
-    """A kind of a map with the same forward, a part at two places, a table that was computed, what looks on, a copy for
-    speed, another way of attention, a forward that was put back after another one, and dropout that was taken out."""
+    """A subclass with the same forward, a shared module, a pruned and a once parametrised weight, a hook, a packed
+    copy, explicit attention, a forward that was replaced and restored, and dropout that was removed."""
 
     class Named(nn.Linear):
         pass
@@ -414,7 +414,7 @@ def test_what_computes_as_before_is_saved(tmp_path: Path) -> None:
     assert torch.equal(again(ids).logits, model(ids).logits) and heard
 
 
-# -- what is there already ---------------------------------------------------------------------------------------------
+# -- files that are already there --------------------------------------------------------------------------------------
 
 
 def test_a_folder_with_files_is_refused(tmp_path: Path, tiny: pellucid.Model) -> None:
@@ -465,7 +465,7 @@ def test_a_model_is_saved_over_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("older", ["bin", "shards", "shards of bin", "sentence encoder", "other words", "pieces"])
 def test_what_is_saved_over_another_model_is_what_loads(older: str, tmp_path: Path, tiny: pellucid.Model) -> None:
-    """Nothing of the older model may speak for the new one."""
+    """No file of the older model may affect the new one."""
     folder = good(tmp_path / "model", vocab_size=70)
     if older == "bin":
         as_bin(folder)
@@ -531,7 +531,7 @@ except pellucid.PellucidError as error:
 
 
 def broken_off(monkeypatch: pytest.MonkeyPatch, after: int, error: BaseException, times: int = 1) -> list[str]:
-    """Breaks what moves a file, once so many have been moved; the names of what was."""
+    """Makes `Path.replace` fail after so many files have been moved; returns the names of those that were."""
     moved: list[str] = []
     replace = Path.replace
 
@@ -546,7 +546,7 @@ def broken_off(monkeypatch: pytest.MonkeyPatch, after: int, error: BaseException
 
 
 STEPS = ["config.json", WEIGHTS, "vocab.txt", WEIGHTS, "config.json"]
-"""In which a folder that holds three files takes two others: facts go first and come last."""
+"""In what order a folder of three files takes two others: the config leaves first and arrives last."""
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")], ids=["^C", "full"])
@@ -554,7 +554,7 @@ STEPS = ["config.json", WEIGHTS, "vocab.txt", WEIGHTS, "config.json"]
 def test_what_is_broken_off_while_it_is_moved_leaves_what_was_there(
     after: int, error: BaseException, tmp_path: Path, tiny: pellucid.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another model of the same shapes, its weights beside the old facts and words, would open without a word."""
+    """Another model of the same shapes, its weights beside the old config and vocabulary, would open silently."""
     folder = good(tmp_path / "model", num_labels=3)
     with_file("vocab.txt", "\n".join(vocabulary()))(folder)
     (folder / "notes.txt").write_text("mine")
@@ -591,7 +591,7 @@ def test_what_cannot_be_put_back_is_kept_and_does_not_open(
 
 
 def killed(folder: Path, step: int) -> None:
-    """Saves over a folder, and is killed when so many files have been moved."""
+    """Saves over a folder, and is killed once `step` files have been moved."""
     model, replace, moved = pellucid.build(tiny_config(), seed=2), Path.replace, []
 
     def broken(path: Path, target: Path) -> Path:
@@ -654,7 +654,7 @@ def test_a_folder_in_the_place_of_a_file_is_left_alone(tmp_path: Path, tiny: pel
 
 
 def test_a_full_disk_leaves_the_old_files(tmp_path: Path) -> None:
-    """A limit on the size of files stands for the disk: the system then refuses to write, as it does when full."""
+    """A limit on the size of files stands in for the full disk: either way the system refuses to write."""
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
     folder, source = good(tmp_path / "model"), good(tmp_path / "source", vocab_size=50)
     assert (folder / WEIGHTS).stat().st_size > 20_000
@@ -672,7 +672,7 @@ def test_a_full_disk_leaves_the_old_files(tmp_path: Path) -> None:
 
 
 def test_a_note_is_written_in_one_order(tmp_path: Path) -> None:
-    """The library leaves it to chance; that the header is as long as before, odd letters must not change."""
+    """The library's order is random; odd characters must not change the length of the header."""
     odd = 'é "quoted" \\ \n\t\x00\x1f\x7f\u2028 東京 😀'
     note = dict.fromkeys("fbadec", odd) | {odd: "key"}
     tensors = {"b": torch.ones(3), "a": torch.zeros(2, 2, dtype=torch.bfloat16)}
@@ -725,7 +725,7 @@ def test_a_place_where_nothing_can_be_made_is_not_another_process(tiny: pellucid
         tiny.save("/proc/here")
 
 
-# -- where a folder may not be made ------------------------------------------------------------------------------------
+# -- where no folder can be made ---------------------------------------------------------------------------------------
 
 
 def names(folder: Path) -> list[str]:
@@ -760,7 +760,7 @@ def test_a_folder_of_ones_own_is_saved_into_where_nothing_can_be_made_beside_it(
 
 
 def test_of_two_users_with_unlike_rights_the_second_is_refused(tiny: pellucid.Model) -> None:
-    """The first may write beside the folder, the second only within."""
+    """The first may write beside the folder, the second only inside it."""
 
     def work() -> None:
         with pytest.raises(InputError, match=r"another process saves into|cannot write .*lock: Permission denied"):
@@ -803,7 +803,7 @@ def test_what_a_link_leads_to_is_saved_into(tiny: pellucid.Model, tmp_path: Path
 
 
 def test_a_volume_is_saved_into(tiny: pellucid.Model, tmp_path: Path) -> None:
-    """A folder of a disk of its own, into which nothing can be moved from beside it."""
+    """A folder that is a volume of its own, into which nothing can be moved from beside it."""
     (volume := tmp_path / "volume").mkdir()
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""A folder of sentence-transformers: every setting that changes a vector is read or refused, and saving loses none."""
+"""Folders of sentence-transformers: every setting that changes a vector is read or refused, and saving loses none."""
 
 import dataclasses
 import json
@@ -26,7 +26,7 @@ PROMPTS = {"query": "query: ", "document": "", "Ünlike": "x"}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A tiny sentence encoder whose words know capital letters."""
+    """A tiny sentence encoder with a cased vocabulary."""
     plain = pellucid.load(write("bert-cased-body", tmp_path / "plain")).loaded
     return pellucid.Model(dataclasses.replace(plain, pooling=Pooling(normalize=True))).save(tmp_path / "model")
 
@@ -102,7 +102,7 @@ def test_a_prompt_before_every_text_is_refused(folder: Path) -> None:
 
 
 def test_texts_that_the_library_puts_into_a_chat_template_are_refused(tmp_path: Path) -> None:
-    """As it writes a model whose tokenizer has one; what is taken out at this advice is read alike here and there."""
+    """The library saves a model so if its tokenizer has a template; without that setting, as advised, both agree."""
     theirs = SentenceTransformer(str(write("qwen2-feelings", tmp_path / "plain")), device="cpu")
     theirs.save_pretrained(str(folder := tmp_path / "theirs"))
     with pytest.raises(
@@ -206,7 +206,7 @@ def test_a_transformer_that_lies_elsewhere_is_refused(folder: Path, root: str) -
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_transformer_in_a_folder_of_its_own_is_refused(folder: Path, alone: bool) -> None:
-    """With another model beside modules.json, or none."""
+    """With another model beside modules.json, or without one."""
     edit_json(folder / "modules.json", lambda found: found[0].update(path="0_Transformer"))
     if alone:
         (folder / "config.json").unlink()

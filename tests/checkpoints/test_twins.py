@@ -1,4 +1,4 @@
-"""A bias that stands in a file under two names: which of them counts is the reference's to say."""
+"""A bias that a file holds under two names: the one that the reference uses counts."""
 
 import logging
 from pathlib import Path
@@ -42,7 +42,7 @@ def reference(kind: str, tied: bool) -> Any:
 
 @torch.no_grad()
 def same_answers(kind: str, folder: Path) -> "pellucid.Model":
-    """The model of a folder, which answers as the reference does, who misses nothing and leaves nothing over."""
+    """The model of a folder, which the reference also loads, with the same logits and no missing or unexpected key."""
     opened = getattr(transformers, f"{kind}ForMaskedLM")
     theirs, report = opened.from_pretrained(folder, output_loading_info=True)
     assert not any(report.values())

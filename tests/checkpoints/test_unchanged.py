@@ -1,4 +1,4 @@
-"""A checkpoint that another process writes over while it is read: what opens is of one save, or nothing opens."""
+"""A checkpoint that another process overwrites while it is read: what opens is of one save, or nothing opens."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ READ = {
 
 
 def before(patch: pytest.MonkeyPatch, place: Any, name: str, done: Callable[[], object]) -> None:
-    """Has something done just before this part of a checkpoint is read."""
+    """Runs `done` just before a part of a checkpoint is read."""
     read = getattr(place, name)
 
     def meanwhile(*given: Any, **said: Any) -> Any:
@@ -72,13 +72,13 @@ def test_a_file_that_has_gone_meanwhile_is_one_sentence(tmp_path: Path, monkeypa
 def test_a_file_that_was_written_over_in_place_is_told_by_more_than_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Copying tools put back the time of the original, and two models of one shape have files of one size."""
+    """Copying tools restore the time of the original, and two models of one shape have files of one size."""
     folder = good(tmp_path / "model")
     weights = folder / WEIGHTS
 
     def written() -> None:
         found, content = weights.stat(), weights.read_bytes()
-        time.sleep(0.02)  # longer than the clock of the disk takes
+        time.sleep(0.02)  # longer than the resolution of file times
         weights.write_bytes(content[:-4] + bytes(4))
         os.utime(weights, ns=(found.st_atime_ns, found.st_mtime_ns))
 

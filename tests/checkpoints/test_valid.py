@@ -1,4 +1,4 @@
-"""Every honest form of a checkpoint loads, and to the same numbers."""
+"""Every valid form of a checkpoint loads, with the same weights."""
 
 import json
 import logging
@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def numbers(folder: Path, **settings: object) -> Numbers:
-    """Every parameter of what loads."""
+    """The state dict of what loads."""
     return pellucid.load(folder, **settings).module.state_dict()
 
 
@@ -142,7 +142,7 @@ def test_a_config_with_a_byte_order_mark_loads(folder: Path) -> None:
 
 
 def test_the_architecture_names_the_family_where_no_model_type_does(folder: Path, tmp_path: Path) -> None:
-    """As in files from before there was one: ProtBERT's are such."""
+    """As in files older than that key, such as ProtBERT's."""
     wanted = numbers(folder)
     edit_json(folder / "config.json", lambda config: config.pop("model_type"))
     assert equal(numbers(folder), wanted)
@@ -151,7 +151,7 @@ def test_the_architecture_names_the_family_where_no_model_type_does(folder: Path
 
 
 def test_padding_by_minus_one_is_none(tmp_path: Path) -> None:
-    """As the first files of LLaMA have it, and the reference opens them."""
+    """As in the first files of LLaMA, which the reference opens."""
     folder = save("llama", tmp_path / "model", pad_token_id=None)
     ids = torch.tensor([[5, 6, 7]])
     wanted = pellucid.load(folder)(ids).logits
@@ -203,7 +203,7 @@ def test_layers_beyond_those_of_the_config_are_no_state_dict_of_another_kind(fol
 
 
 def test_a_large_index_is_read_at_once(folder: Path) -> None:
-    """Time grows with the size of the file and not with its square."""
+    """Time is linear in the size of the file, not quadratic."""
     more = {f"n{i}": torch.zeros(0) for i in range(20_000)}
     with_tensors(lambda tensors: tensors.update(more))(folder)
     with pytest.raises(pellucid.CheckpointMismatchError, match="20000 unexpected"):
@@ -226,7 +226,7 @@ def test_a_head_in_the_file_is_left_out_on_request(tmp_path: Path) -> None:
     ("name", "head"), [("llama-reader", "token-classification"), ("t5-feelings", "question-answering")]
 )
 def test_a_body_is_read_that_its_head_calls_otherwise(name: str, head: str, checkpoint: Callable[[str], Path]) -> None:
-    """Their heads alone put "transformer." before the names of the body."""
+    """Only files with a head prefix the names of the body with "transformer."."""
     whole = pellucid.load(checkpoint(name))
     body, other = (pellucid.load(checkpoint(name), head=one) for one in (None, head))
     wanted = {key: value for key, value in whole.module.state_dict().items() if not key.startswith("head.")}
@@ -238,7 +238,7 @@ def test_a_new_head_says_that_it_is_untrained(folder: Path) -> None:
     model = pellucid.load(folder, head="sequence-classification")
     assert "sequence-classification head (UNTRAINED)" in repr(model)
     assert "UNTRAINED" not in repr(pellucid.load(folder))
-    assert equal(numbers(folder, head="sequence-classification"), model.module.state_dict())  # the same chance again
+    assert equal(numbers(folder, head="sequence-classification"), model.module.state_dict())  # random, yet equal
 
 
 def test_a_head_of_the_file_is_trained(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_a_checkpoint_without_a_pooler_loads(folder: Path) -> None:
 
 
 def test_a_tied_table_that_stands_there_twice_is_one(tmp_path: Path) -> None:
-    """What old `.bin` files hold: the decoder under a name of its own."""
+    """As in old `.bin` files: the decoder has a name of its own too."""
     theirs = reference(tmp_path, "BertForMaskedLM", dtype=torch.float32)
     held = theirs.state_dict()
     assert torch.equal(held["cls.predictions.decoder.weight"], held["bert.embeddings.word_embeddings.weight"])

@@ -1,4 +1,4 @@
-"""`vocab.txt` alone gives the ids that the reference gives."""
+"""`vocab.txt` alone gives the reference's ids."""
 
 import json
 import random
@@ -35,7 +35,7 @@ PIECES = [
 
 
 def texts(number: int) -> list[str]:
-    """Mixtures of everything, the same ones every time."""
+    """Random mixtures of PIECES, the same ones every time."""
     chance = random.Random(11)
     glue = ["", " ", "  ", "-", "\n"]
     return [chance.choice(glue).join(chance.choices(PIECES, k=chance.randint(1, 5))) for _ in range(number)]
@@ -79,7 +79,7 @@ def test_the_texts_are_mixed() -> None:
 
 
 def test_a_word_of_the_list_may_hold_any_character_but_the_end_of_its_line(tmp_path: Path) -> None:
-    """`str.splitlines` also splits at U+2028, U+0085 and others, and every id after them would be wrong."""
+    """`str.splitlines` also splits at U+2028, U+0085 and others, which would shift every id after them."""
     from transformers import BertTokenizer
 
     words = [*vocabulary(5), "a\u2028b", "a\x85b", "a\x0cb", "a\x1cb", "plain"]
@@ -95,7 +95,7 @@ PIECES_OF_CAMEMBERT = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>", "
 
 
 def test_a_camembert_that_transformers_5_saved_opens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It adds `<unk>NOTUSED` behind the vocabulary, for which no table has a row."""
+    """It adds `<unk>NOTUSED` after the vocabulary, for which no embedding table has a row."""
     from transformers import CamembertTokenizer
 
     folder = good(tmp_path / "model", vocab_size=len(PIECES_OF_CAMEMBERT))

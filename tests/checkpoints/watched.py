@@ -1,4 +1,4 @@
-"""Which files are opened: an audit hook of the interpreter writes down what Python itself is asked to open."""
+"""Which files are opened: an audit hook of the interpreter records every file that Python opens."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ def _write_down(event: str, arguments: tuple[Any, ...]) -> None:
         _watched[-1].append(Path(os.fsdecode(arguments[0])))
 
 
-sys.addaudithook(_write_down)  # for good: the interpreter lets go of none
+sys.addaudithook(_write_down)  # permanent: audit hooks cannot be removed
 
 
 @contextlib.contextmanager

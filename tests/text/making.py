@@ -1,4 +1,4 @@
-"""Folders with tokenizers in their older forms: real files, or small ones trained on real text."""
+"""Folders with tokenizers in older formats: real files, or small ones trained on real text."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ import tokenizers
 
 
 def folder_of(place: Path, model_type: str, files: dict[str, Path], **settings: Any) -> Path:
-    """A checkpoint's folder with these files under these names, a config and a tokenizer_config."""
+    """A checkpoint's folder with these files under these names, a config.json and a tokenizer_config.json."""
     place.mkdir(parents=True, exist_ok=True)
     for name, source in files.items():
         shutil.copyfile(source, place / name)
@@ -21,7 +21,7 @@ def folder_of(place: Path, model_type: str, files: dict[str, Path], **settings: 
 
 
 def train_pieces(lines: list[str], target: Path, **options: Any) -> Path:
-    """A sentencepiece model of 800 pieces, written to `target`."""
+    """Trains a SentencePiece model, by default of 800 pieces, and writes it to `target`."""
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
         model_prefix=str(target.with_suffix("")),
@@ -34,7 +34,7 @@ def train_pieces(lines: list[str], target: Path, **options: Any) -> Path:
 
 
 def train_pairs(lines: list[str], place: Path, special: list[str]) -> dict[str, Path]:
-    """Byte-level pairs, 800 of them, as `vocab.json` and `merges.txt`."""
+    """Trains byte-level BPE with 800 tokens, and saves it as `vocab.json` and `merges.txt`."""
     trained = tokenizers.ByteLevelBPETokenizer()
     trained.train_from_iterator(lines, vocab_size=800, min_frequency=2, special_tokens=special, show_progress=False)
     place.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def train_pairs(lines: list[str], place: Path, special: list[str]) -> dict[str, 
 
 
 def wiki(path: Path, most: int = 3000) -> list[str]:
-    """Lines of wikitext with something in them."""
+    """The first lines of wikitext with more than 40 characters."""
     return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if len(line) > 40][:most]
 
 
@@ -58,7 +58,7 @@ def paragraphs(folder: Path) -> list[str]:
 
 
 def field(number: int, value: bytes | int | float) -> bytes:
-    """A field of a message in the wire format of protocol buffers."""
+    """A field of a message in the wire format of Protocol Buffers."""
     if isinstance(value, bytes):
         return varint(number << 3 | 2) + varint(len(value)) + value
     if isinstance(value, float):
@@ -67,7 +67,7 @@ def field(number: int, value: bytes | int | float) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """A whole number in groups of seven bits."""
+    """An integer as a varint, in groups of seven bits."""
     digits = []
     while value >= 0x80:
         digits.append(value & 0x7F | 0x80)
@@ -76,6 +76,6 @@ def varint(value: int) -> bytes:
 
 
 def piece(text: str | bytes, score: float = -1.0, kind: int = 1) -> bytes:
-    """A piece of a sentencepiece model, as its file has it."""
+    """A piece as the file of a SentencePiece model stores it."""
     raw = text if isinstance(text, bytes) else text.encode()
     return field(1, field(1, raw) + field(2, score) + field(3, kind))

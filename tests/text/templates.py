@@ -1,4 +1,4 @@
-"""Chat templates in the manner of the families that use them, with everything in them that the engine must know."""
+"""Chat templates in the style of the families that use them, with everything in them that the engine must support."""
 
 CHATML = (
     "{% for message in messages %}"

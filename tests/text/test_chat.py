@@ -1,4 +1,4 @@
-"""Chat templates: the reference's text to the letter, and templates that mean harm come to one sentence."""
+"""Chat templates: the reference's text to the letter; hostile templates are refused in one sentence."""
 
 import itertools
 import json
@@ -68,7 +68,7 @@ MACROS = """\
 @pytest.mark.parametrize("knobs", [None, {"style": "brief"}])
 @pytest.mark.parametrize("documents", [[], [{"title": "One", "text": "a"}, {"title": "Two", "text": "b"}]])
 def test_a_macro_may_stand_in_a_list(documents: list[dict[str, str]], knobs: dict[str, str] | None) -> None:
-    """As in Jamba's template, which gathers the macros that write its documents and modes, and calls them in turn."""
+    """As in Jamba's template, which lists the macros for its documents and modes, and calls them in turn."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
     variables = {"documents": documents, "knobs": knobs}
@@ -326,7 +326,7 @@ def test_ids_are_the_reference_s(shared: Any, tmp_path: Path, model: str, form: 
     settings["tokenizer_class"] = {"gpt2": "GPT2Tokenizer", "llama": "LlamaTokenizer"}[model]
     if form == "settings":
         settings["chat_template"] = template
-    if form == "json":  # the last to be asked
+    if form == "json":  # the last source in precedence
         del settings["chat_template"]
     folder = folder_of(tmp_path / "chat", model, files, **settings)
     if form == "named":
@@ -379,7 +379,7 @@ def test_special_tokens_in_what_a_tool_was_told_stay_plain(checkpoint: Callable[
 
 @pytest.mark.parametrize("behind", ["\t", "\n", "\n\t b", " b", "b", "  ", ""])
 def test_what_stands_behind_a_typed_special_token_stays(behind: str) -> None:
-    """Here newlines and the white space behind them are one token, as in many vocabularies."""
+    """Here newlines and the whitespace after them are one token, as in many vocabularies."""
     backend = tokenizers.Tokenizer(tokenizers.models.BPE())
     backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = tokenizers.decoders.ByteLevel()

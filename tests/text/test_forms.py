@@ -1,4 +1,4 @@
-"""Tokenizers in their older forms: ids, places, special tokens and pairs are the reference's from the same files."""
+"""Tokenizers in older formats: ids, offsets, special tokens and pairs are the reference's from the same files."""
 
 import json
 from collections.abc import Callable
@@ -84,7 +84,7 @@ def opened(made: dict[str, dict[str, Path]], place: Path, name: str) -> tuple[An
     family, (kind, settings) = name.split()[0], FAMILIES[name]
     settings = settings | {"tokenizer_class": kind}
     if family in ("roberta", "bart"):
-        settings["mask_token"] = MASK  # as in every RoBERTa folder; the reference's class alone forgets the space
+        settings["mask_token"] = MASK  # as in every RoBERTa folder; the reference's class alone drops the space
     folder = folder_of(place / "folder", family, made[family], **settings)
     ours = open_tokenizer(folder, max_length=None, token_types=True, model_type=family)
     return ours, getattr(transformers, kind).from_pretrained(folder), folder

@@ -1,4 +1,4 @@
-"""SentencePiece vocabularies of GGUF files beside the sentencepiece library and llama.cpp's merging in plain words."""
+"""SentencePiece vocabularies of GGUF files, beside the sentencepiece library and llama.cpp's merging in Python."""
 
 import itertools
 import random
@@ -51,7 +51,7 @@ def letters(text: str) -> list[Piece]:
 
 
 def theirs(pieces: list[Piece], *, prefix: bool = True) -> sentencepiece.SentencePieceProcessor:
-    """The sentencepiece library with these pieces, which changes no character but spaces."""
+    """The sentencepiece library with these pieces; it normalises nothing but spaces."""
     fallback = any(kind == BYTE for _, _, kind in pieces)
     trained = field(2, field(3, 2) + field(35, int(fallback)))
     normal = field(3, field(1, b"identity") + field(3, int(prefix)) + field(4, 0) + field(5, 1))
@@ -67,7 +67,7 @@ def ours(pieces: list[Piece], *, prefix: bool = True) -> Tokenizer:
 
 
 def llamacpp(scores: dict[str, float], text: str) -> list[str]:
-    """llama.cpp's merging: the neighbours who make the best piece become one, of equally good ones the leftmost."""
+    """llama.cpp's merging: the neighbours that form the best piece are joined, the leftmost among equals."""
     symbols = list(text)
     while True:
         pairs = enumerate(a + b for a, b in itertools.pairwise(symbols))
@@ -86,7 +86,7 @@ def tokens_of(tokenizer: Tokenizer, text: str) -> list[str]:
 
 
 def test_equal_scores_are_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
-    """Of `aba` llama.cpp makes `ab a`, and of `bab` `ba b`: no order of ranks can say both."""
+    """llama.cpp splits `aba` into `ab a` and `bab` into `ba b`, which no order of ranks can express."""
     pieces = [*HEAD, *letters("abc"), ("ba", -1.0, NORMAL), ("ab", -1.0, NORMAL), ("bc", -2.0, NORMAL)]
     tokenizer = ours(pieces, prefix=False)
     assert [record.getMessage() for record in caplog.records] == [
@@ -99,7 +99,7 @@ def test_equal_scores_are_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def some_pieces(chance: random.Random) -> list[Piece]:
-    """Pieces of a few letters with scores of their own: chosen at random, or each joined of two that are there."""
+    """Pieces of a few letters, each with its own score: random ones, or each joined from two that exist."""
     alphabet, learned = chance.choice(("abc", "abcd", "abcdefgh")), chance.random() < 0.6
     known, made = list(alphabet), chance.randint(4, 20)
     while len(known) < len(alphabet) + made:
@@ -157,12 +157,12 @@ def test_a_user_s_piece_is_whole_before_anything_is_merged() -> None:
     for text in ("abc", "bcbc", "aabcd"):
         assert tokens_of(ours(pieces, prefix=False), text) == theirs(pieces, prefix=False).encode(text, out_type=str)
     assert tokens_of(ours(pieces, prefix=False), "abc") == ["a", "bc"]
-    assert tokens_of(ours(pieces), "a bc a") == ["▁", "a", "▁", "bc", "▁", "▁", "a"]  # as llama.cpp
+    assert tokens_of(ours(pieces), "a bc a") == ["▁", "a", "▁", "bc", "▁", "▁", "a"]  # as in llama.cpp
 
 
 @pytest.mark.parametrize("first", [0.0, -0.0])
 def test_a_user_s_blanks_are_cut_as_llamacpp_cuts_them(first: float, caplog: pytest.LogCaptureFixture) -> None:
-    """Their scores are one, and that of the first merge, as converters write them: no tie is told of."""
+    """They share one score, that of the first merge, as converters write them; no tie is reported."""
     merged = [("▁a", first, NORMAL), ("ab", -1.0, NORMAL), ("▁ab", -2.0, NORMAL), ("ba", -3.0, NORMAL)]
     for seed in range(60):
         chance = random.Random(seed)
@@ -181,7 +181,7 @@ def test_unused_pieces_are_never_made(caplog: pytest.LogCaptureFixture) -> None:
     assert tokens_of(ours(pieces, prefix=False), "ab") == theirs(pieces, prefix=False).encode("ab", out_type=str)
     assert "tokenizer.ggml.token_type calls 'ab' unused, and they are never made" in caplog.text
     caplog.clear()
-    ours([*HEAD, *letters("abc"), ("[PAD7]", -1.0, UNUSED)])  # what converters fill a table with
+    ours([*HEAD, *letters("abc"), ("[PAD7]", -1.0, UNUSED)])  # converters fill a vocabulary up with such tokens
     assert not caplog.records
 
 
@@ -207,7 +207,7 @@ def test_a_trained_model_by_way_of_a_file(tmp_path: Path, shared: Shared) -> Non
     for write in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.close):
         write()
     vocabulary = read_vocabulary(read_header(tmp_path / "a.gguf").metadata, "a.gguf")
-    assert vocabulary is not None and vocabulary.special == {"unk": 0, "bos": 1, "eos": 2}  # llama.cpp's, by default
+    assert vocabulary is not None and vocabulary.special == {"unk": 0, "bos": 1, "eos": 2}  # llama.cpp's defaults
     tokenizer = build_tokenizer(vocabulary, max_length=None)
     for text in [*lines[300:], *ODD]:
         assert tokenizer.encode([text])[0].ids == [1, *library.encode(text)], text

@@ -1,4 +1,4 @@
-"""Tokenizers from GGUF vocabularies: llama.cpp's own gold ids, the reference's ids, and a slow twin in plain words."""
+"""Tokenizers from GGUF vocabularies: llama.cpp's gold ids, the reference's ids, and a slow twin in plain Python."""
 
 import importlib.util
 import itertools
@@ -90,7 +90,7 @@ def test_smollm2_splits_as_the_reference_does(smollm2: Path, shared: Shared) -> 
     from transformers import AutoTokenizer
 
     reference = AutoTokenizer.from_pretrained(str(smollm2.parent), gguf_file=smollm2.name)
-    # From GGUF the reference forgets that SmolLM2's own tokenizer.json splits digits, which shows on ² and Ⅷ.
+    # Reading GGUF, the reference loses that SmolLM2's own tokenizer.json splits digits, which shows on ² and Ⅷ.
     reference.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     )
@@ -115,7 +115,7 @@ def test_smollm2_splits_as_the_reference_does(smollm2: Path, shared: Shared) -> 
 
 
 def pieces(texts: list[str], count: int = 900) -> Vocabulary:
-    """A SentencePiece vocabulary of real words: unknown, bos, eos, 256 bytes, letters, and merges that were learned."""
+    """A SentencePiece vocabulary trained on texts: unknown, bos, eos, 256 bytes, letters and merges."""
     from tokenizers import Tokenizer as Backend
     from tokenizers import models, trainers
 
@@ -131,7 +131,7 @@ def pieces(texts: list[str], count: int = 900) -> Vocabulary:
 
 
 def slow(vocabulary: Vocabulary, text: str) -> list[int]:
-    """SentencePiece's BPE in plain words: as long as any two neighbours make a piece, the best such two become one."""
+    """SentencePiece's BPE in plain Python: as long as two neighbours form a piece, the best such pair is joined."""
     ids = {piece: i for i, piece in enumerate(vocabulary.tokens)}
     symbols = list("▁" + text.replace(" ", "▁")) if text else []
     while True:
@@ -147,7 +147,7 @@ def slow(vocabulary: Vocabulary, text: str) -> list[int]:
 
 def test_sentencepiece_merges_follow_from_the_scores(shared: Shared) -> None:
     texts = shared("data/wikitext2/test.txt").read_text(encoding="utf-8").splitlines()
-    texts = [text.strip()[:200].replace("<unk>", "unk") for text in texts if text.strip()]  # special, not a word
+    texts = [text.strip()[:200].replace("<unk>", "unk") for text in texts if text.strip()]  # a special token, not text
     vocabulary = pieces(texts[:300])
     tokenizer = build_tokenizer(vocabulary, max_length=None)
     for text in [*texts[300:500], *ODD]:
@@ -241,7 +241,7 @@ def test_llama_3_looks_words_up_before_it_merges() -> None:
 
 
 def test_of_a_merge_that_stands_there_twice_the_first_counts() -> None:
-    """As in llama.cpp, whose table of ranks takes no second one."""
+    """As in llama.cpp, whose table of ranks takes no second entry."""
     tokens = [*"abc", "ab", "bc"]
     vocabulary = letters("gpt-2", tokens=tokens, kinds=[1] * 5, merges=["a b", "b c", "a b"], special={})
     assert build_tokenizer(vocabulary, max_length=None).encode(["abc"])[0].tokens == ["ab", "c"]
@@ -261,7 +261,7 @@ def test_case_matters_where_the_vocabulary_has_capitals() -> None:
     assert build_tokenizer(plain, max_length=None).encode(["There The"])[0].tokens[1:-1] == ["the", "##re", "the"]
 
 
-# -- vocabularies that do not work -------------------------------------------------------------------------------------
+# -- invalid vocabularies ----------------------------------------------------------------------------------------------
 
 GOOD = {
     "tokenizer.ggml.model": "gpt2",

@@ -1,4 +1,4 @@
-"""WordPiece vocabularies of GGUF files beside the reference's tokenizer of the same words."""
+"""WordPiece vocabularies of GGUF files, beside the reference's tokenizer of the same vocabulary."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ ODD = (
 
 
 def opened(words: list[str], **keys: Any) -> Tokenizer:
-    """The tokenizer of a file as llama.cpp's converter writes it, special tokens without a mark, `▁` before words."""
+    """The tokenizer of a file as llama.cpp's converter writes it: `▁` before words, nothing before special tokens."""
     marked = [word[2:] if word.startswith("##") else f"▁{word}" for word in words]
     metadata = {"model": "bert", "tokens": [*HEAD, *marked]} | dict(zip(_IDS, (0, 1, 2, 3, 4)))
     metadata |= {"token_type": np.array([CONTROL] * len(HEAD) + [NORMAL] * len(words), np.int32)} | keys
@@ -45,7 +45,7 @@ def opened(words: list[str], **keys: Any) -> Tokenizer:
 
 
 _IDS = [f"{role}_token_id" for role in ("padding", "unknown", "bos", "seperator", "mask")]
-"""What today's converter writes: it has no key for [CLS], and calls it bos."""
+"""As current converters write it: there is no key for [CLS], which they call bos."""
 
 
 def of_the_reference(words: list[str], **options: Any) -> BertTokenizer:
@@ -99,7 +99,7 @@ def test_case_and_accents_are_as_the_file_says_or_its_words_tell(
 
 
 def test_special_tokens_are_spelled_as_they_are_and_tell_nothing_of_case(caplog: pytest.LogCaptureFixture) -> None:
-    """Other models of words have `<S>` and the like; older converters put `▁` before them too."""
+    """Other WordPiece models have `<S>` and the like; older converters put `▁` before these too."""
     kinds = np.array([CONTROL] * 4 + [NORMAL] * 2, np.int32)
     for mark in ("", "▁"):
         tokens = [f"{mark}{word}" for word in ("<PAD>", "<UNK>", "<S>", "</S>")] + ["▁the", "s"]

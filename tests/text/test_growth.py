@@ -1,4 +1,4 @@
-"""How much a tokenizer may make of a character: the table of kinds beside what each kind really makes."""
+"""How many characters a tokenizer may make of one: the bound for each kind of step, beside what it really makes."""
 
 import json
 import struct
@@ -16,15 +16,15 @@ from pellucid.text.growth import GROWTH, MAX_GROWTH, check_growth
 
 PATH = Path("tokenizer.json")
 HARD = ("\ufdfa", "\u0130", "\u00e9", "\u1f82", "\ufb2c", "\u3400", "\U0001f600", "a", " ", ".", "7", "\u2581")
-"""Characters that become many: the longest of the Unicode forms, of small letters, of bytes, and plain ones."""
+"""Characters that become many under Unicode normalisation, in lower case or as bytes, and plain ones."""
 PARTS = {"normalizer": normalizers, "pre_tokenizer": pre_tokenizers, "decoder": decoders}
 ABSTRACT = ("Normalizer", "PreTokenizer", "Decoder", "DecodeStream", "Sequence")
 
 
 def table(word: str) -> bytes:
-    """A table of sentencepiece's by which "a" becomes a word: a tree of 256 units, then the word."""
+    """A character map of SentencePiece that turns "a" into a word: a trie of 256 units, then the word."""
     units = [0] * 256
-    units[ord("a")] = ord("a") | 1 << 8 | 1 << 10  # a word ends here, and the unit beside it says where
+    units[ord("a")] = ord("a") | 1 << 8 | 1 << 10  # a key ends here, and the unit beside it holds where its word is
     units[ord("a") ^ 1] = 1 << 31
     return struct.pack("<257I", 1024, *units) + word.encode() + b"\0"
 
@@ -47,12 +47,12 @@ KINDS = [
 
 
 def length(what: str, part: Any, text: str) -> int:
-    """Characters that a part makes of a text."""
+    """How many characters a step makes of a text."""
     if what == "normalizer":
         return len(part.normalize_str(text))
     if what == "pre_tokenizer":
         return sum(len(piece) for piece, _ in part.pre_tokenize_str(text))
-    return len(part.decode([text, "a"])) - len(part.decode(["a"]))  # what ends a text may be treated otherwise
+    return len(part.decode([text, "a"])) - len(part.decode(["a"]))  # the end of a text may be treated otherwise
 
 
 def backend(**parts: Any) -> Any:
@@ -69,7 +69,7 @@ def test_no_kind_makes_more_of_a_character_than_the_table_says(what: str, name: 
     most = known(json.loads(part.__getstate__())) if callable(known) else known
     real = max(length(what, part, character) for character in HARD)
     assert real <= most
-    assert max(real, 1) == most  # no number is larger than it need be
+    assert max(real, 1) == most  # no bound is larger than it need be
     check_growth(backend(**{what: part}), PATH)
 
 
@@ -90,14 +90,14 @@ def test_sequences_within_sequences_multiply() -> None:
 
 
 def test_a_kind_that_is_not_known_is_named() -> None:
-    """As a later version of the library may have one."""
+    """A later version of the library may have one."""
     strange = SimpleNamespace(__getstate__=lambda: b'{"type": "Thrice"}')
     with pytest.raises(CorruptFileError, match="json: decoder has a step 'Thrice', whose growth of a text is unknown"):
         growth._greatest_growth(PATH, "decoder", strange)
 
 
 def test_albert_s_chain_is_followed() -> None:
-    """The longest that is in use: marks, forms, letters and a table that knows the forms too."""
+    """The longest in use: quotes, NFKD, accents, case, and a character map that contains Unicode forms too."""
     longest = normalizers.Precompiled(table("a" * 18))
     chain = [normalizers.Replace("``", '"'), normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
     chain += [longest, normalizers.Replace(Regex(" {2,}"), " ")]

@@ -1,4 +1,4 @@
-"""Tokenizers learned from texts: they split as their kind does, are the same each time, and others open them."""
+"""Tokenizers trained on texts: they split as their kind does, are the same each time, and other libraries open them."""
 
 import json
 import logging
@@ -35,7 +35,7 @@ def test_each_kind_reads_its_own_texts_back(learned: tuple[str, Tokenizer]) -> N
     kind, tokenizer = learned
     text = "You may reproduce and distribute copies of the Work"
     ids = tokenizer(text).input_ids
-    assert tokenizer.unk_token_id not in ids or kind == "bpe"  # GPT-2's unknown token is its only special one
+    assert tokenizer.unk_token_id not in ids or kind == "bpe"  # GPT-2's unknown token is its only special token
     assert tokenizer.decode(ids, skip_special_tokens=True) == text
     assert len(tokenizer) == (KINDS[kind] or len(set(LICENSE.read_text())) + len(MARKS))
 
@@ -67,7 +67,7 @@ def test_lines_of_a_file_keep_their_ends(tmp_path: Path) -> None:
 
 
 def test_the_same_texts_give_the_same_tokenizer() -> None:
-    """In other processes too, where the library's own order of words is another."""
+    """In other processes too, in which the library orders words differently."""
     code = (
         "import hashlib\n"
         "from pellucid.text.learned import train_tokenizer\n"
@@ -249,7 +249,7 @@ def test_a_file_that_breaks_while_the_library_reads_it(tmp_path: Path, monkeypat
 
 
 def test_a_pipe_is_no_file_of_texts(tmp_path: Path) -> None:
-    """It would be waited for, or read, for ever."""
+    """Reading it would block, or never end."""
     os.mkfifo(tmp_path / "pipe.txt")
     for path in (tmp_path / "pipe.txt", "/dev/zero"):
         with pytest.raises(InputError, match="is no file, expected a file"):

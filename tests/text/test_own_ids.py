@@ -1,4 +1,4 @@
-"""A model that is built has the special tokens of its tokenizer, and not those of its family's."""
+"""A newly built model has the special tokens of its tokenizer, not those of its family."""
 
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,13 @@ IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
 
 
 def facts_of(family: str, tokenizer: Any) -> dict[str, Any]:
-    """A few numbers, as many rows as the tokenizer needs, and no word of special tokens."""
+    """Small sizes and as many rows as the tokenizer has tokens, without any special token."""
     sizes = {name: fact for name, fact in TINY[family].items() if not name.endswith("_token_id")}
     return sizes | {"vocab_size": len(tokenizer)}
 
 
 def built(family: str, tokenizer: Any, **facts: Any) -> "pellucid.Config":
-    """The config of a model that was built with this tokenizer."""
+    """The config of a model built with this tokenizer."""
     return pellucid.build(
         pellucid.Config.of(family, **(facts_of(family, tokenizer) | facts)), tokenizer=tokenizer
     ).config
@@ -38,12 +38,12 @@ CASES = [
     ("bart", "unigram", "eos"),
     ("t5", "bpe", "bos"),
 ]
-"""Family, kind of tokenizer, and the role of the token that a decoder beside an encoder begins with."""
+"""Family, kind of tokenizer, and the role of the token with which the decoder of an encoder-decoder begins."""
 
 
 @pytest.mark.parametrize(("family", "kind", "start"), CASES)
 def test_the_ids_are_those_of_the_tokenizer(family: str, kind: str, start: str | None, tmp_path: Path) -> None:
-    """Else training teaches one token to end a text, and writing waits for another."""
+    """Otherwise training teaches one token to end a text, and generation waits for another."""
     sizes = {"bpe": 270, "wordpiece": 40, "unigram": 20}
     tokenizer = train_tokenizer(texts=TEXTS, kind=kind, vocab_size=sizes.get(kind))
     config = built(family, tokenizer)
@@ -63,7 +63,7 @@ def test_the_ids_are_those_of_the_tokenizer(family: str, kind: str, start: str |
 
 
 def test_an_id_stays_where_the_tokenizer_says_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
-    """The family's own too: a checkpoint may have stated it."""
+    """Even the family's default: a checkpoint may have stated it."""
     bare = train_tokenizer(texts=TEXTS, kind="characters")
     for end in (5, pellucid.Config.of("llama").eos_token_id):
         assert built("llama", bare, eos_token_id=end, bos_token_id=None).eos_token_id == end
@@ -101,7 +101,7 @@ def test_a_table_that_ends_before_the_words_is_refused() -> None:
 
 
 def test_what_was_learned_elsewhere_keeps_its_ids_from_scratch() -> None:
-    """Its own config counts, as its own tokenizer is no other's."""
+    """Its own config counts, since its tokenizer belongs to no other model."""
     tokenizer = train_tokenizer(texts=TEXTS, kind="characters", special_tokens=MARKS)
     initial = pellucid.build(pellucid.Config.of("llama", **facts_of("llama", tokenizer), eos_token_id=7)).reading(
         tokenizer
@@ -122,7 +122,7 @@ def test_files_that_know_one_padding_alone_keep_it(tmp_path: Path, caplog: pytes
 
 
 def test_padding_that_ends_a_text_as_well_is_none() -> None:
-    """Its row would begin at nothing and never learn."""
+    """Its embedding would start at zero and never train."""
     tokenizer = train_tokenizer(texts=TEXTS, kind="characters", special_tokens={"pad": "</s>", "eos": "</s>"})
     config = built("llama", tokenizer)
     assert (config.pad_token_id, config.eos_token_id) == (None, tokenizer.eos_token_id)

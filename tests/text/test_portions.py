@@ -1,4 +1,4 @@
-"""Long texts for models that write: stretches that end with a sentence, and texts cut at either end."""
+"""Long texts for models that generate: chunks that end with a sentence, and texts truncated at either end."""
 
 import copy
 import re
@@ -94,7 +94,7 @@ def test_sentences_end_without_a_space_behind_all_their_signs(sentence: str) -> 
     ("text", "end"), [("." * 30_000, 29_999), ("…" * 30_000, 29_999), ("a" + "\n" * 60_000 + "b", 60_000)]
 )
 def test_a_long_run_of_signs_is_looked_through_once(text: str, end: int) -> None:
-    """A few tokens may hold all of it, and each of its signs could begin the end of a sentence."""
+    """A few tokens may hold all of it, and each of its characters could begin the end of a sentence."""
     start = time.process_time()
     assert _chunk_end(text, 0, len(text) - 1) == end
     assert time.process_time() - start < 1

@@ -19,7 +19,7 @@ ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
 
 def bare(place: Path, name: str, files: dict[str, Any] | None = None, **settings: Any) -> Path:
-    """A checkpoint whose tokenizer_config.json says these settings and nothing else."""
+    """A checkpoint whose tokenizer_config.json holds these settings and nothing else."""
     made = folder_of(place, name, {"tokenizer.json": GOLDEN / name / "tokenizer.json"})
     (made / "tokenizer_config.json").write_text(json.dumps(settings))
     for file, content in (files or {}).items():
@@ -113,7 +113,7 @@ def test_the_map_of_special_tokens_goes_over_older_settings_alone(tmp_path: Path
 
 
 def test_a_map_of_objects_is_saved_so_that_the_reference_opens_it(tmp_path: Path) -> None:
-    """Up to 4.33 the reference wrote tokens there without the mark that it reads elsewhere."""
+    """Up to 4.33 the reference wrote tokens there without the `__type` that it reads elsewhere."""
 
     def token(text: str, **flags: bool) -> dict[str, Any]:
         return {"content": text, "lstrip": False, "rstrip": False, "normalized": False, "single_word": False} | flags

@@ -1,4 +1,4 @@
-"""Texts from files: exact, or refused by line."""
+"""Texts from files: read exactly, or refused with the number of the line."""
 
 import csv
 import re
@@ -20,7 +20,7 @@ def written(folder: Path, name: str, content: str | bytes) -> Path:
 
 
 def read_texts(path: Path, column: str | None = None, *, encoding: str = "utf-8") -> Iterator[str]:
-    """A column of a table, or the lines of anything else, as the command line reads them."""
+    """A column of a table, or the lines of any other file, as the command line reads them."""
     check_column(path, column)
     return read_rows(path, encoding=encoding).column(column or PLAIN_COLUMN)
 
@@ -210,7 +210,7 @@ def test_a_file_without_the_mark_of_its_encoding_is_told_what_to_do(tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "gb18030"])
 def test_a_byte_order_mark_is_no_text_in_any_encoding(tmp_path: Path, name: str) -> None:
-    """Python's codecs leave it where their name tells the order already."""
+    """Python's codecs keep it where their name states the byte order."""
     for file, text in (("a.csv", "text\nä\n"), ("a.jsonl", '{"text": "ä"}'), ("a.txt", "ä")):
         path = written(tmp_path, file, f"\ufeff{text}".encode(name))
         assert list(read_texts(path, None if file == "a.txt" else "text", encoding=name)) == ["ä"]
@@ -277,7 +277,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_long_file_is_read_row_by_row(tmp_path: Path) -> None:
-    """What stands far behind is not looked at before somebody asks for it."""
+    """Later lines are not examined before they are requested."""
     path = written(tmp_path, "a.csv", "id,text\n" + "1,a\n" * 200_000 + "2\n")
     texts = read_texts(path, "text")
     assert [next(texts) for _ in range(1000)] == ["a"] * 1000

@@ -1,4 +1,4 @@
-"""Sentencepiece models without the library: its ids and places to the letter, and no harm from hostile files."""
+"""SentencePiece models without the library: its ids and offsets to the letter, and no harm from hostile files."""
 
 import itertools
 import os
@@ -22,7 +22,7 @@ from tests.text.making import field, folder_of, paragraphs, piece, train_pieces,
 Shared = Callable[[str], Path]
 ALBERT = "data/tokenizers/albert-spiece.model"
 LOOSE = ("folded", "lines")
-"""Unigram models with bytes for what they lack: the library gives each byte of a run the place of the whole run."""
+"""Unigram models with byte fallback: the library gives each byte of a run the offsets of the whole run."""
 ODD = [
     "",
     "   ",
@@ -46,11 +46,11 @@ APART = [
     "ｶﾞｲﾄﾞ ﾊﾟﾝ",
     "e\u0301a\u0308",
 ]
-"""Letters in parts, as a Mac writes the names of files, and as old Japanese machines wrote kana."""
+"""Decomposed letters, as in file names on a Mac, and half-width kana."""
 
 
 def of_the_library(processor: Any, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """Its ids and places; the library counts bytes, we count characters."""
+    """The library's ids and offsets, with offsets in characters instead of bytes."""
     ends = itertools.accumulate(len(character.encode()) for character in text)
     characters = {0: 0} | {end: i for i, end in enumerate(ends, 1)}
     pieces = processor.encode(text, return_type="proto").pieces
@@ -77,7 +77,7 @@ def models(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 def test_letters_in_parts_are_read_as_the_library_reads_them(tmp_path: Path, kind: str) -> None:
-    """The tokenizers library alone leaves kana and Hangul apart, and drops an accent of two."""
+    """The tokenizers library alone leaves kana and Hangul decomposed, and drops one of two accents."""
     whole = [unicodedata.normalize("NFKC", text) for text in APART]
     lines = [f"{one} {two} word" for one in whole for two in whole] * 4
     path = train_pieces(lines, tmp_path / "parts.model", model_type=kind, vocab_size=50, hard_vocab_limit=False)
@@ -164,7 +164,7 @@ def test_more_pieces_of_a_user_than_can_be_looked_for_are_refused(shared: Shared
 
 
 def albert_of_the_authors(processor: Any, text: str) -> list[str]:
-    """What ALBERT was trained with: cleaning, pieces, and the comma behind a number on its own."""
+    """The tokens that ALBERT was trained with: cleaning, pieces, and the comma after a number on its own."""
     text = " ".join(text.split()).replace("``", '"').replace("''", '"')
     text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c)).lower()
     pieces = []
@@ -193,7 +193,7 @@ def test_albert_is_as_it_was_trained(albert: Any, shared: Shared) -> None:
 
 
 def test_albert_is_the_reference_s_from_the_same_vocabulary(albert: Any, shared: Shared) -> None:
-    """From the vocabulary as its converter writes it; from a bare file 5.x cuts at `-` and keeps `2000,` whole."""
+    """From the vocabulary as its converter writes it; from a bare file 5.x splits at `-` and keeps `2000,` whole."""
     from transformers import AlbertTokenizer
     from transformers.convert_slow_tokenizer import check_number_comma
 
@@ -247,7 +247,7 @@ HOSTILE = {
 
 
 def refused(path: Path) -> None:
-    """Opening it is refused in a sentence that names the file, within a second."""
+    """Opening it fails within two seconds, with a sentence that names the file."""
     start = time.process_time()
     with pytest.raises(CorruptFileError) as caught:
         open_tokenizer(path.parent, max_length=None, token_types=False, model_type="t5")
@@ -290,7 +290,7 @@ def test_a_file_cut_anywhere_is_refused(shared: Shared, tmp_path: Path) -> None:
     whole = shared(ALBERT).read_bytes()
     path = tmp_path / "spiece.model"
     places = [*range(40), *random.Random(0).sample(range(len(whole) - 10), 40)]
-    # Every byte of a small file too: pieces, training and normalisation all have their edges in it.
+    # A small file at every byte too: pieces, training and normalisation all have their edges in it.
     small = UNKNOWN + b"".join(piece(chr(97 + i)) for i in range(20)) + TAIL
     for data, cut in [(whole, place) for place in places] + [(small, place) for place in range(len(small) - 1)]:
         path.write_bytes(data[:cut])

@@ -1,4 +1,4 @@
-"""Words to ids: the reference's ids, its padding and its cuts, and the battery of odd inputs."""
+"""Texts to ids: the reference's ids, padding and truncation, and many odd inputs."""
 
 import copy
 import itertools
@@ -136,7 +136,7 @@ MERGES = tokenizers.models.BPE(WORDS, [("<", "/"), ("s", ">"), ("</", "s>")])
     ],
 )
 def test_no_letters_that_somebody_typed_become_a_special_token(model: object, normalized: bool, typed: str) -> None:
-    """Neither where only what the normalizer makes of them is one, nor where the model has it as a word."""
+    """Neither if only the normalizer turns them into one, nor if the model's vocabulary holds the token."""
     backend = tokenizers.Tokenizer(model)
     steps = tokenizers.normalizers
     backend.normalizer = steps.Sequence([steps.NFKD(), steps.StripAccents(), steps.Lowercase()])
@@ -164,7 +164,7 @@ def test_no_letters_that_somebody_typed_become_a_special_token(model: object, no
     ],
 )
 def test_a_message_keeps_what_normalising_takes_away(text: str, special: list[str]) -> None:
-    """Spaces at its ends, an accent behind a special token that somebody typed, and a letter that becomes several."""
+    """Spaces at its ends, an accent after a typed special token, and a letter that becomes several."""
     backend = tokenizers.Tokenizer(PIECES)
     backend.normalizer = tokenizers.normalizers.Sequence(
         [tokenizers.normalizers.NFKC(), tokenizers.normalizers.Strip()]
@@ -210,7 +210,7 @@ def _tokenizer() -> "pellucid.text.Tokenizer":
 
 @pytest.mark.parametrize("change", [copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))], ids=["deepcopy", "pickle"])
 def test_a_tokenizer_survives(minilm: "pellucid.Model", change: object) -> None:
-    typed = minilm.tokenizer.encode(["a [SEP] b"])  # from here on it holds a twin without special tokens
+    typed = minilm.tokenizer.encode(["a [SEP] b"])  # from here on it holds a copy without special tokens
     assert dict(change(minilm.tokenizer)(TEXTS)) == dict(minilm.tokenizer(TEXTS))
     assert change(minilm.tokenizer).encode(["a [SEP] b"]) == typed
 
@@ -246,7 +246,7 @@ def _cost(groups: list[list[int]], lengths: list[int]) -> int:
 
 @given(st.lists(st.sampled_from([0, 1, 2, 30, 90, 91, 200]), max_size=7), st.integers(1, 400))
 def test_no_grouping_takes_less(lengths: list[int], budget: int) -> None:
-    """Beside every way to cut the rows, in order of length, into batches."""
+    """Compared with every way to cut the rows, in order of length, into batches."""
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     best = _cost(list(length_batches(lengths, budget)), lengths)
     for cuts in itertools.product([False, True], repeat=max(len(order) - 1, 0)):
@@ -264,7 +264,7 @@ def test_few_texts_of_many_lengths_are_parted() -> None:
 
 
 def test_a_gpu_takes_more_at_once() -> None:
-    """What parts texts for a processor is one batch there, as far as its budget goes."""
+    """What is split into several batches on a CPU is one batch there, as far as its budget goes."""
     lengths = [250, 100, *range(12, 112)]
     gpu, processor = (list(length_batches(lengths, *batch_limits(device))) for device in ("cuda", "cpu"))
     assert len(gpu) == 2 and len(processor) > 8 and processor == list(length_batches(lengths))

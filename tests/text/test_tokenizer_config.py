@@ -1,4 +1,4 @@
-"""What `tokenizer_config.json` says over `tokenizer.json`: followed where the reference's classes follow it."""
+"""Where `tokenizer_config.json` overrides `tokenizer.json`: followed where the reference's classes follow it."""
 
 import json
 from pathlib import Path
@@ -124,7 +124,7 @@ ADDED = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": T
 
 
 def with_file(place: Path, *tokens: str, **changes: Any) -> None:
-    """Adds tokens to the `tokenizer.json` of a folder, and changes other parts of it."""
+    """Adds tokens to the `tokenizer.json` of a folder, and replaces other parts of it."""
     path = place / "tokenizer.json"
     page = json.loads(path.read_text()) | changes
     page["added_tokens"] += [ADDED | {"content": token, "id": 600 + i} for i, token in enumerate(tokens)]

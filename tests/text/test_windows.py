@@ -1,4 +1,4 @@
-"""Long texts: every token stands in a stretch, at its place, whatever splits the text and whatever stands beside it."""
+"""Long texts: every token is in a window, at its position, however the text is split and whatever is beside it."""
 
 import copy
 import itertools
@@ -25,7 +25,7 @@ QUESTION = "Who was on the train?"
 
 @pytest.fixture(scope="module", params=KINDS)
 def both(request: pytest.FixtureRequest) -> tuple[Tokenizer, object]:
-    """One vocabulary, as pellucid and as the reference read it."""
+    """One vocabulary, opened by pellucid and by the reference."""
     theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(GOLDEN / request.param / "tokenizer.json"))
     return opened(request.param), theirs
 
@@ -42,7 +42,7 @@ def opened(kind: str) -> Tokenizer:
 
 
 def of_text(window: Window, side: int = 0) -> list[int]:
-    """Where the tokens of a text stand in a stretch."""
+    """The positions of a text's tokens in a window."""
     return [i for i, here in enumerate(window.sequence_ids) if here == side]
 
 
@@ -55,7 +55,7 @@ def test_scripts_without_spaces_have_a_word_in_each_token(kind: str) -> None:
     for i in here:
         characters.setdefault(whole.words[i], set()).update(range(*whole.offsets[i]))
     found = [text[min(one) : max(one) + 1].strip() for one in characters.values()]
-    if kind in ("chat", "gpt2", "llama3", "mistral", "roberta"):  # the others know none of these letters
+    if kind in ("chat", "gpt2", "llama3", "mistral", "roberta"):  # the other vocabularies lack these letters
         assert found == "Ada 在 北 京 見 到 東 京 の Bobby ร้ า น ที่ ﾊﾟ ready".split()
     for stride in (0, 5):
         for one in windows(tokenizer, QUESTION, text, rule="windows", max_length=24, stride=stride, side=1):
@@ -98,7 +98,7 @@ def test_stretches_of_one_of_a_pair_are_the_references(both: tuple[Tokenizer, ob
     assert [one.ids for one in found] == expected["input_ids"]
     assert [one.sequence_ids for one in found] == [expected.sequence_ids(i) for i in range(len(found))]
     assert found[0].type_ids == expected["token_type_ids"][0]
-    for one in found:  # the library tells some kinds another type from the second stretch on; the whole pair has none
+    for one in found:  # for some kinds the library changes types from the second window on, unlike in the whole pair
         assert set(zip(one.sequence_ids, one.type_ids)) == set(zip(found[0].sequence_ids, found[0].type_ids))
     for one in found:
         other = pair[1 - side]
@@ -186,7 +186,7 @@ def test_a_tokenizer_that_cuts_at_the_left_keeps_the_end(both: tuple[Tokenizer, 
         and alone.ids != windows(plain, TEXT, rule="truncate", max_length=24)[0].ids
     )
     stretches = windows(ours, TEXT, rule="windows", max_length=24)
-    assert stretches == windows(plain, TEXT, rule="windows", max_length=24)  # all is read, in the text's order
+    assert stretches == windows(plain, TEXT, rule="windows", max_length=24)  # all is read, in the order of the text
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -1,4 +1,4 @@
-"""Tiny random BERTs, and what PyTorch's two exporters make of them."""
+"""Tiny random BERTs, exported by both of PyTorch's ONNX exporters."""
 
 import logging
 import warnings
@@ -29,7 +29,7 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(chr(97 + i) for i 
 
 
 class Named(torch.nn.Module):
-    """Hands its inputs on by name: a bare BertModel cannot be traced otherwise. Its tables get a prefix by that."""
+    """Passes its inputs by name, as tracing a bare BertModel requires; its parameter names begin with `inner.`."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Named(torch.nn.Module):
 
 
 def tiny_bert(head: str, **changes: Any) -> PreTrainedModel:
-    """A BERT of two layers; every number is random, biases and norms too, so that no two tables are equal."""
+    """A BERT of two layers with random weights, biases and norms included, so that no two parameters are equal."""
     facts = {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     facts |= {"intermediate_size": 40, "max_position_embeddings": 37, "num_labels": 3}
     torch.manual_seed(5)
@@ -52,7 +52,7 @@ def tiny_bert(head: str, **changes: Any) -> PreTrainedModel:
 
 
 def ids(rows: int = 2, length: int = 7) -> tuple[torch.Tensor, ...]:
-    """Ids, mask and types; the second row is padded."""
+    """Input ids, attention mask and token types, `[rows, length]` each; every row but the first is padded."""
     chance = torch.Generator().manual_seed(1)
     mask = torch.ones(rows, length, dtype=torch.long)
     mask[1:, -2:] = 0
@@ -62,9 +62,9 @@ def ids(rows: int = 2, length: int = 7) -> tuple[torch.Tensor, ...]:
 def traced(
     module: torch.nn.Module, path: Path, opset: int = 14, *, free: bool = True, names: Sequence[str] = INPUTS
 ) -> None:
-    """What the older exporter makes of a module that takes these inputs in their order.
+    """Exports a module of these inputs, in their order, with the older exporter, which traces it.
 
-    free: for texts of any size.
+    free: whether the batch and sequence axes are dynamic.
     """
     axes = {name: {0: "batch", 1: "seq"} for name in names} if free else {}
     with warnings.catch_warnings():
@@ -110,10 +110,10 @@ def export(model: PreTrainedModel, folder: Path, exporter: str, opset: int = 14,
 
 
 def logits(path: Path) -> Any:
-    """What ONNX Runtime computes: the first output, `[batch, ...]`."""
+    """The first output in ONNX Runtime, `[batch, ...]`."""
     import onnxruntime
 
-    plainly = onnxruntime.SessionOptions()  # optimised, it would also round what it multiplies tables of bytes with
+    plainly = onnxruntime.SessionOptions()  # optimised, it would also round the inputs of 8-bit products
     plainly.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(path, plainly, providers=["CPUExecutionProvider"])
     return session.run(None, {name: value.numpy() for name, value in zip(INPUTS, ids())})[0]

@@ -1,4 +1,4 @@
-"""The Transformer that CTranslate2's files mean, as plain PyTorch over the converted tensors: no batch, no cache."""
+"""The Transformer of CTranslate2's files, in plain PyTorch over the converted tensors: no batch, no cache."""
 
 import math
 from typing import Any
@@ -17,11 +17,11 @@ NAMES = {
     "محمد": "mahmad",
     "برلين": "berlin",
 }
-"""Names, and what the model of the study documents writes for them."""
+"""Names, and what the model of the study documents generates for them."""
 
 
 def waves(length: int, width: int) -> Tensor:
-    """tensor2tensor's positions from 1: all sines, then all cosines, `[length, width]`."""
+    """tensor2tensor's sinusoidal positions, counted from 1: all sines, then all cosines, `[length, width]`."""
     scale = torch.exp(torch.arange(width // 2) * -(math.log(10_000) / (width // 2 - 1)))
     angles = torch.arange(1, length + 1)[:, None] * scale
     return torch.cat([angles.sin(), angles.cos()], dim=1)
@@ -48,7 +48,7 @@ def attend(tensors: Tensors, name: str, x: Tensor, memory: Tensor, heads: int, c
 
 
 def stack(tensors: Tensors, side: str, ids: list[int], memory: Tensor | None, config: dict[str, Any]) -> Tensor:
-    """The hidden states after the last norm, `[len(ids), width]`."""
+    """The hidden states after the final norm, `[len(ids), width]`."""
     heads, width = config["num_attention_heads"], config["hidden_size"]
     x = tensors[f"{side}.embeddings.token.weight"][ids] * math.sqrt(width) + waves(len(ids), width)
     for i in range(config["num_hidden_layers" if side == "encoder" else "num_decoder_layers"]):
@@ -66,7 +66,7 @@ def stack(tensors: Tensors, side: str, ids: list[int], memory: Tensor | None, co
 def greedy(
     tensors: Tensors, config: dict[str, Any], source: list[int], most: int = 40
 ) -> tuple[list[int], list[float]]:
-    """The likeliest token again and again until the end, and the log-probability of each, the end's too."""
+    """Greedy decoding: the tokens up to and including the end token, and the log-probability of each."""
     memory, target, scores = stack(tensors, "encoder", source, None, config), [config["decoder_start_token_id"]], []
     while len(target) <= most:
         hidden = stack(tensors, "decoder", target, memory, config)[-1]

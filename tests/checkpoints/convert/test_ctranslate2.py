@@ -1,4 +1,4 @@
-"""CTranslate2's Transformer: real names come out as its own library writes them, to the last digits."""
+"""CTranslate2's Transformer: real names come out as in its own library, with the same log-probabilities."""
 
 import json
 import struct
@@ -44,7 +44,7 @@ def test_its_own_library_says_the_same(ours: Path, shared: Callable[[str], Path]
     library = pytest.importorskip("ctranslate2")
     theirs = library.Translator(str(shared("models/ct2-aren-v2/aren-transliteration")), intra_threads=1)
     tensors, config, source, target = opened(ours)
-    names = [*NAMES, "Qتمون", "بور", "ااااااااااا"]  # a letter that it does not know, and longer ones
+    names = [*NAMES, "Qتمون", "بور", "ااااااااااا"]  # an unknown letter, a short name and a long one
     answers = theirs.translate_batch([list(name) for name in names], beam_size=1)
     for name, answer in zip(names, answers):
         ids, scores = greedy(tensors, config, source.encode(name).ids)

@@ -1,4 +1,4 @@
-"""Folders as today's CTranslate2 writes them: their settings are tensors, and their config.json says the rest."""
+"""Folders as current CTranslate2 writes them: settings are tensors, and config.json holds the rest."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ WORDS = ["<blank>", "<unk>", "<s>", "</s>", *(f"w{i}" for i in range(20))]
 
 
 def filled(one_table: bool) -> Any:
-    """A specification of a tiny Transformer with random numbers; with `one_table` its three tables of words are one."""
+    """The specification of a tiny random Transformer; `one_table` ties its embeddings and its output projection."""
     specs = pytest.importorskip("ctranslate2.specs")
     chance = np.random.default_rng(3)
     spec = specs.TransformerSpec.from_config((1, 2), HEADS, pre_norm=True)
@@ -53,7 +53,7 @@ def filled(one_table: bool) -> Any:
 
 
 def written(folder: Path, *, one_table: bool = False, kind: str | None = None, epsilon: float | None = None) -> Path:
-    """Its own files, and their tensors as safetensors, whose names for one table are several tables."""
+    """Saves CTranslate2's own files, and their tensors as safetensors, in which each alias is a tensor of its own."""
     spec = filled(one_table)
     spec.config.layer_norm_epsilon = epsilon
     spec.validate()

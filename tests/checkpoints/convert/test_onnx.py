@@ -1,4 +1,4 @@
-"""ONNX there and back: what the exporters wrote is found again, bit for bit, under the reference's names."""
+"""ONNX and back: the parameters that were exported are recovered, bit for bit, under the reference's names."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ def test_every_head_comes_back_bit_for_bit(tmp_path: Path, head: str, exporter: 
     model = tiny_bert(head)
     done = convert(export(model, tmp_path / "foreign", exporter), tmp_path / "ours")
     found = load_file(done.folder / "model.safetensors")
-    expected = dict(model.named_parameters())  # a tied table is one parameter
+    expected = dict(model.named_parameters())  # a tied parameter is listed once
     if head == "answers":
         expected = {name: value for name, value in expected.items() if "pooler" not in name}
     assert found.keys() == expected.keys()
@@ -40,7 +40,7 @@ def test_the_reference_opens_what_was_written_and_answers_the_same(tmp_path: Pat
 
 def test_older_and_newer_spellings(tmp_path: Path) -> None:
     model = tiny_bert("sequence")
-    for opset in (14, 17, 20):  # norms and then activations are written out, and one operation later
+    for opset in (14, 17, 20):  # norms and GELU decomposed, norms as one operation, both as one operation
         done = convert(export(model, tmp_path / f"foreign{opset}", "traced", opset), tmp_path / f"ours{opset}")
         found = load_file(done.folder / "model.safetensors")
         assert all(torch.equal(found[name], value) for name, value in model.named_parameters())

@@ -1,5 +1,4 @@
-"""Which number of which token and text goes where: whatever is turned on the way is refused, and what ends where BERT
-has it is read, by whichever way it goes."""
+"""A graph that moves values along an axis is refused; one that ends with BERT's values is read, however written."""
 
 import copy
 from collections.abc import Iterator
@@ -22,10 +21,10 @@ CHANGES = ("turned over the last axis", "turned over the tokens", "turned over t
 
 
 def nodes_of(change: str, read: str, number: int) -> list[onnx.NodeProto]:
-    """Operations that make `changed` of a value; they keep its shape."""
+    """Operations that compute `changed`, of the same shape, from a value."""
     if change == "cut off":
         return [helper.make_node("Min", [read, "small"], ["changed"])]
-    if change == "shifted":  # every number of the last axis moves by one
+    if change == "shifted":  # rotates the last axis by one
         return [
             helper.make_node("Slice", [read, "one", "endless", "last"], ["most"]),
             helper.make_node("Slice", [read, "zero", "one", "last"], ["rest"]),
@@ -36,7 +35,7 @@ def nodes_of(change: str, read: str, number: int) -> list[onnx.NodeProto]:
 
 
 def changed(plain: onnx.ModelProto, change: str) -> Iterator[onnx.ModelProto]:
-    """The graph with a change on each way in its first layer, one after the other."""
+    """Yields the graph with the change before each input of its first layer in turn."""
     numbers = {"zero": 0, "one": 1, "last": -1, "last but one": -2, "endless": 2**62, "endless below": -(2**62)}
     initializers = [numpy_helper.from_array(np.array([number], "int64"), name) for name, number in numbers.items()]
     initializers.append(numpy_helper.from_array(np.array(0.01, "float32"), "small"))
@@ -56,7 +55,7 @@ def changed(plain: onnx.ModelProto, change: str) -> Iterator[onnx.ModelProto]:
 
 @pytest.mark.parametrize("change", few(list(CHANGES), ["turned over the last axis"]))
 def test_whatever_is_turned_on_the_way_is_refused(tmp_path: Path, change: str) -> None:
-    """ONNX Runtime says which changes make other answers for what is no padding; none of these is read as BERT."""
+    """ONNX Runtime shows which changes alter the outputs of tokens that are no padding; each of these is refused."""
     folder = export(tiny_bert("tokens"), tmp_path / "foreign", "captured")
     path, kept = folder / "model.onnx", ids()[1].numpy().astype(bool)
     plain, expected = onnx.load(path), logits(path)[kept]
@@ -75,7 +74,7 @@ def test_whatever_is_turned_on_the_way_is_refused(tmp_path: Path, change: str) -
 
 
 def rewritten(folder: Path, kind: str, at: int, **settings: object) -> Path:
-    """The graph with other settings of one of its operations of a kind."""
+    """Changes the attributes of one operation of a kind."""
     model = onnx.load(folder / "model.onnx")
     node = [node for node in model.graph.node if node.op_type == kind][at]
     kept = [one for one in node.attribute if one.name not in settings]
@@ -86,7 +85,7 @@ def rewritten(folder: Path, kind: str, at: int, **settings: object) -> Path:
 
 
 class Interleaved(torch.nn.Module):
-    """A BERT whose every product of a layer's query makes the numbers of its heads in turn."""
+    """A BERT whose query projections interleave the values of their heads."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
@@ -161,14 +160,14 @@ def test_dropout_that_goes_on_is_refused(tmp_path: Path) -> None:
             convert(folder, tmp_path / "plain")
 
 
-# -- other ways to the same numbers ------------------------------------------------------------------------------------
+# -- equivalent graphs -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("level", few(["BASIC", "EXTENDED", "ALL"], ["ALL"]))
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("head", few(list(HEADS), ["tokens"]))
 def test_what_the_runtime_writes_when_it_has_optimised(tmp_path: Path, head: str, half: bool, level: str) -> None:
-    """Among others its softmax in half precision, in five operations."""
+    """Including its softmax in half precision, which it writes as five operations."""
     model = tiny_bert(head, attn_implementation="eager")
     folder = export(model.half() if half else model, tmp_path / "foreign", "traced", 14)
     settings = onnxruntime.SessionOptions()
@@ -182,7 +181,7 @@ def test_what_the_runtime_writes_when_it_has_optimised(tmp_path: Path, head: str
 
 
 def test_sizes_that_are_fixed(tmp_path: Path) -> None:
-    """Exported for one text of seven tokens: every shape is a number of the file."""
+    """Exported without dynamic axes, so that every shape is a constant of the file."""
     model = tiny_bert("sequence")
     folder = export(model, tmp_path / "foreign", "traced", 17)
     traced(Named(model), folder / "model.onnx", 17, free=False)
@@ -200,7 +199,7 @@ class First(torch.nn.Module):
 
 
 def test_a_graph_that_gives_the_first_token_alone(tmp_path: Path) -> None:
-    """As those of sentence vectors do."""
+    """As in exports of sentence encoders."""
     model = tiny_bert("base")
     folder = export(model, tmp_path / "foreign", "traced", 17)
     traced(First(model), folder / "model.onnx", 17)

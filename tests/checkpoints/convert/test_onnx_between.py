@@ -1,4 +1,4 @@
-"""What stands between the learned steps of a graph is BERT's too, or nothing is written."""
+"""What a graph computes between its learned steps must be what BERT computes, or nothing is written."""
 
 import copy
 import json
@@ -22,7 +22,7 @@ Work = Callable[["Headed", torch.Tensor, torch.Tensor, torch.Tensor], torch.Tens
 
 
 class Headed(torch.nn.Module):
-    """A BERT with a head of somebody's own: `work` makes the answer of all states, the pooled one and the mask."""
+    """A BERT with a custom head: `work` computes the output from the hidden states, the pooled output and the mask."""
 
     def __init__(self, model: BertModel, work: Work) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ def test_the_first_token_may_be_cut_out_in_more_than_one_way(tmp_path: Path, sli
 def test_a_vector_of_a_text_beside_the_states_is_left_out_and_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As exports of sentence-transformers hold it: nothing learned is lost."""
+    """As in exports of sentence-transformers; it holds no weights."""
     folder = headed(tmp_path / "foreign", lambda own, states, pooled, mask: states)
     model = onnx.load(folder / "model.onnx")
     model.graph.node.append(helper.make_node("ReduceMean", [model.graph.output[0].name], ["sentence"], axes=[1]))
@@ -136,11 +136,11 @@ def test_a_vector_of_a_text_beside_the_states_is_left_out_and_named(
 
 
 def test_whatever_is_put_between_two_steps_is_refused(tmp_path: Path) -> None:
-    """A scale, and a relu, on the ways of the first layer one after the other: none changes the answer unseen."""
+    """A scale before each input of the first layers in turn; wherever it changes the output, the graph is refused."""
     folder = export(tiny_bert("sequence"), tmp_path / "foreign", "captured")
     plain, expected = onnx.load(folder / "model.onnx"), logits(folder / "model.onnx")
     reals = {value.name for value in onnx.shape_inference.infer_shapes(plain).graph.value_info}
-    reals -= {tensor.name for tensor in plain.graph.initializer}  # a table that is multiplied is read as such
+    reals -= {tensor.name for tensor in plain.graph.initializer}  # a scaled parameter is read as one parameter
     refused = 0
     for at, node in list(enumerate(plain.graph.node))[5:60]:
         for place, read in enumerate(node.input):
@@ -164,7 +164,7 @@ def test_whatever_is_put_between_two_steps_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["int16", "uint16", "int32"])
 def test_a_bias_of_whole_numbers_that_is_added_later_is_not_lost(tmp_path: Path, kind: str) -> None:
-    """Static quantisation keeps biases so, and rounds each product before it adds one."""
+    """Static quantisation stores biases so, and rounds each product before its bias is added."""
     folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 21)
     model = onnx.load(folder / "model.onnx")
     name = "inner.bert.encoder.layer.0.attention.output.dense.bias"
@@ -198,7 +198,7 @@ def test_a_bias_of_whole_numbers_that_is_added_later_is_not_lost(tmp_path: Path,
 
 @pytest.mark.parametrize("kind", ["int16", "int32", "int64"])
 def test_whole_numbers_that_are_calculated_with_count(tmp_path: Path, kind: str) -> None:
-    """Shapes and indices have no place to find; a table that becomes real numbers has."""
+    """Integer tensors of shapes and indices need no place in the model; one that is cast to floats does."""
     folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
     model.graph.initializer.append(numpy_helper.from_array(np.arange(4, dtype=kind), "learned"))
@@ -209,7 +209,7 @@ def test_whole_numbers_that_are_calculated_with_count(tmp_path: Path, kind: str)
 
 
 def test_a_mask_that_looks_only_back_is_refused(tmp_path: Path) -> None:
-    """BERT with is_decoder: its tables are those of any BERT."""
+    """BERT with is_decoder: its parameters are those of any BERT."""
     model = tiny_bert("tokens", is_decoder=True, use_cache=False)
     folder = export(model, tmp_path / "foreign", "traced", 17)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Few bits: the converted model computes what ONNX Runtime computes with the tables that it was given."""
+"""Low-bit models: the converted model computes what ONNX Runtime computes with the quantised weights."""
 
 from pathlib import Path
 
@@ -18,12 +18,12 @@ from tests.checkpoints.convert.exports import HEADS, export, ids, logits, tiny_b
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A classifier of tokens in full precision."""
+    """A token classifier in full precision."""
     return export(tiny_bert("tokens"), tmp_path_factory.mktemp("plain"), "traced", 17)
 
 
 def beside(plain: Path, name: str) -> Path:
-    """A place for another model in a folder of its own, with the same config.json and vocabulary."""
+    """The path of another model, in a folder of its own with the same config.json and vocabulary."""
     folder = plain.parent / name
     folder.mkdir()
     for file in ("config.json", "vocab.txt"):
@@ -32,7 +32,7 @@ def beside(plain: Path, name: str) -> Path:
 
 
 def answer(folder: Path) -> np.ndarray:
-    """What the reference computes with a converted folder."""
+    """The reference's logits for a converted folder."""
     with torch.no_grad():
         return HEADS["tokens"].from_pretrained(folder)(*ids()).logits.numpy()
 
@@ -53,7 +53,7 @@ def test_blocks(plain: Path, tmp_path: Path, bits: int, block: int, symmetric: b
 @pytest.mark.parametrize("per_channel", [True, False])
 @pytest.mark.parametrize("kind", [QuantType.QInt8, QuantType.QUInt8])
 def test_whole_numbers(plain: Path, tmp_path: Path, kind: QuantType, per_channel: bool) -> None:
-    """Products of bytes, and embeddings of bytes; activations are bytes there and real numbers here."""
+    """8-bit products and 8-bit embeddings; activations are 8-bit there, and floats here."""
     place = beside(plain, f"bytes-{kind}-{per_channel}")
     quantize_dynamic(plain / "model.onnx", place, weight_type=kind, per_channel=per_channel)
     assert any(node.op_type == "MatMulInteger" for node in onnx.load(place).graph.node)
@@ -71,7 +71,7 @@ def test_whole_numbers(plain: Path, tmp_path: Path, kind: QuantType, per_channel
 
 
 def test_dequantised_tables_before_plain_products(plain: Path, tmp_path: Path) -> None:
-    """DequantizeLinear before MatMul, per tensor and per axis, with and without a zero; or Cast and Mul, by hand."""
+    """DequantizeLinear before MatMul, per tensor and per axis, with and without a zero point; or Cast and Mul."""
     place, model = beside(plain, "dequantised"), onnx.load(plain / "model.onnx")
     tables = {t.name: t for t in model.graph.initializer if len(t.dims) == 2}
     for i, (name, tensor) in enumerate(sorted(tables.items())):
@@ -115,7 +115,7 @@ def test_a_table_that_is_cast_to_bytes(plain: Path, tmp_path: Path) -> None:
 
 
 def test_four_bits_by_hand() -> None:
-    packed = torch.tensor([[[0x10, 0x32] + [0x88] * 6]], dtype=torch.uint8)  # 0 1 2 3, then the middle
+    packed = torch.tensor([[[0x10, 0x32] + [0x88] * 6]], dtype=torch.uint8)  # 0 1 2 3, then the zero point
     found = unpack_blocks(packed, torch.tensor([[2.0]]), None, (1, 6), 16, 4)
     assert found.tolist() == [[-16.0, -14.0, -12.0, -10.0, 0.0, 0.0]]
     zero = torch.tensor([[0x03]], dtype=torch.uint8)

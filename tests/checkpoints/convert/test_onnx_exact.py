@@ -1,4 +1,4 @@
-"""What is added, however little; which input says what; and sizes that are too large to try."""
+"""The smallest additions are noticed, inputs are identified by what they do, and sizes too large to try are refused."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tests.checkpoints.convert.test_onnx_seldom import Given, Seeing, find, put_
 
 @pytest.mark.parametrize("kind", ["LayerNormalization", "Gemm"])
 def test_a_bias_that_is_computed_is_refused(tmp_path: Path, kind: str) -> None:
-    """It was taken for none."""
+    """It was once treated as no bias."""
     folder = export(tiny_bert("sequence"), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
     node = find(model, kind)
@@ -51,7 +51,7 @@ def test_a_mask_by_the_last_word_is_refused(tmp_path: Path) -> None:
 
 
 class Padded(torch.nn.Module):
-    """A BERT that is told nothing of padding and sees it by its id."""
+    """A BERT without a mask as input, which recognises padding by its id."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ def test_padding_that_is_known_by_its_id(tmp_path: Path) -> None:
 def test_a_mask_in_the_place_of_types_is_refused(tmp_path: Path) -> None:
     model = tiny_bert("tokens", attn_implementation="eager")
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    names = ["input_ids", "token_type_ids", "attention_mask"]  # the second and third have each other's meaning
+    names = ["input_ids", "token_type_ids", "attention_mask"]  # the second and third are swapped
     traced(Given(model, names), folder / "model.onnx", 17)
     with pytest.raises(CheckpointMismatchError, match="its input attention_mask says which rows of a table are"):
         convert(folder, tmp_path / "ours")

@@ -1,4 +1,4 @@
-"""Damaged, strange and hostile ONNX files: one sentence that names the place, and nothing is written."""
+"""Damaged, unusual and hostile ONNX files: one sentence that names the place, and nothing is written."""
 
 import json
 import random
@@ -29,7 +29,7 @@ Damage = Callable[[Path], object]
 
 
 def model(change: Callable[[onnx.ModelProto], object]) -> Damage:
-    """Changes the file."""
+    """Applies a change to the model of the file."""
 
     def damage(folder: Path) -> None:
         whole = onnx.load(folder / "model.onnx", load_external_data=False)
@@ -40,12 +40,12 @@ def model(change: Callable[[onnx.ModelProto], object]) -> Damage:
 
 
 def graph(change: Callable[[onnx.GraphProto], object]) -> Damage:
-    """Changes the graph of the file."""
+    """Applies a change to the graph of the file."""
     return model(lambda whole: change(whole.graph))
 
 
 def facts(**values: object) -> Damage:
-    """Sets keys of config.json; None takes one away."""
+    """Sets keys of config.json; None removes one."""
 
     def damage(folder: Path) -> None:
         raw = json.loads((folder / "config.json").read_text()) | values
@@ -63,7 +63,7 @@ def table(g: onnx.GraphProto, end: str) -> onnx.TensorProto:
 
 
 def renamed(g: onnx.GraphProto) -> None:
-    """Two biases change places, and keep their names."""
+    """The query and key projections read each other's bias."""
     one, two = (table(g, f"layer.0.attention.self.{part}.bias") for part in ("query", "key"))
     names = {one.name: two.name, two.name: one.name}
     for node in g.node:
@@ -72,13 +72,13 @@ def renamed(g: onnx.GraphProto) -> None:
 
 
 def extra(g: onnx.GraphProto) -> None:
-    """A table that the graph reads and BERT does not have."""
+    """A tensor that the graph reads and BERT does not have."""
     g.initializer.append(onnx.numpy_helper.from_array(np.ones((1, 5, 32), "float32"), "mystery"))
     g.node.append(onnx.helper.make_node("Mul", ["mystery", g.output[0].name], ["odd"], name="odd"))
 
 
 def outside(name: str, length: int = 61 * 32 * 4) -> Callable[[onnx.GraphProto], None]:
-    """The table of words lies in another file."""
+    """The token embeddings are in another file."""
 
     def change(g: onnx.GraphProto) -> None:
         tensor = table(g, "word_embeddings.weight")
@@ -107,7 +107,7 @@ def short(folder: Path) -> None:
 
 
 def blocks(**settings: object) -> Callable[[onnx.GraphProto], None]:
-    """The first product keeps few bits in a way that is not understood."""
+    """The first query projection becomes a low-bit product with these attributes."""
 
     def change(g: onnx.GraphProto) -> None:
         node = next(n for n in g.node if n.op_type == "MatMul" and "query" in n.name)
@@ -130,7 +130,7 @@ def other_type(g: onnx.GraphProto) -> None:
 
 
 def calls(*bodies: list[tuple[str, dict[str, Any]]]) -> Damage:
-    """Functions f0, f1, ... of operations and their settings, one behind the other; the graph calls the last one."""
+    """Adds functions f0, f1, ... of chained operations, each with its attributes; the graph calls the last one."""
 
     def node(kind: str, source: str, to: str, settings: dict[str, Any]) -> onnx.NodeProto:
         return onnx.helper.make_node(kind, [source], [to], domain="own" if kind[0] == "f" else "", **settings)
@@ -149,7 +149,7 @@ def calls(*bodies: list[tuple[str, dict[str, Any]]]) -> Damage:
 
 
 def doubling(last: int, **settings: Any) -> Damage:
-    """Each of these functions calls the one before it twice, and the first does nothing."""
+    """Each function calls the previous one twice; the first is an identity."""
     return calls([("Identity", settings)], *([(f"f{i}", {})] * 2 for i in range(last)))
 
 
@@ -259,7 +259,7 @@ def test_random_damage_is_an_error_of_ours_or_none(good: Path, tmp_path: Path) -
         except PellucidError as error:
             assert str(error).isprintable()
             refused += 1
-    assert 40 < refused < 120  # a changed number in a table is a number all the same
+    assert 40 < refused < 120  # a changed value in a weight is still a value
 
 
 def test_without_the_package_the_numbers_are_the_same(

@@ -1,4 +1,4 @@
-"""A small file cannot ask for much memory: scales that spread, and operations that each make a table of one."""
+"""Small files cannot take much memory, by broadcast scales or by many tensors made from the same bytes."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def test_one_table_of_bytes_made_real_many_times(folder: Path, tmp_path: Path) -
     model = onnx.load(folder / "model.onnx")
     parts = {"small": np.ones((1000, 1000), "int8"), "scale": np.array(0.5, "float32")}
     model.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in parts.items())
-    for i in range(100):  # 400 MB of one
+    for i in range(100):  # 400 MB of one MB
         model.graph.node.append(make_node("DequantizeLinear", list(parts), [f"table{i}"]))
         model.graph.node.append(make_node("MatMul", ["input_ids", f"table{i}"], [f"made{i}"]))
     onnx.save(model, folder / "model.onnx")

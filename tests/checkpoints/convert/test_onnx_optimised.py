@@ -1,4 +1,4 @@
-"""What optimisers fuse is taken apart again: attention, sums with norms, biases with activations, embeddings."""
+"""Operations that optimisers fuse are taken apart: attention, sums with norms, biases with activations, embeddings."""
 
 import logging
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Two readers of an ONNX file, the package `onnx` and our own: what is wrong is one sentence, the same of either."""
+"""Two readers of ONNX files, the package `onnx` and our own: both report a fault in the same sentence."""
 
 import shutil
 import sys

@@ -1,5 +1,4 @@
-"""What shows only for some words, some places or large numbers, what a file says by saying nothing, and what it would
-cost to run."""
+"""Differences that show only for some tokens, positions or values, what a file may omit, and the cost of running."""
 
 import logging
 import warnings
@@ -26,14 +25,14 @@ NUMBERS = {
 
 
 def find(model: onnx.ModelProto, kind: str, at: int = 0, read: str = "") -> NodeProto:
-    """The operation of a kind whose first input has such a name."""
+    """An operation of a kind whose first input has `read` in its name."""
     return [node for node in model.graph.node if node.op_type == kind and read in node.input[0]][at]
 
 
 def put_before(
     model: onnx.ModelProto, node: NodeProto, place: int, *new: tuple[str, list[str], dict[str, int]]
 ) -> None:
-    """Operations on the way to an input of a node: each reads what the one before made, as "x", and numbers."""
+    """Inserts operations before an input of a node; each reads the previous output as "x", and NUMBERS by name."""
     value, at = node.input[place], list(model.graph.node).index(node)
     for i, (kind, inputs, settings) in enumerate(new):
         made = helper.make_node(kind, [value if name == "x" else name for name in inputs], [f"new{i}"], **settings)
@@ -94,7 +93,7 @@ def test_what_changes_few_numbers_is_seen(tmp_path: Path, case: str) -> None:
 
 
 class Seeing(torch.nn.Module):
-    """A BERT whose tokens see by another mask than that of padding."""
+    """A BERT whose attention mask hides more than padding."""
 
     def __init__(self, model: torch.nn.Module, sees: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
@@ -126,7 +125,7 @@ def test_a_window_that_only_long_texts_reach_is_refused(tmp_path: Path) -> None:
 
 
 def test_padding_may_see_nothing_at_all(tmp_path: Path) -> None:
-    """Its weights are no numbers, and no other token sees it."""
+    """Its attention weights are NaN, and no other token attends to it."""
 
     class Blind(Seeing):
         def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
@@ -162,7 +161,7 @@ def test_narrow_whole_numbers_begin_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("opset", "fits"), [(12, False), (17, True)])
 def test_a_softmax_without_an_axis_is_read_by_the_version_of_the_file(tmp_path: Path, opset: int, fits: bool) -> None:
-    """Before 13 it joins all axes from the first on."""
+    """Before opset 13 the default is axis 1, into which the later axes are flattened."""
     folder = export(tiny_bert("tokens", attn_implementation="eager"), tmp_path / "foreign", "traced", opset)
     model = onnx.load(folder / "model.onnx")
     for node in model.graph.node:
@@ -176,7 +175,7 @@ def test_a_softmax_without_an_axis_is_read_by_the_version_of_the_file(tmp_path: 
             convert(folder, tmp_path / "ours")
 
 
-# -- what a file may leave out -----------------------------------------------------------------------------------------
+# -- what a file may omit ----------------------------------------------------------------------------------------------
 
 
 class Given(torch.nn.Module):
@@ -223,7 +222,7 @@ def test_types_that_are_given_and_not_looked_up_are_told(tmp_path: Path, caplog:
     assert "its input token_type_ids says no types of tokens; the new folder reads them" in caplog.text
 
 
-# -- other ways to the same numbers ------------------------------------------------------------------------------------
+# -- equivalent graphs -------------------------------------------------------------------------------------------------
 
 
 class Some(CalibrationDataReader):
@@ -237,7 +236,7 @@ class Some(CalibrationDataReader):
 
 @pytest.mark.parametrize("head", ["tokens", "sequence"])
 def test_products_that_are_rounded_before_their_bias(tmp_path: Path, head: str) -> None:
-    """Static quantisation: a bias is added, or a tanh taken, behind a pair of operations that rounds."""
+    """Static quantisation: a pair of operations rounds a product before its bias is added or its tanh is taken."""
     model = tiny_bert(head)
     folder = export(model, tmp_path / "foreign", "traced", 17)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -271,7 +270,7 @@ def test_an_attention_that_holds_the_biases_of_three_products(tmp_path: Path, ha
         assert torch.allclose(found[name].float(), value, atol=2e-3 if half else 0, rtol=0), name
 
 
-# -- what running would cost -------------------------------------------------------------------------------------------
+# -- the cost of running -----------------------------------------------------------------------------------------------
 
 COSTS: dict[str, tuple[list[tuple[str, list[str], dict[str, int]]], str]] = {
     "a table of many axes": ([("ConstantOfShape", ["many axes"], {})], "it has 65,536 sizes or axes"),

@@ -1,4 +1,4 @@
-"""One thing in many words: activations, positions, heads and fused products, each as some exporter spells it."""
+"""One computation, spelled in many ways: activations, positions, heads and fused products of several exporters."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.checkpoints.convert.exports import HEADS, export, ids, logits, tiny_b
 
 
 def set_config(folder: Path, **values: object) -> None:
-    """Other words in config.json."""
+    """Sets keys of config.json."""
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
@@ -34,12 +34,12 @@ def test_older_words_for_an_activation_become_the_usual_ones(tmp_path: Path, old
     folder = export(tiny_bert("tokens", hidden_act=older), tmp_path / "foreign", "traced", 17)
     done = convert(folder, tmp_path / "ours").folder
     assert json.loads((done / "config.json").read_text())["hidden_act"] == usual
-    assert load(done).config.feed_forward.hidden_act == usual  # it could not be opened
+    assert load(done).config.feed_forward.hidden_act == usual  # it once failed to load
     np.testing.assert_allclose(answer(done, "tokens"), logits(folder / "model.onnx"), rtol=0, atol=1e-5)
 
 
 def test_gelu_by_tanh_is_told_from_gelu(tmp_path: Path) -> None:
-    """From opset 20 on both are one operation with a setting."""
+    """From opset 20 on, both are one operation with an attribute."""
     folder = export(tiny_bert("tokens", hidden_act="gelu_pytorch_tanh"), tmp_path / "foreign", "traced", 20)
     assert "Gelu" in {node.op_type for node in onnx.load(folder / "model.onnx").graph.node}
     done = convert(folder, tmp_path / "ours").folder
@@ -107,7 +107,7 @@ def test_settings_of_a_fused_attention_are_read(tmp_path: Path, setting: str, va
 
 
 def test_a_product_and_its_activation_in_one(tmp_path: Path) -> None:
-    """ONNX Runtime's FusedGemm: the pooled token goes through a tanh within its product."""
+    """ONNX Runtime's FusedGemm: the pooler's product includes its tanh."""
     folder = export(tiny_bert("sequence"), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
     expected = logits(folder / "model.onnx")
@@ -131,8 +131,7 @@ def test_a_product_and_its_activation_in_one(tmp_path: Path) -> None:
 
 
 def test_what_is_asked_for_its_type_alone_is_no_way_of_numbers(tmp_path: Path) -> None:
-    """Unoptimised exports cast the scale of the scores like the query; the key is then made of one product all the
-    same."""
+    """Unoptimised exports cast the scale of the scores to the query's type; the key still has one product."""
     folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
     at = next(i for i, node in enumerate(model.graph.node) if node.op_type == "Softmax")
@@ -149,7 +148,7 @@ def test_what_is_asked_for_its_type_alone_is_no_way_of_numbers(tmp_path: Path) -
 
 @pytest.mark.parametrize(("stated", "stored"), [(1e-12, 1e-7), (1e-5, 1e-5)])
 def test_an_epsilon_in_half_precision_is_rounded(tmp_path: Path, stated: float, stored: float) -> None:
-    """Older opsets write norms out, and optimisers round their epsilon to what half precision can hold."""
+    """Older opsets write norms out, and optimisers round their epsilon to half precision."""
     folder = export(tiny_bert("tokens", layer_norm_eps=stored).half(), tmp_path / "foreign", "traced", 14)
     assert "Sqrt" in {node.op_type for node in onnx.load(folder / "model.onnx").graph.node}
     model = onnx.load(folder / "model.onnx")
@@ -167,7 +166,7 @@ def test_an_epsilon_in_half_precision_is_rounded(tmp_path: Path, stated: float, 
 
 
 def test_silu_as_the_runtime_writes_it(tmp_path: Path) -> None:
-    """Optimised, x * sigmoid(x) becomes QuickGelu with an alpha of 1."""
+    """ONNX Runtime's optimiser turns x * sigmoid(x) into QuickGelu with an alpha of 1."""
     folder = export(tiny_bert("tokens", hidden_act="silu"), tmp_path / "foreign", "traced", 17)
     expected = logits(folder / "model.onnx")
     settings = onnxruntime.SessionOptions()
@@ -187,7 +186,7 @@ def test_silu_as_the_runtime_writes_it(tmp_path: Path) -> None:
 
 
 def test_one_table_for_words_may_be_called_by_the_head(tmp_path: Path) -> None:
-    """An export names a table that is read and guessed with once; few bits then make two of it."""
+    """The export stores tied embeddings once, by the head's name; low-bit quantisation makes two tensors of them."""
     folder = export(tiny_bert("words"), tmp_path / "foreign", "captured")
     names = {tensor.name for tensor in onnx.load(folder / "model.onnx").graph.initializer}
     assert "cls.predictions.decoder.weight" in names and not any("word_embeddings" in name for name in names)
@@ -201,7 +200,7 @@ def test_one_table_for_words_may_be_called_by_the_head(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_scores_that_are_multiplied_otherwise_are_refused(tmp_path: Path, attention: str) -> None:
-    """Written out, the scale of the scores is a number of the graph, before or after the product."""
+    """Written out, attention scales its scores by a constant of the graph, before or after the product."""
     model = tiny_bert("tokens")
     model.set_attn_implementation(attention)
     folder = export(model, tmp_path / "foreign", "traced", 17)

@@ -1,4 +1,4 @@
-"""A real 4-bit model of another maker: found in its package, taken apart, and opened by the reference."""
+"""A real third-party 4-bit model: found in its package, converted, and opened by the reference."""
 
 import importlib.metadata
 import json
