@@ -229,7 +229,7 @@ def test_labels_to_ignore_in_whatever_holds_them(load: Load) -> None:
 def test_prefixes() -> None:
     assert parse_tags(("O", "B-PER", "I-PER")) == (Tag("O"), Tag("PER", True), Tag("PER"))
     assert parse_tags(("O", "S-A", "E-A")) == (Tag("O"), Tag("A", True, True), Tag("A", False, True))
-    assert parse_tags(("O", "NOUN", "E-MAIL")) == (Tag("O"), Tag("NOUN"), Tag("E-MAIL"))  # not a tagging scheme, but a name
+    assert parse_tags(("O", "NOUN", "E-MAIL")) == (Tag("O"), Tag("NOUN"), Tag("E-MAIL"))  # a name, not a scheme
 
 
 # -- offsets -----------------------------------------------------------------------------------------------------------

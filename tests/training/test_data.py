@@ -169,7 +169,7 @@ def test_datasets_give_the_names_of_labels() -> None:
 
 
 class Split:
-    """What tells a split of `datasets` from a column; tests the refusal without the library, too."""
+    """What tells a split of `datasets` from a column, so that its refusal is tested without the library, too."""
 
     column_names = features = ("text",)
 
