@@ -1,4 +1,4 @@
-"""The door to FAISS: its errors where the library is missing, or installed and cannot be imported."""
+"""The door to FAISS: its errors where the library is missing, or installed but unusable."""
 
 import sys
 from pathlib import Path
