@@ -1,4 +1,4 @@
-"""Work in a process of its own, a fork of this one: it may be killed, starved or crash, and the tests go on."""
+"""Work in a fork of this process, which may be killed, run out of memory or crash without ending the tests."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ KILLED = -signal.SIGKILL
 
 
 def start(work: Callable[[], object]) -> int:
-    """Begins some work in a fork; its process id. What it raises is printed, and ends it with 1."""
+    """Runs `work` in a fork; returns its process id. An exception is printed, and the fork exits with 1."""
     sys.stdout.flush()
     sys.stderr.flush()
     process = os.fork()
@@ -21,7 +21,7 @@ def start(work: Callable[[], object]) -> int:
         return process
     code = 1
     try:
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # whose threads are not here, nor are PyTorch's
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a fork has neither its threads nor PyTorch's
         torch.set_num_threads(1)
         work()
         code = 0
@@ -33,7 +33,7 @@ def start(work: Callable[[], object]) -> int:
 
 
 def ended(process: int, within: float = 60.0) -> int:
-    """Waits for a fork: its exit code, or the signal that ended it, negative."""
+    """Waits for a fork; returns its exit code, or the negative number of the signal that ended it."""
     until = time.monotonic() + within
     while time.monotonic() < until:
         done, status = os.waitpid(process, os.WNOHANG)
@@ -46,7 +46,7 @@ def ended(process: int, within: float = 60.0) -> int:
 
 
 def kill_after(process: int, seconds: float) -> int:
-    """Kills a fork with signal 9 after some time, if it has not ended before."""
+    """Kills a fork with signal 9 after `seconds`, unless it has ended; returns the same as `ended`."""
     time.sleep(seconds)
     os.kill(process, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])

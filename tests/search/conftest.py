@@ -17,7 +17,7 @@ def companies() -> Path:
 
 @pytest.fixture(scope="session")
 def index(minilm: "pellucid.Model", tmp_path_factory: pytest.TempPathFactory) -> "pellucid.Index":
-    """The hundred, found by their symbol. Nobody changes it."""
+    """The hundred companies, with their symbols as ids; tests do not change it."""
     folder = tmp_path_factory.mktemp("search") / "companies.index"
     said = {"column": "name", "id_column": "symbol", "progress": False}
     return pellucid.Index.build(minilm, COMPANIES, folder, **said)
@@ -25,5 +25,5 @@ def index(minilm: "pellucid.Model", tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def own(index: "pellucid.Index", tmp_path: Path) -> "pellucid.Index":
-    """A copy of it, to be changed."""
+    """A copy of the index, which a test may change."""
     return pellucid.Index.open(index.save(tmp_path / "own.index"), model=index.loaded)

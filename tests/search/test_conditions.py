@@ -1,4 +1,4 @@
-"""Conditions on what else is known of a text: how they are read, what they cost, and how much of them is too much."""
+"""Conditions on a text's metadata: how they are parsed, what they cost, and their limits."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ CITIES = ("Zürich", "ZÜRICH", "Zu\u0308rich", "Straße", "STRASSE", "ΕΛΛΑ�
 
 @pytest.fixture(scope="module")
 def cities(minilm: pellucid.Model) -> pellucid.Index:
-    """A row for each city, and one without the column."""
+    """A row for each city, the last without the column."""
     rows = [{"text": f"row {i}", "city": city, "flag": i % 2 == 0, "n": i} for i, city in enumerate(CITIES)]
     return pellucid.Index.build(minilm, [*rows, {"text": "row 8"}], column="text", progress=False)
 
@@ -56,7 +56,7 @@ def test_case_is_alike_in_every_script_and_what_is_not_known_fits_nothing(
 
 
 FORMS = ("tiếng", unicodedata.normalize("NFD", "tiếng"), "tiê\u0301ng")
-"""One name as readers see it; the last has one accent of two joined to its letter."""
+"""One name that looks the same in three forms; in the last, one of two accents is composed with its letter."""
 
 
 @pytest.mark.parametrize("names", [*((form,) * 3 for form in FORMS), FORMS], ids=["joined", "apart", "mixed", "each"])
@@ -70,7 +70,7 @@ def test_a_column_is_found_in_another_form_of_its_letters(minilm: pellucid.Model
 
 
 def test_whole_numbers_are_compared_exactly_however_large(minilm: pellucid.Model) -> None:
-    """As floats these four are two."""
+    """As floats, these four are two."""
     large = [2**53, 2**53 + 1, 12345678901234567890, 12345678901234567891]
     index = pellucid.Index.build(
         minilm, [{"text": f"row {i}", "n": n, "said": str(n)} for i, n in enumerate(large)], column="text"
@@ -85,7 +85,7 @@ def test_whole_numbers_are_compared_exactly_however_large(minilm: pellucid.Model
 
 
 def test_true_is_true_in_a_table_too(minilm: pellucid.Model, tmp_path: Path) -> None:
-    """There it is a text; by its number alone, != would delete every row."""
+    """There it is a text; if only its number counted, != would delete every row."""
     (tmp_path / "a.csv").write_text("text,flag\nrow 0,True\nrow 1,FALSE\nrow 2,\n")
     index = pellucid.Index.build(minilm, tmp_path / "a.csv", column="text", progress=False)
     assert fitting(index, {"flag": True}) == fitting(index, "flag = true") == fitting(index, "flag ~ tru") == {0}
@@ -105,7 +105,7 @@ VALUES: list[Any] = [
     {"a": {"b": [1e22, 0.1, "x\0y", 10**25]}}, ["a\0b", True, None], "１２", 12, "9" * 5_000,
     "FALSE",
 ]  # fmt: skip
-"""Numbers that SQLite rounds, texts in which its own end, and others."""
+"""Numbers that SQLite rounds, texts with a null character, and others."""
 
 
 @pytest.mark.parametrize("column", ["n", "", "a b.c", 'a"\\', "a\0b", "é"])
@@ -121,7 +121,7 @@ def test_conditions_say_what_plain_python_says(column: str, tmp_path: Path) -> N
 
 
 def fits(value: Any, operator: str, wanted: Any) -> bool:
-    """What a condition says of a value, in plain Python."""
+    """The result of a condition on a value, in plain Python."""
     one, other = (as_text(each) for each in (value, wanted))
     if operator == "~":
         return simple(str(wanted)) in simple(str(value) if isinstance(value, bool) else one)
@@ -134,7 +134,7 @@ def fits(value: Any, operator: str, wanted: Any) -> bool:
         return (same or truth) == (operator == "=")
     if numbers[1] is not None:
         return numbers[0] is not None and bool(ORDERS[operator](*numbers))
-    some = one.startswith("2026-") if other == "2026-01-02" else one != ""  # the only date among them
+    some = one.startswith("2026-") if other == "2026-01-02" else one != ""  # the only date
     return numbers[0] is None and some and bool(ORDERS[operator](one.encode(), other.encode()))
 
 
@@ -174,7 +174,7 @@ DATES = (
 
 @pytest.mark.parametrize("operator", [*ORDERS, "=", "!="])
 def test_dates_are_compared_as_python_compares_them(operator: str, tmp_path: Path) -> None:
-    """A day is its midnight; where the value has no zone the clocks are compared, where it has one the moments."""
+    """A day is its midnight; a condition without a zone compares clock times, one with a zone compares moments."""
     write_entries((Entry(str(i), "", {"d": value}) for i, value in enumerate(DATES)), tmp_path / "entries")
     entries, compare = Entries(tmp_path / "entries", len(DATES)), {**ORDERS, "=": eq, "!=": ne}[operator]
     for wanted in DATES[:-1]:
@@ -233,7 +233,7 @@ def test_exact_numbers_stay_themselves_however_large() -> None:
 
 
 def test_a_real_number_of_a_row_is_the_whole_one_that_it_is(minilm: pellucid.Model) -> None:
-    """As ids are that a table with gaps has made real; by 15 or 17 digits they would be others."""
+    """Such as ids that became floats in a table with gaps; with 15 or 17 digits they would be other ids."""
     numbers = (float(2**60), float(2**63), 1234567890123456768.0, 2**60, 1e16, 40000000000000008.0, 1e30)
     rows = [{"text": f"row {i}", "n": number} for i, number in enumerate(numbers)]
     index = pellucid.Index.build(minilm, rows, column="text", progress=False)
@@ -279,7 +279,7 @@ def test_what_fits_is_looked_up_once(cities: pellucid.Index) -> None:
     once = segment.searchable_mask(parse_conditions({"n": -1}))
     for i in range(40):
         segment.searchable_mask(parse_conditions({"n": i}))
-        assert segment.searchable_mask(parse_conditions({"flag": 1})) is first  # what is asked for again stays
+        assert segment.searchable_mask(parse_conditions({"flag": 1})) is first  # a repeated condition stays cached
     assert segment.searchable_mask(parse_conditions({"n": -1})) is not once
     assert len(segment._condition_masks) == KEPT
 
@@ -319,7 +319,7 @@ def test_what_only_looks_like_two_conditions_is_a_value() -> None:
     assert [parse_condition(f"a = {value}").values[0] for value in values] == list(values)
 
 
-@pytest.mark.timeout(20)  # trying every end for every beginning takes minutes
+@pytest.mark.timeout(20)  # trying every end for every start takes minutes
 @pytest.mark.parametrize("value", ["and " * 25_000, "a or b " * 20_000, ", " * 50_000, "or" + " " * 100_000 + "a"])
 def test_a_long_value_is_read_at_once(value: str) -> None:
     assert parse_condition(f"a = {value}").values[0] == value.strip()
@@ -378,7 +378,7 @@ def test_a_duration_of_pandas_is_refused_as_others_are(minilm: pellucid.Model, u
         index.search("a", where={"wait": {">": pandas.Timedelta(days=3)}})
 
 
-Mood = Enum("Mood", {"GLAD": "glad", "SAD": "sad"}, type=str)  # whose `str` says the name, as StrEnum's does not
+Mood = Enum("Mood", {"GLAD": "glad", "SAD": "sad"}, type=str)  # whose `str` is the member's name, unlike a StrEnum's
 Grade = Enum("Grade", {"ONE": 1, "TWO": 2}, type=int)
 
 

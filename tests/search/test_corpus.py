@@ -1,4 +1,4 @@
-"""What may be read into an index, and what is refused: the battery of inputs, by `Index.build` and typed."""
+"""What can be read into an index, and what is refused: the same inputs by `Index.build` and on the command line."""
 
 import csv
 import json
@@ -33,7 +33,7 @@ Typed = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Typed]:
-    """Runs the command line in this process; its exit code, and what it said on stderr."""
+    """Runs the command line in this process; returns its exit code and stderr."""
     from pellucid.cli.app import app
 
     def call(*words: object) -> tuple[int, str]:
@@ -57,7 +57,7 @@ def built(minilm: pellucid.Model, source: object, **how: object) -> pellucid.Ind
 
 
 _ENCODING = re.compile(r"encoding='(.*)'")
-"""An encoding that is advised, which is typed otherwise."""
+"""An encoding proposed in an error, which has another form on the command line."""
 
 BAD_TABLES: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "is empty: expected a line of column names"),
@@ -117,7 +117,7 @@ def test_frames_of_every_library_give_the_same_rows(minilm: pellucid.Model, libr
 
 
 class Dataset:
-    """As a set of `datasets`: to walk through it gives its labels as numbers."""
+    """A stand-in for a set of `datasets`, whose iteration gives labels as numbers."""
 
     column_names, features = ("text", "label"), {"label": type("ClassLabel", (), {"names": ["bad", "good"]})()}
 
@@ -175,7 +175,7 @@ def test_a_text_that_is_empty_is_no_hit_and_takes_the_old_one_away(
     caplog.clear()
     with caplog.at_level("INFO", "pellucid"):
         index.update([("c", ""), ("d", "a plum")], progress=False)
-    assert "1 row, 1 embedded, 1 row replaced, exact search" in caplog.messages  # that of "c" was taken out
+    assert "1 row, 1 embedded, 1 row replaced, exact search" in caplog.messages  # the row of "c" was deleted
     with pytest.raises(InputError, match=r"the corpus holds no texts \(left out: 2 that are empty\)"):
         built(minilm, ["", "  "])
 
@@ -314,14 +314,14 @@ def test_what_else_is_known_is_kept_as_json_or_refused_by_name(minilm: pellucid.
 
 
 class NaTType:
-    """As pandas' `NaT`, which says its date."""
+    """Like pandas' `NaT`, which has an `isoformat`."""
 
     def isoformat(self) -> str:
         return "NaT"
 
 
 class NAType:
-    """As pandas' `NA`."""
+    """Like pandas' `NA`."""
 
 
 def test_what_pandas_lacks_is_null_and_exact_numbers_are_numbers(minilm: pellucid.Model) -> None:
@@ -338,7 +338,7 @@ def test_what_pandas_lacks_is_null_and_exact_numbers_are_numbers(minilm: pelluci
 
 
 class Frame:
-    """As pandas' frame, with its index."""
+    """Like pandas' data frame, with its index."""
 
     columns, index = ("text",), SimpleNamespace(names=["id", None])
 
@@ -371,7 +371,7 @@ def test_a_whole_number_that_a_data_frame_made_a_float_is_its_id(minilm: pelluci
     index.add([(Decimal("1E+0"), "one"), (Decimal("1E+999999999"), "far"), (Decimal("-Infinity"), "none")])
     assert {"1", "1E+999999999", "-Infinity"} <= set(texts(index))
     index.delete(["1E+999999999", Decimal("-Infinity")])
-    for ids in ([1.0, np.float64(3.5)], [2], [4.0]):  # the last is what a text goes by, as its file wrote it
+    for ids in ([1.0, np.float64(3.5)], [2], [4.0]):  # the last is the id as its file wrote it
         assert index.delete(ids) == len(ids)
     index.add([(4.0, "anew")], progress=False)
     assert texts(index) == {"4": "anew"}
@@ -407,7 +407,7 @@ def test_a_text_is_a_number_only_where_all_of_it_is(minilm: pellucid.Model) -> N
     }.items():
         found = sorted((hit["metadata"]["code"] for hit in index.search("row", where=where, k=20)), key=str)
         assert found == sorted(fitting, key=str), where
-    assert len(index.search("row", where="code != 3", k=20)) == len(codes) - 4  # nobody knows what the missing one is
+    assert len(index.search("row", where="code != 3", k=20)) == len(codes) - 4  # a missing value is unknown
     assert index.delete(where="code = 3") == 3 and len(index) == len(codes) - 3
 
 
@@ -454,7 +454,7 @@ def test_what_is_no_text_is_named_by_its_place(minilm: pellucid.Model) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """What is found in real folders."""
+    """Contents of real folders: empty, binary, huge and broken files, a pipe, and links."""
     root = tmp_path / "notes"
     (root / "deep").mkdir(parents=True)
     (root / "a.md").write_text("Tea needs hot water.")
@@ -682,6 +682,6 @@ def test_a_text_of_ten_million_characters_is_divided(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", [None, 3, "no-such", Path("utf-8")])
 def test_an_encoding_is_one_where_no_file_is_read_too(tiny: pellucid.Model, encoding: object) -> None:
-    """It is kept with the index, and is the one that files are read with later."""
+    """It is stored with the index, and applies to files that are read later."""
     with pytest.raises(InputError, match=r"encoding is .*, expected utf-8"):
         pellucid.Index.build(tiny, ["a text"], encoding=encoding)

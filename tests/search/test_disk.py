@@ -1,4 +1,4 @@
-"""Disks that are full, read-only or strange, folders that hold something else, and files that are in nobody's way."""
+"""Full, read-only and unusual disks, folders with other contents, and files that do not matter."""
 
 import ctypes
 import errno
@@ -39,20 +39,20 @@ def refused(work: Callable[[], object], kind: type[PellucidError], said: str) ->
 
 
 def copied(own: pellucid.Index, place: Path) -> Path:
-    """The folder of the model that made an index, once more."""
+    """A copy of the folder of the index's model."""
     assert own.loaded.source is not None
     return shutil.copytree(own.loaded.source.folder, place)
 
 
 def opened_to_all(folder: Path) -> None:
-    """Lets everybody read a folder of a test, and reach it."""
+    """Lets every user read a folder of a test, and reach it."""
     for path in (folder, *folder.rglob("*"), *folder.parents):
         if path.is_relative_to(tempfile.gettempdir()) and path != Path(tempfile.gettempdir()):
             path.chmod(0o755)
 
 
 def limited(work: Callable[[], object], most: int) -> Callable[[], None]:
-    """The work, while no file may be longer."""
+    """The work, with a limit of `most` bytes on the size of a file."""
 
     def check() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
@@ -63,7 +63,7 @@ def limited(work: Callable[[], object], most: int) -> Callable[[], None]:
 
 @pytest.mark.parametrize("most", [0, 100, 5_000, 30_000, 45_000])
 def test_without_room_the_old_one_stays_and_nothing_half_written_is_left(own: pellucid.Index, most: int) -> None:
-    """The lock's note, the embedded chunk, the entries, the vectors: each is the first that has no room."""
+    """The lock's note, the embedded chunk, the entries, the vectors: each in turn is the first without space."""
     before = listing(own.folder)
     work = refused(
         lambda: own.add(NEW, progress=False), ResourceError, "limit on the size of a file|cannot write .*(disk|space)"
@@ -79,7 +79,7 @@ def test_what_is_added_is_added_though_there_is_no_room_to_write_segments_anew(
 ) -> None:
     for i in range(MAX_SEGMENTS - 1):
         own.add([{"symbol": f"S{i}", "name": f"Segment {i}"}], progress=False)
-    rows, most = len(own), 4 * 384 * len(own)  # the vectors of all of them together would be longer
+    rows, most = len(own), 4 * 384 * len(own)  # all vectors together would exceed it
 
     def work() -> None:
         assert own.add([{"symbol": "LAST", "name": "The last"}], progress=False) == 1
@@ -135,7 +135,7 @@ def test_a_disk_that_is_really_full(own: pellucid.Index, tmp_path: Path) -> None
 
 
 def test_a_folder_that_cannot_be_written_is_read_all_the_same(own: pellucid.Index, tmp_path: Path) -> None:
-    model = pellucid.load(copied(own, tmp_path / "model")).loaded  # the model itself may lie where nobody reads
+    model = pellucid.load(copied(own, tmp_path / "model")).loaded  # the original may be unreadable to others
 
     def somebody() -> None:
         os.setgroups([])
@@ -179,7 +179,7 @@ def test_a_disk_that_fails_within_a_file_names_the_model(
     own: pellucid.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(path: Path) -> str:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))  # of a read the system names no file
+        raise OSError(errno.EIO, os.strerror(errno.EIO))  # for a read, the system names no file
 
     monkeypatch.setattr("pellucid.search.encoder.digest_of", failing)
     model = pellucid.load(copied(own, tmp_path / "model"))
@@ -249,11 +249,11 @@ def test_a_failed_build_leaves_nothing_and_a_failed_change_no_segment(
 def test_a_temporary_index_goes_with_its_object_and_with_the_program(
     minilm: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # others on this machine make some meanwhile
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # other programs create some meanwhile
     index = pellucid.Index.build(None, np.eye(3, dtype=np.float32))
     folder = index.folder
     assert folder.is_dir() and folder.parent == tmp_path
-    assert ended(start(lambda: sys.exit(0) if folder.is_dir() else None)) == 1  # a fork that ends takes nothing away
+    assert ended(start(lambda: sys.exit(0) if folder.is_dir() else None)) == 1  # a fork that ends deletes nothing
     assert folder.is_dir()
     del index
     gc.collect()
@@ -277,7 +277,7 @@ def test_a_copy_whose_files_go_while_it_is_made_says_so(
 
     entries = [one for segment in own.segments for one in segment.live_entries()][
         :50
-    ]  # so many that segments are written anew
+    ]  # so many that segments are rewritten
     monkeypatch.setattr(shutil, "copyfile", slow)
     with pytest.raises(InputError, match="was changed meanwhile"):
         own.save(tmp_path / "late.index")
@@ -287,7 +287,7 @@ def test_a_copy_holds_what_is_opened_and_nothing_else(own: pellucid.Index, tmp_p
     reader = pellucid.Index.open(own.folder, model=own.loaded)
     own.delete("AAPL")
     own.compact(progress=False)
-    with pytest.raises(PellucidError, match="was changed meanwhile"):  # what it holds is nobody's newest any more
+    with pytest.raises(PellucidError, match="was changed meanwhile"):  # its generation is outdated
         reader.save(tmp_path / "deep" / "old.index")
     assert not (tmp_path / "deep" / "old.index").exists()
     copied = own.save(tmp_path / "deep" / "new.index")

@@ -1,4 +1,4 @@
-"""How good a search is: the measures against another library's, and the search against what was promised of it."""
+"""Evaluating a search: the metrics against another library's, and the search against what is documented."""
 
 import csv
 import json
@@ -38,7 +38,7 @@ def test_the_measures_are_those_of_another_library(data: st.DataObject) -> None:
     assert math.isclose(gain, ndcg_score([grades], scores, k=k), abs_tol=1e-12)
     right = [name for name in names if wanted[name]]
     assert recall == sum(name in found[:k] for name in right) / len(right)
-    if len(right) == 1:  # then the precision at the one right place is one divided by that place
+    if len(right) == 1:  # the average precision is then one divided by the rank
         _, whole, _ = score_query(found, wanted, many)
         assert math.isclose(whole, label_ranking_average_precision_score([[g > 0 for g in grades]], scores))
         assert rank == (whole if found.index(right[0]) < k else 0)
@@ -89,7 +89,7 @@ def test_answers_may_be_those_of_a_data_frame(index: pellucid.Index) -> None:
 
 
 class NAType:
-    """As pandas' `NA`."""
+    """Like pandas' `NA`."""
 
 
 @pytest.mark.parametrize("nothing", [None, math.nan, np.float32("nan"), NAType(), ""])
@@ -138,7 +138,7 @@ def test_a_column_may_stand_for_the_ids(index: pellucid.Index) -> None:
 
 
 def test_what_is_measured_at_k_does_not_depend_on_what_else_is(index: pellucid.Index) -> None:
-    """A column's values come again among the hits, and a search looks farther for more of them."""
+    """A column's values recur among the hits, and a search looks further for more of them."""
     queries, right = ["soft drinks", "a bank", "cars"], ["Industrials", "Health Care", "Energy"]
     alone = [index.evaluate(queries, right, k, by="sector") for k in (2, 5, 60)]
     together = index.evaluate(queries, right, (2, 5, 60), by="sector")
@@ -149,7 +149,7 @@ def test_what_is_measured_at_k_does_not_depend_on_what_else_is(index: pellucid.I
 
 
 def test_so_it_is_of_a_graph_with_deleted_rows(minilm: pellucid.Model) -> None:
-    """Where the walk for more looks farther."""
+    """There, a search for more results visits more of the graph."""
     texts = [f"row {i} of {i * 7 % 53} and {i * 31 % 17}" for i in range(2_000)]
     index = pellucid.Index.build(minilm, texts, kind="hnsw", M=4, efConstruction=4, efSearch=4, progress=False)
     index.delete("1")
@@ -163,7 +163,7 @@ def test_so_it_is_of_a_graph_with_deleted_rows(minilm: pellucid.Model) -> None:
 def test_so_it_is_where_passages_of_one_text_crowd_the_first_places(
     checkpoint: Callable[[str], Path], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A search for more texts then looks at more rows, and in another order."""
+    """A search for more texts then reads more rows, in another order."""
     monkeypatch.setattr(retrieval, "DEPTH", 20)
     chance = np.random.default_rng(0)
     texts = [(f"t{i}", " ".join(f"w{j}" for j in chance.integers(0, 200, size=9 + i % 4 * 300))) for i in range(12)]
@@ -179,14 +179,14 @@ def test_so_it_is_where_passages_of_one_text_crowd_the_first_places(
 
 
 def replaced(index: pellucid.Index) -> pellucid.Index:
-    """The same without a graph."""
+    """The same index without a graph."""
     segments = Segments(replace(one, vectors=replace(one.vectors, graph=None)) for one in index.segments)
     return pellucid.Index(Generation(index.folder, index.manifest, segments), index.loaded)
 
 
 @pytest.mark.parametrize("right", [1999, 1999.0, "1999", True, "TRUE"])
 def test_a_value_is_the_same_as_in_a_condition(minilm: pellucid.Model, right: object) -> None:
-    column = "" if "1999" in str(right) else "old"  # pandas so calls the column of its index
+    column = "" if "1999" in str(right) else "old"  # the name that pandas writes for the column of its index
     rows = [{"text": "alpha", "": 1999.0, "old": True}, {"text": "beta", "": 2001, "old": False}]
     index = pellucid.Index.build(minilm, rows, column="text", progress=False)
     assert index.evaluate(["alpha"], [right], k=1, by=column).recall == {1: 1.0}
@@ -271,7 +271,7 @@ def test_the_depths_and_the_rule_are_checked(index: pellucid.Index) -> None:
 
 @pytest.fixture(scope="module")
 def clusters() -> tuple[np.ndarray, np.ndarray]:
-    """6,000 vectors around 60 middles, and 100 others: Float32[ndarray, "rows 32"]"""
+    """6,000 vectors around 60 centres, and 100 queries: Float32[ndarray, "rows 32"]"""
     chance = np.random.default_rng(0)
     middles = chance.standard_normal((60, 32))
 
@@ -296,7 +296,7 @@ def test_recall_rises_with_the_effort_and_is_that_of_brute_force(
     found = [{int(hit["id"]) - 1 for hit in hits} for hits in held.search(queries, k=10)]
     share = np.mean([len(one & set(row)) / 10 for one, row in zip(found, true.tolist())])
     used = next(point for point in held.curve(queries, efSearch=(curve.used or 0,)).points)
-    assert share >= used.recall - 0.02  # a search looks at least as far
+    assert share >= used.recall - 0.02  # a search visits at least as many rows
     assert all(point.milliseconds > 0 and point.queries_per_second > 0 for point in curve.points)
     assert curve.used in [point.efSearch for point in held.curve(queries).points]
     assert curve.svg(tmp_path / "a.svg").read_text().count("<circle") == 4
@@ -307,7 +307,7 @@ def test_what_is_as_near_as_a_true_neighbour_is_one(clusters: tuple[np.ndarray, 
     rows, queries = clusters
     held = pellucid.Index.build(None, np.repeat(rows[:300], 20, axis=0), kind="hnsw", progress=False)
     curve = held.curve(queries, k=10)
-    assert min(point.recall for point in curve.points) > 0.8  # by their numbers it would be half of that
+    assert min(point.recall for point in curve.points) > 0.8  # by row number, it would be half of that
     alike = pellucid.Index.build(None, np.ones((400, 8)), kind="hnsw", progress=False).curve(k=5)
     assert {point.recall for point in alike.points} == {1.0}
 
@@ -334,7 +334,7 @@ def test_an_index_without_a_graph_has_one_point_and_texts_are_queries_too(index:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_names_of_companies_find_their_own_symbol(shared: Callable[[str], Path], tmp_path: Path) -> None:
-    """The 500 large companies that are listed, asked by their name, among 7,182."""
+    """The 500 large companies that are listed, searched by name among 7,182."""
     listed, large = (shared(f"data/us_companies/{name}.csv") for name in ("us_listed", "sp500"))
     index = pellucid.Index.build("all-MiniLM-L6-v2", listed, tmp_path / "us.index", column="name", progress=False)
     first = index.search("Apple", k=5)[0]

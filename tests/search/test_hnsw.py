@@ -1,4 +1,4 @@
-"""The door to FAISS: what it says where the library is missing, or there and not to be opened."""
+"""The door to FAISS: its errors where the library is missing, or installed but unusable."""
 
 import sys
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_why_there_is_no_graph(
 
 
 def test_a_package_of_that_name_without_graphs_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "faiss").mkdir()  # what a broken removal leaves
+    (tmp_path / "faiss").mkdir()  # what an incomplete uninstallation leaves
     for name in [name for name in sys.modules if name.partition(".")[0] == "faiss"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
@@ -53,7 +53,7 @@ def test_a_package_of_that_name_without_graphs_is_called_so(tmp_path: Path, monk
 def test_no_text_is_embedded_for_a_graph_that_cannot_be_built(
     kind: str, embedded: list[str], minilm: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which kind it becomes by itself is known once there are so many texts."""
+    """With kind="auto", the kind is known only once there are so many texts."""
     seen: list[str] = []
 
     def embed_texts(loaded: object, texts: list[str], *_: object, **__: object) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Files that were changed, by chance or on purpose: none opens in silence, and none crashes, hangs or runs code."""
+"""Files changed by accident or on purpose: none opens silently, and none crashes, hangs or runs code."""
 
 import contextlib
 import hashlib
@@ -38,14 +38,14 @@ def whole(index: pellucid.Index, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Path:
-    """300 vectors of 16 numbers in a graph of three levels."""
+    """300 vectors of size 16 in a graph of three levels."""
     numbers = np.random.default_rng(0).normal(size=(300, 16)).astype(np.float32)
     pellucid.Index.build(None, numbers, tmp_path / "graph.index", kind="hnsw", M=4)
     return tmp_path / "graph.index"
 
 
 def signed(folder: Path, change: Callable[[dict[str, Any]], Any] = lambda body: None) -> None:
-    """Gives a manifest the sizes and digests of what is there, as somebody would who changed it on purpose."""
+    """Gives a manifest the sizes and digests of the files that are there, as an attacker would."""
     path = folder / FILES[0]
     body = json.loads(path.read_text())
     body.pop("digest")
@@ -58,7 +58,7 @@ def signed(folder: Path, change: Callable[[dict[str, Any]], Any] = lambda body: 
 
 
 def asked(folder: Path, dimension: int = 384) -> None:
-    """Opens an index and asks it everything that needs no model."""
+    """Opens an index and makes every request that needs no model."""
     index = pellucid.Index.open(folder)
     index.search(np.ones(dimension, np.float32), k=20)
     index.search(np.ones(dimension, np.float32), k=5, where="sector = Financials" if dimension == 384 else None)
@@ -69,11 +69,11 @@ def asked(folder: Path, dimension: int = 384) -> None:
         assert len(segment.row_by_hash) <= segment.segment.rows
 
 
-# -- by chance ------------------------------------------------------------------------------------------------------
+# -- by accident ----------------------------------------------------------------------------------------------------
 
 
 def mutated(held: bytes, chance: random.Random) -> bytes:
-    """A file with a few of its bytes changed, lost, doubled or set to a number that is often too large."""
+    """A file with a few bytes changed, lost, added or copied, or with a number that is often too large."""
     way, place = chance.randrange(6), chance.randrange(len(held))
     if way == 0:
         return held[:place]
@@ -97,7 +97,7 @@ def mutated(held: bytes, chance: random.Random) -> bytes:
 
 
 def mutants(folder: Path, names: tuple[str, ...], many: int, chance: random.Random) -> Iterator[str]:
-    """Changes one file after the other, and puts each back."""
+    """Changes one file after the other, and restores each."""
     held = {name: (folder / name).read_bytes() for name in names}
     for i in range(many):
         name = names[i % len(names)]
@@ -110,7 +110,7 @@ def mutants(folder: Path, names: tuple[str, ...], many: int, chance: random.Rand
 
 
 def none_opens(folder: Path, names: tuple[str, ...], many: int) -> int:
-    """How many mutants were refused: all of them."""
+    """The number of mutants, all of which must be refused."""
     refused = 0
     for name in mutants(folder, names, many, random.Random(many)):
         with pytest.raises((CorruptFileError, InputError)) as error:
@@ -133,7 +133,7 @@ def test_none_of_ten_thousand_mutants_opens(whole: Path, graph: Path) -> None:
 
 
 def survives(folder: Path, names: tuple[str, ...], many: int, dimension: int, seed: int = 0) -> None:
-    """Asks mutants whose manifest has the right digests: an answer or an error of ours, soon, and in little memory."""
+    """Opens mutants whose digests are right: an answer or our error, within 20 seconds and 1 GiB."""
 
     def work() -> None:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -175,7 +175,7 @@ NASTY: list[Any] = [
 
 
 def places(held: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where something stands in a manifest."""
+    """The path of every value in a manifest."""
     inner = held.items() if isinstance(held, dict) else enumerate(held) if isinstance(held, list) else ()
     for key, value in inner:
         yield (*path, key)
@@ -249,7 +249,7 @@ def test_a_file_that_was_cut_turned_or_swapped_is_named(index: pellucid.Index, w
 
 
 def test_entries_whose_damage_is_no_text_are_refused(whole: Path) -> None:
-    """SQLite cites the damaged statement in its message, as it stands in the file."""
+    """SQLite quotes the damaged statement in its message, as it is in the file."""
     held = (whole / FILES[1]).read_bytes()
     assert held.count(b"CREATE TABLE rows") == 1
     (whole / FILES[1]).write_bytes(held.replace(b"CREATE TABLE rows", b"CREATE TABL\xc5 rows"))
@@ -395,7 +395,7 @@ def test_vectors_that_are_no_numbers_are_refused(whole: Path) -> None:
 
 
 def parts(held: bytes) -> dict[str, tuple[int, int, str]]:
-    """Where the lists of a graph's file stand: from, to, and what they hold."""
+    """The parts of a graph's file: start, end and dtype of each."""
     found, place = {}, 37 - 4 + 4
     for name, kind in (("chances", "f8"), ("upto", "i4"), ("levels", "i4"), ("starts", "u8"), ("neighbours", "i4")):
         (many,) = struct.unpack_from("<Q", held, place)
@@ -455,7 +455,7 @@ def test_a_length_that_the_file_does_not_hold_is_refused(graph: Path, many: int)
     held = (graph / GRAPH).read_bytes()
     for name in ("chances", "upto", "levels", "starts", "neighbours"):
         first = parts(held)[name][0]
-        if (name, many) in (("chances", 0), ("starts", 301)):  # the one is not read, the other is right
+        if (name, many) in (("chances", 0), ("starts", 301)):  # the first is not read, the second is right
             continue
         (graph / GRAPH).write_bytes(held[: first - 8] + struct.pack("<Q", many) + held[first:])
         signed(graph)
@@ -491,7 +491,7 @@ def test_what_was_deleted_from_a_graph_is_never_found(graph: Path) -> None:
     assert index.manifest.settings.kind == "hnsw" and index.manifest.segments[0].deleted.sum() == 50
     assert [hit["id"] for hit in index.search(query, k=100)] == best[50:150]
     assert [hit["id"] for hit in pellucid.Index.open(graph).search(query, k=300)] == best[50:]
-    index.delete(best[50:80])  # more than a fifth are gone: it is written anew
+    index.delete(best[50:80])  # more than a fifth is deleted: the segment is rewritten
     assert index.manifest.segments[0].rows == 220 and not index.manifest.segments[0].dead
     assert index.manifest.segments[0].kind == "hnsw"
     assert [hit["id"] for hit in index.search(query, k=300)] == best[80:]
@@ -500,7 +500,7 @@ def test_what_was_deleted_from_a_graph_is_never_found(graph: Path) -> None:
 
 
 def test_what_a_build_has_kept_may_be_anything(minilm: pellucid.Model, tmp_path: Path) -> None:
-    """Half files, other encoders' vectors, bombs: embedded again; what is none of ours stays."""
+    """Half files, other encoders' vectors, zip bombs: the texts are embedded anyway, and the leftovers deleted."""
     import io
     import zipfile
 

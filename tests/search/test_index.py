@@ -1,4 +1,4 @@
-"""An index as a person uses it: built, opened, asked, changed, saved."""
+"""An index from the view of a user: built, opened, searched, changed, saved."""
 
 import copy
 import itertools
@@ -198,7 +198,7 @@ def test_what_is_of_texts_is_not_passed_over_where_vectors_are_given(said: dict)
 def test_an_index_names_the_folder_from_which_its_model_came(
     own: pellucid.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever the program has gone since it was loaded."""
+    """Whatever the working directory has become since it was loaded."""
     pellucid.Model(own.loaded).save(tmp_path / "mine")
     monkeypatch.chdir(tmp_path)
     model = pellucid.load("mine")
@@ -241,7 +241,7 @@ def test_long_texts_are_found_by_their_passages(minilm: pellucid.Model) -> None:
 
 
 def test_no_accent_is_lost_between_passages(minilm: pellucid.Model) -> None:
-    """The tokenizer takes accents away, and counts them among the characters of no token."""
+    """The tokenizer strips accents, and counts them among the characters of no token."""
     words = ["cafe\u0301", "\u0939\u0948\u0902", "a\u0323\u0302", "\u0645\u064e"]
     text = " ".join(words * 60)
     cut = passage_span_function(minilm.loaded, 30, "")(text, 0)
@@ -252,7 +252,7 @@ def test_no_accent_is_lost_between_passages(minilm: pellucid.Model) -> None:
     for piece, start, first in (("\u0301a", 0, 0), ("a \u0301b", 2, 2), ("a\u0301", 1, 1), ("a\u0301b", 1, 2)):
         assert (
             start_without_marks(piece, start, len(piece)) == first
-        )  # where it is of no letter, or nothing else is there
+        )  # where marks have no letter, or nothing else is there
 
 
 def test_passages_are_as_long_as_the_model_reads_behind_a_prompt(
@@ -272,7 +272,7 @@ def test_another_model_is_refused(own: pellucid.Index) -> None:
     other = pellucid.load("all-MiniLM-L6-v2")
     with np.errstate(all="ignore"):
         next(iter(other.parameters())).data.mul_(2)
-    assert pellucid.Index.open(own.folder, model=other)  # the same files; what is written past PyTorch nobody hears
+    assert pellucid.Index.open(own.folder, model=other)  # same files; PyTorch does not notice a write by `data`
     bert = pellucid.Config.of("bert", vocab_size=30522, hidden_size=384, num_hidden_layers=1, num_attention_heads=12)
     untrained = pellucid.build(bert, tokenizer=other.tokenizer)
     with pytest.raises(InputError, match="not trained"):
@@ -296,7 +296,7 @@ def swap(module: Any) -> None:
 def test_a_model_whose_numbers_were_changed_since_it_was_loaded_is_saved_first(
     checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process would open the index with the numbers of the files, and find nothing."""
+    """Another process would open the index with the weights of the files, and find nothing."""
     folder = shutil.copytree(checkpoint("bert-body"), tmp_path / "model")
     model = pellucid.load(folder)
     built = pellucid.Index.build(model, ["a cat"], out=tmp_path / "a.index", progress=False)
@@ -331,7 +331,7 @@ def test_a_model_whose_numbers_were_changed_since_it_was_loaded_is_saved_first(
     wide = pellucid.load(tmp_path / "new", dtype="float64")
     for part in wide.module.modules():
         if isinstance(part, torch.nn.Dropout):
-            part.p = 0.0  # of which a model that answers hears nothing
+            part.p = 0.0  # no effect in evaluation mode
     assert pellucid.Index.build(copy.deepcopy(wide), ["a cat"], progress=False)
     monkeypatch.chdir(tmp_path)
     saved = copy.deepcopy(pellucid.load("new"))
@@ -364,7 +364,7 @@ def test_a_model_whose_files_were_replaced_since_it_was_loaded_is_loaded_again(
 def test_an_index_of_a_model_just_trained_is_opened_by_what_was_written(
     checkpoint: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """The files tell the kind of their numbers; the model that they were written from was never told."""
+    """The files state the dtype of their weights; the model from which they were written does not."""
     rows = [{"anchor": f"cat {i}", "positive": f"stone {i}"} for i in range(4)]
     how: dict[str, Any] = {"criterion": "multiple-negatives", "epochs": 1, "batch_size": 4, "progress": False}
     folder = shutil.copytree(checkpoint("bert-body"), tmp_path / "model")
@@ -391,7 +391,7 @@ def test_the_revision_that_built_an_index_reads_for_it(
     (repository / "refs" / "main").write_text(new)
     built = pellucid.Index.build(pellucid.load("o/tiny", revision=old), ["a cat", "a dog"], out=tmp_path / "a.index")
     assert pellucid.Index.open(built.folder).verify() == 2
-    shutil.copy(repository / "snapshots" / old / "config.json", said)  # another revision, of the same files
+    shutil.copy(repository / "snapshots" / old / "config.json", said)  # another revision with the same files
     shutil.rmtree(repository / "snapshots" / old)
     assert pellucid.Index.open(built.folder).verify() == 2
 
@@ -405,7 +405,7 @@ def test_an_index_of_a_model_in_4_bits_is_read_by_one_in_4_bits(own: pellucid.In
         pellucid.Index.open(made.folder, model=own.loaded)
     with pytest.raises(InputError, match=r"built with .* as float32, and .* is int4 here, .*dtype='float32'"):
         pellucid.Index.open(own.folder, model=narrow)
-    unsaid = replace(made.manifest, encoder=replace(made.manifest.encoder, bits=None))  # as it was written before
+    unsaid = replace(made.manifest, encoder=replace(made.manifest.encoder, bits=None))  # as older versions wrote it
     write_manifest(unsaid, made.folder)
     assert pellucid.Index.open(made.folder, model=narrow).verify() == 2
 
@@ -426,7 +426,7 @@ def test_an_edited_model_is_not_taken_for_the_plain_one(own: pellucid.Index, tmp
         assert np.allclose(index.encode(["a bird"])[0], model.embed("a bird"), atol=1e-6)
         assert not np.allclose(
             index.encode(["a bird"]), plain, atol=0.1
-        )  # as a pipeline that was made before, it hears
+        )  # the edit applies, as in a pipeline made before it
         with pytest.raises(InputError, match=r"is edited: an index is built, changed and opened outside of the block"):
             index.add(["a bird"])
     assert np.array_equal(index.encode(["a bird"]), plain) and len(index) == 2
@@ -464,14 +464,14 @@ def test_a_model_that_was_changed_is_heard_of_by_its_index(checkpoint: Callable[
     wrapped.module.layers[1].forward = wrapped.module.layers[1].forward  # as accelerate leaves it
     assert len(pellucid.Index.build(wrapped, texts, progress=False)) == 2
     headed = pellucid.load(folder, head="sequence-classification")
-    headed.module.head.dropout.p = 0.7  # an index reads no head
+    headed.module.head.dropout.p = 0.7  # an index uses no head
     assert len(pellucid.Index.build(headed, texts, progress=False)) == 2
 
 
 def test_a_model_that_is_opened_for_an_index_is_checked_once(
     own: pellucid.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its files are read whole for their digests."""
+    """For the digests, its files are read completely."""
     asked: list[Path] = []
     monkeypatch.setattr(encoder, "digest_of", lambda path: asked.append(path) or digest_of(path))
     again = pellucid.Index.open(own.folder)
@@ -483,7 +483,7 @@ def test_a_model_that_is_opened_for_an_index_is_checked_once(
 def test_the_copy_of_an_adapter_is_that_of_its_files(
     checkpoint: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its base is not looked for a second time, by a name that leads elsewhere by now."""
+    """Its base is not searched for again, by a name that may meanwhile mean something else."""
     shutil.copytree(checkpoint("bert-body"), tmp_path / "base")
     monkeypatch.chdir(tmp_path)
     rows = [{"sentence1": "a cat", "sentence2": f"a {i}", "score": i / 4} for i in range(5)]
@@ -499,7 +499,7 @@ def test_the_copy_of_an_adapter_is_that_of_its_files(
 
 
 def reading(checkpoint: Callable[[str], Path], place: Path, **settings: object) -> Loaded:
-    """A tiny encoder whose tokenizer_config.json says this beside what it says anyway."""
+    """A tiny encoder with these further settings in its tokenizer_config.json."""
     shutil.copytree(checkpoint("bert-body"), place)
     said = place / "tokenizer_config.json"
     said.write_text(json.dumps((json.loads(said.read_text()) if said.exists() else {}) | settings))
@@ -545,7 +545,7 @@ def test_no_folder_and_a_folder_that_is_taken_are_said(index: pellucid.Index, tm
         pellucid.Index.build(index.loaded, ["a"], index.folder)
     with pytest.raises(InputError, match="exists already"):
         index.save(tmp_path)
-    with pytest.raises(InputError, match="lies within the index itself"):  # the next change would take it away
+    with pytest.raises(InputError, match="lies within the index itself"):  # the next change would delete it
         index.save(index.folder / "segments" / "kept")
 
 
@@ -562,7 +562,7 @@ def test_a_hit_is_an_answer(index: pellucid.Index) -> None:
 
 @pytest.mark.parametrize("source", [["a text"], "texts.csv", Path("texts"), [{"name": "a text"}], [("1", "a text")]])
 def test_texts_without_a_model_are_told(source: Any) -> None:
-    """They were called vectors of a wrong shape."""
+    """They were reported as vectors of a wrong shape."""
     for more in ({}, {"column": "name"}):
         with pytest.raises(InputError, match=r"^model is None, and texts were given: name a model$"):
             pellucid.Index.build(None, source, **more)

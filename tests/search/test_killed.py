@@ -1,4 +1,4 @@
-"""Killed at any moment, an index is the old one or the new one, and what was said to be done is done."""
+"""Killed at any moment, an index is the old one or the new one, and every acknowledged change is there."""
 
 import contextlib
 import functools
@@ -44,7 +44,7 @@ def build(minilm: pellucid.Model, folder: Path) -> pellucid.Index:
 
 
 def held(index: pellucid.Index, vectors: dict[str, np.ndarray]) -> ROWS:
-    """The texts of an index by their ids, once each has one row, and the vector of its text."""
+    """The texts of an index by id, after checks that each has one row and the vector of its text."""
     rows: ROWS = {}
     for segment in index.segments:
         for entry, vector, dead in zip(segment.entries.all(), segment.vectors.numbers, segment.deleted):
@@ -58,7 +58,7 @@ def held(index: pellucid.Index, vectors: dict[str, np.ndarray]) -> ROWS:
 
 @dataclass
 class Life:
-    """Adds, updates and deletes without end, and writes down what it is about to do, and that it is done."""
+    """Adds, updates and deletes, `steps` times, and notes each change before and after it."""
 
     minilm: pellucid.Model
     folder: Path
@@ -93,7 +93,7 @@ def applied(rows: ROWS, change: dict) -> ROWS:
 
 
 def allowed(rows: ROWS, notes: Path) -> tuple[ROWS, ROWS]:
-    """What must be there by the notes of a life, and what may be there instead: with what it was about to do."""
+    """The rows that must be there according to the notes, and those with the change that was under way."""
     said = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
     instead = rows
     for one in said:
@@ -105,7 +105,7 @@ def allowed(rows: ROWS, notes: Path) -> tuple[ROWS, ROWS]:
 
 
 def many_lives(minilm: pellucid.Model, vectors: dict[str, np.ndarray], folder: Path, kills: int) -> int:
-    """Kills `kills` lives of one index, one after the other; how many of them were killed before their end."""
+    """Kills `kills` processes on one index, one after the other; returns how many had not finished before."""
     rows, chance, killed = held(build(minilm, folder), vectors), random.Random(kills), 0
     begun = time.monotonic()
     assert ended(start(Life(minilm, folder, folder.parent / "notes", 0))) == 0
@@ -115,7 +115,7 @@ def many_lives(minilm: pellucid.Model, vectors: dict[str, np.ndarray], folder: P
         if kill_after(start(Life(minilm, folder, notes, seed)), chance.uniform(0, longest)) == KILLED:
             killed += 1
         else:
-            longest *= 0.9  # the machine is quicker than it was
+            longest *= 0.9  # the machine has become faster
         found = held(pellucid.Index.open(folder), vectors)
         assert found in allowed(rows, notes)
         rows = found
@@ -161,21 +161,21 @@ def test_a_build_that_was_killed_goes_on_and_embeds_nothing_twice(
             pellucid.Index.open(folder)
     index = build(minilm, folder)
     assert sorted(held(index, vectors).values()) == sorted(POOL)
-    assert len(embedded.read_text().splitlines()) <= len(POOL) + 3 * 3  # a chunk that was under way, at most
+    assert len(embedded.read_text().splitlines()) <= len(POOL) + 3 * 3  # plus at most the chunk that each kill lost
     assert sorted(path.name for path in folder.iterdir()) == ["generation-000001.json", "lock", "segments"]
 
 
-# -- each single step -----------------------------------------------------------------------------------------------
+# -- every single step ----------------------------------------------------------------------------------------------
 
 
 def _touches(folder: Path, event: str, given: tuple) -> bool:
-    """Whether an event of the interpreter is a change of files in a folder."""
+    """Whether an audit event of the interpreter may change files in a folder."""
     named = event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "open", "sqlite3.connect", "shutil.rmtree")
     return named and any(isinstance(one, str | Path) and str(folder) in str(one) for one in given)
 
 
 def _killed_at(step: int, folder: Path, work: Callable[[], object]) -> Callable[[], object]:
-    """The work, ended by signal 9 when it touches its folder for the nth time."""
+    """The work, ended by signal 9 when it touches its folder for the nth time, from 0."""
 
     def doomed() -> None:
         left = iter(range(step, -1, -1))
@@ -221,11 +221,11 @@ def test_killed_at_every_single_step_it_is_the_old_or_the_new_one(
         if code == 0:
             break
         assert code == KILLED
-        work(folder) if not seen[-1] or change == "compact" else None  # and nothing that is left behind is in the way
+        work(folder) if not seen[-1] or change == "compact" else None  # leftovers do not matter
         assert held(pellucid.Index.open(folder), vectors) == wanted[change]
         shutil.rmtree(folder)
         step += stride
-    assert step > 10 and seen[-1] and sorted(seen) == seen  # it happens once, and is never taken back
+    assert step > 10 and seen[-1] and sorted(seen) == seen  # it happens once, and is never undone
 
 
 @pytest.mark.slow
@@ -265,18 +265,18 @@ def test_a_build_that_is_killed_at_random_gets_there_in_the_end(
         if not list(folder.glob("generation-*")):
             build(minilm, folder)
         assert sorted(held(pellucid.Index.open(folder), vectors).values()) == sorted(POOL)
-    assert kills >= 10  # how many come in time is chance; so many have tried it
+    assert kills >= 10  # how many of up to 50 kills come in time is random
 
 
-# -- without power --------------------------------------------------------------------------------------------------
+# -- power loss -----------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Disk:
-    """What a disk would hold if the power went now, at worst: of a file what was flushed, of a folder the names that it
-    had when it was flushed. Names that were not flushed may be there nevertheless: both are tried.
+    """What a disk would hold at worst after a power loss: the flushed contents of files, and the names that a folder
+    had when it was flushed. Names that were not flushed may be there as well: both are tried.
 
-    files, folders: by number of the inode; it is kept from being given again by a handle that stays open.
+    files, folders: by inode number; an open handle keeps the number from being reused.
     """
 
     root: Path
@@ -295,14 +295,14 @@ class Disk:
             self.files[number] = path.read_bytes()
 
     def everything(self) -> None:
-        """Flushes all that is there."""
+        """Flushes everything that is there."""
         for path in (self.root, *self.root.rglob("*")):
             handle = os.open(path, os.O_RDONLY)
             self.flushed(handle)
             os.close(handle)
 
     def note(self) -> None:
-        """What is there now, at worst: only names that were flushed, or all names."""
+        """Appends the contents at worst: with flushed names only, and with all names."""
         self.steps.append((self._named(self.root.stat().st_ino, ""), self._all()))
 
     def _named(self, folder: int, before: str) -> dict[str, bytes]:
@@ -320,7 +320,7 @@ class Disk:
 
     @contextlib.contextmanager
     def watched(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        """Takes note after every step that the work in it makes."""
+        """Notes the contents after every file operation within the context."""
         real = os.fsync
 
         def fsync(handle: int) -> None:
@@ -368,12 +368,12 @@ def test_without_power_at_any_moment_it_is_the_old_or_the_new_one(
             if content not in states:
                 states.append(content)
                 assert held(_laid(content, tmp_path / "cut.index"), vectors) in (before, after), f"step {number}"
-    assert held(_laid(disk.steps[-1][0], tmp_path / "cut.index"), vectors) == after  # what was acknowledged
+    assert held(_laid(disk.steps[-1][0], tmp_path / "cut.index"), vectors) == after  # the acknowledged change
     assert len(states) >= 5
 
 
 def _laid(content: dict[str, bytes], folder: Path) -> pellucid.Index:
-    """An index of these files."""
+    """Opens an index of these files."""
     shutil.rmtree(folder, ignore_errors=True)
     for name, held_ in content.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -389,7 +389,7 @@ def test_that_test_can_fail(
         test_without_power_at_any_moment_it_is_the_old_or_the_new_one(minilm, vectors, tmp_path, monkeypatch, "update")
 
 
-# -- broken off by hand -----------------------------------------------------------------------------------------------
+# -- Ctrl-C -----------------------------------------------------------------------------------------------------------
 
 _TYPED = """
 import sys, time
@@ -448,7 +448,7 @@ def test_ctrl_c_is_of_the_kind_that_tells_what_is_kept(
 
 
 def break_off(*_: object, **__: object) -> None:
-    """Stands for whatever was at work when somebody pressed Ctrl-C."""
+    """Stands in for the function that is running when a user presses Ctrl-C."""
     raise KeyboardInterrupt
 
 
@@ -469,7 +469,7 @@ def test_ctrl_c_in_the_middle_of_a_change_leaves_the_old_one_and_no_lock(
 def test_ctrl_c_while_the_old_one_is_closed_says_that_the_change_is_made(
     minilm: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within the collector Python would swallow it."""
+    """In the garbage collector, Python would ignore it."""
     closed: list[object] = []
 
     class Connection(sqlite3.Connection):
@@ -491,7 +491,7 @@ def test_ctrl_c_while_the_old_one_is_closed_says_that_the_change_is_made(
     other = pellucid.Index.open(index.folder)
     let_go = other.segments[0].entries._connection
     del other
-    assert let_go not in closed  # by the collector, but by whoever comes next
+    assert let_go not in closed  # not closed by the garbage collector, but by the next call
     assert index.search("red boats", mode="words") and let_go in closed
 
 
@@ -539,7 +539,7 @@ def test_ctrl_c_behind_a_change_says_that_it_is_made(
         if path.name == "lock.json":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Path, "unlink", break_off_there)  # while the lock is given back
+    monkeypatch.setattr(Path, "unlink", break_off_there)  # while the lock is released
     with pytest.raises(Interrupted, match="was changed as requested"):
         index.delete("new")
     monkeypatch.undo()

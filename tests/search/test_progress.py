@@ -1,4 +1,4 @@
-"""Whoever waits is told how far it has come: by a bar that knows its end where that is known."""
+"""Progress is shown by a bar, with its total where that is known."""
 
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def test_a_bar_reaches_its_end_and_counts_known_texts_too(
 
 
 def test_nobody_is_told_who_does_not_want_to_be(minilm: pellucid.Model, capfd: pytest.CaptureFixture[str]) -> None:
-    for progress in (False, None):  # None: a terminal alone is told, and this is none
+    for progress in (False, None):  # None: shown in a terminal only, and this is none
         with progress_bar("embedding", total=10, shown=progress) as one:
             one.delay = 0
             one.update(10)

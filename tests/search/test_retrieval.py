@@ -1,4 +1,4 @@
-"""From queries to hits: each query its own answer, all texts that were asked for, and no more read than is shown."""
+"""From queries to hits: each query has its own, as many texts as requested, and no more is read than is shown."""
 
 import csv
 import gc
@@ -22,7 +22,7 @@ def ids(hits: list) -> list[str]:
 
 @pytest.fixture(scope="module")
 def many() -> "tuple[pellucid.Index, np.ndarray]":
-    """3,000 vectors in a graph, and their numbers."""
+    """3,000 vectors in a graph, and the vectors themselves."""
     chance = np.random.default_rng(0)
     numbers = (chance.standard_normal((30, 48))[chance.integers(0, 30, 3_000)] * 2).astype(np.float32)
     numbers += chance.standard_normal(numbers.shape).astype(np.float32)
@@ -72,7 +72,7 @@ def test_only_the_rows_that_are_shown_are_read(
 
 
 def test_as_many_texts_as_asked_for_come_though_passages_of_one_crowd_the_first_places() -> None:
-    """Each passage is a row; the crowd is 600 of them, all nearer than anything else."""
+    """Each passage is a row; over 500 passages of one text are nearer than anything else."""
     crowd = " ".join(["Bees make honey in their hive."] * 600)
     texts = [("bees", crowd), *((f"other {i}", f"Story number {i} tells of the sea.") for i in range(8))]
     index = pellucid.Index.build("all-MiniLM-L6-v2", texts, passage_tokens=12, progress=False)

@@ -1,4 +1,4 @@
-"""Texts that this user may not read: those of a folder are left out and told, one that is named alone is refused."""
+"""Texts that this user may not read: in a folder they are skipped and reported, by name they are refused."""
 
 import shutil
 import tempfile
@@ -14,8 +14,8 @@ from tests.nobody import as_nobody, open_folder
 
 
 def notes(place: Path) -> Path:
-    """A folder of texts with a closed folder, one that can be listed and not entered, one that can be entered and not
-    listed, and a link into the first."""
+    """A folder of texts with a closed subfolder, one that can be listed but not entered, one that can be entered but
+    not listed, and a link into the first."""
     for name in ("a.md", "deep/b.md", "closed/c.md", "closed/deeper/d.md", "listed/e.md", "entered/f.md", ".hid/g.md"):
         (path := place / "notes" / name).parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"This is {name}.")

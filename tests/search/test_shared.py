@@ -1,4 +1,4 @@
-"""Shared by threads, processes and writers: each sees one generation, and all the same answers."""
+"""Shared by threads, processes and writers: each sees one generation, and all get the same answers."""
 
 import copy
 import os
@@ -111,7 +111,7 @@ def test_a_fork_and_a_spawned_process_have_the_same_answers(index: pellucid.Inde
 
 
 def test_forks_beside_threads_that_search_have_the_same_answers(index: pellucid.Index) -> None:
-    """SQLite's locks are copied with the process, in whatever state another thread holds them."""
+    """A fork copies SQLite's locks in whatever state another thread holds them."""
     wanted, stop = answers(index, "words"), threading.Event()
 
     def search() -> None:
@@ -148,13 +148,13 @@ def test_a_fork_waits_until_no_thread_is_within_sqlite(index: pellucid.Index) ->
     process, begun = start(lambda: index.search("bank", mode="words")[0]), time.monotonic()
     assert left and left[0] <= begun and ended(process, within=30) == 0
     thread.join()
-    with fork_guard:  # the thread that forks need not wait for itself
+    with fork_guard:  # the forking thread does not wait for itself
         assert ended(start(lambda: None), within=30) == 0
 
 
 def test_a_signal_that_breaks_a_thread_off_stops_no_fork_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pellucid.search.forks.PATIENCE", 0.1)
-    thread = threading.Thread(target=fork_guard.__enter__)  # and nobody leaves
+    thread = threading.Thread(target=fork_guard.__enter__)  # which is never left
     thread.start()
     thread.join()
     assert ended(start(lambda: fork_guard.__enter__()), within=30) == 0
@@ -162,7 +162,7 @@ def test_a_signal_that_breaks_a_thread_off_stops_no_fork_for_ever(monkeypatch: p
 
 
 def test_what_another_thread_computes_does_not_lock_a_fork() -> None:
-    """Python 3.11 has one lock for a property of all objects of a class."""
+    """Python 3.11 has one lock for a cached property of all objects of a class."""
     inside, go_on = threading.Event(), threading.Event()
 
     class Slow:
@@ -207,7 +207,7 @@ def test_a_reader_beside_a_busy_writer_opens_the_old_or_the_new_one(own: pelluci
     def write() -> None:
         for _ in range(8):
             own.add([{"symbol": one, "name": "Another bank"} for one in ids], progress=False)
-            own.delete(ids)  # more than a fifth: the segments are written anew, the old ones go
+            own.delete(ids)  # more than a fifth: segments are rewritten, old ones deleted
 
     process, seen = start(write), []
     while os.waitpid(process, os.WNOHANG) == (0, 0):
@@ -249,13 +249,13 @@ def test_a_writer_that_waits_too_long_is_told_who_writes(
     assert own.search("Apple", k=1)[0]["id"] == "AAPL"
     os.kill(process, signal.SIGKILL)
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == KILLED
-    assert (own.folder / "lock.json").exists()  # the note of the dead one
+    assert (own.folder / "lock.json").exists()  # of the killed process
     assert own.delete("AAPL") == 1
     assert not (own.folder / "lock.json").exists()
 
 
 def test_a_build_that_waits_for_one_that_fails_builds(tmp_path: Path) -> None:
-    """The one that fails takes its folder away, and the lock within it."""
+    """The failing one deletes its folder, with the lock in it."""
     folder = tmp_path / "an.index"
 
     def build() -> bool:
@@ -268,11 +268,11 @@ def test_a_build_that_waits_for_one_that_fails_builds(tmp_path: Path) -> None:
             time.sleep(0.5)
             raise ValueError("broken off")
         assert second.result(30)
-    assert not folder.exists()  # since nothing came of the second either
+    assert not folder.exists()  # since the second build wrote nothing either
 
 
 def test_an_index_whose_link_is_led_elsewhere_opens(own: pellucid.Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both are the same generation by its number."""
+    """Both are the same generation by number."""
     link, other = own.folder.with_name("link"), own.folder.with_name("other")
     shutil.copytree(own.folder, other)
     first, second = (pellucid.Index.open(folder, model=own.loaded) for folder in (own.folder, other))
@@ -335,12 +335,12 @@ def test_so_is_one_that_was_built_anew_with_another_metric(tmp_path: Path) -> No
     assert reader.manifest.settings.metric == "dot" and len(pellucid.Index.open(reader.folder)) == 4
 
 
-# -- what opening costs -----------------------------------------------------------------------------------------------
+# -- the cost of opening ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_an_index_that_does_not_fit_into_memory_is_said(tmp_path: Path) -> None:
-    """In a process of its own: one that has learned keeps the memory that it freed, and has room enough."""
+    """In a process of its own, since one that has trained keeps freed memory, and so has enough."""
     script = """
 import resource, sys
 from pathlib import Path
@@ -379,7 +379,7 @@ def test_opening_takes_the_room_of_the_vectors_and_no_model(tmp_path: Path) -> N
 
 
 def test_a_search_that_is_made_while_python_ends_is_answered(index: pellucid.Index) -> None:
-    """Its file was closed by then, of which it said that it was damaged; a thread within it crashed the process."""
+    """Its file was already closed, and reported as damaged; a thread of the search crashed the process."""
     script = """
 import atexit, sys
 atexit.register(lambda: print([hit["id"] for hit in held[0].search("bank", k=3, mode="words")]))

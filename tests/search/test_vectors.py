@@ -1,4 +1,4 @@
-"""The nearest vectors: those that comparing every one finds, whatever the metric, the filter, the ties and the way."""
+"""The nearest vectors: those of an exhaustive search, whatever the metric, the filter, the ties and the method."""
 
 import gc
 import warnings
@@ -20,7 +20,7 @@ from pellucid.search.vectors import LazyVectors, Vectors, prepare_vectors
 
 
 def true(query: np.ndarray, numbers: np.ndarray, metric: str, alive: np.ndarray | None, k: int) -> list[int]:
-    """Every row compared in float64, by another way of summing; of equals the first row first."""
+    """Compares every row in extended precision; of equal scores, the first row comes first."""
     wide, asked = numbers.astype(np.longdouble), query.astype(np.longdouble)
     score = -((wide - asked) ** 2).sum(axis=1) if metric == "euclidean" else (wide * asked).sum(axis=1)
     rows = np.arange(len(numbers)) if alive is None else np.flatnonzero(alive)
@@ -35,7 +35,7 @@ def clusters(rows: int, dimension: int = 32, seed: int = 0) -> np.ndarray:
 
 
 def nearest(held: Vectors, *asked: Any) -> list[np.ndarray]:
-    """The rows alone."""
+    """Only the rows."""
     return [rows for rows, _ in held.nearest(*asked)]
 
 
@@ -51,7 +51,7 @@ def nearest(held: Vectors, *asked: Any) -> list[np.ndarray]:
 def test_the_nearest_are_those_that_comparing_every_one_finds(
     metric: str, rows: int, dimension: int, k: int, share: float | None, seed: int
 ) -> None:
-    """Whole numbers, so that there are many ties and no rounding, but for the lengths."""
+    """Integers, so that there are many ties, and no rounding except of lengths."""
     chance = np.random.default_rng(seed)
     numbers = prepare_vectors(chance.integers(-2, 3, (rows, dimension)), metric)
     queries = prepare_vectors(chance.integers(-2, 3, (5, dimension)), metric)
@@ -59,7 +59,7 @@ def test_the_nearest_are_those_that_comparing_every_one_finds(
     found = Vectors(numbers, metric).nearest(queries, k, alive, 16)
     for query, (order, score) in zip(queries, found):
         expected = true(query, numbers, metric, alive, k)
-        if metric == "cosine":  # lengths round: equal directions may differ in the last place
+        if metric == "cosine":  # lengths are rounded: equal directions may differ in the last digit
             near = dict(zip(order.tolist(), score.tolist()))
             assert len(near) == len(expected)
             best = np.sort((numbers @ query)[expected])
@@ -92,7 +92,7 @@ def test_more_equals_than_a_first_choice_would_hold_are_ordered_by_their_rows(me
 
 
 def test_what_float32_cannot_tell_apart_is_ordered_exactly() -> None:
-    """Distances of 0.001 around a place that is 1,000 away: the rough order is noise."""
+    """Coordinates near 1,000 that differ by 0.05: the approximate order, in float32, is noise."""
     chance = np.random.default_rng(0)
     numbers = (1_000 + chance.standard_normal((400, 8)) * 0.05).astype(np.float32)
     query = (1_000 + chance.standard_normal((1, 8)) * 0.05).astype(np.float32)
@@ -124,7 +124,7 @@ def test_a_graph_finds_what_a_filter_leaves(walked: Vectors, share: float, kind:
 
 
 def test_a_filter_far_from_the_query_still_gives_k_rows(walked: Vectors) -> None:
-    """A walk that keeps few candidates meets none that fits; then it keeps more, and in the end all are compared."""
+    """A search of few candidates finds too few matches; then it keeps more, and in the end it compares all rows."""
     query = walked.numbers[:1]
     alive = walked.numbers @ query[0] < np.quantile(walked.numbers @ query[0], 0.6)
     found = hnsw.search_graph(walked.graph, query, 10, alive, 12)
@@ -135,7 +135,7 @@ def test_a_filter_far_from_the_query_still_gives_k_rows(walked: Vectors) -> None
 
 
 def test_neighbours_are_found_where_those_of_the_query_itself_were_taken_away(walked: Vectors) -> None:
-    """FAISS's own choice among rows met them on the way alone, and found 7 of 10."""
+    """FAISS's own filter of rows met matches only on the way, and found 7 of 10."""
     queries = walked.numbers[np.random.default_rng(2).choice(20_000, 40, replace=False)]
     near = np.argsort(-(queries @ walked.numbers.T), axis=1)[:, :200]
     alive = np.ones(20_000, bool)
@@ -174,7 +174,7 @@ def test_a_graph_that_is_read_lies_where_the_processor_likes_it_and_finds_the_sa
     del held
     path.unlink()
     gc.collect()
-    _others = [np.full(numbers.nbytes, 255, np.uint8) for _ in range(8)]  # what was let go is written over
+    _others = [np.full(numbers.nbytes, 255, np.uint8) for _ in range(8)]  # overwrites freed memory
     assert np.array_equal(
         hnsw.search_graph(again, queries, 10, None, 32), hnsw.search_graph(graph, queries, 10, None, 32)
     )
@@ -187,7 +187,7 @@ def test_a_graph_that_was_built_lends_its_vectors_as_long_as_they_are_held(metri
     held = hnsw.graph_vectors(graph)
     del graph
     gc.collect()
-    _others = [np.full(numbers.nbytes, 255, np.uint8) for _ in range(8)]  # what was let go is written over
+    _others = [np.full(numbers.nbytes, 255, np.uint8) for _ in range(8)]  # overwrites freed memory
     assert np.array_equal(held, numbers) and held.flags.c_contiguous
 
 
@@ -208,7 +208,7 @@ def test_equal_vectors_do_not_raise_the_effort() -> None:
 
 
 def test_texts_that_stand_there_often_do_not_hide_the_others() -> None:
-    """Nine of ten rows are some of four hundred, again; the others are found by themselves all the same."""
+    """Nine of ten rows repeat some of four hundred; the others are nevertheless found by themselves."""
     chance, least = np.random.default_rng(7), Settings(efSearch=4)
     texts = chance.standard_normal((2_400, 64)).astype(np.float32)
     rows = np.concatenate([np.arange(2_000), 2_000 + chance.integers(0, 400, 18_000)])
@@ -269,7 +269,7 @@ def test_vectors_are_prepared_a_block_at_a_time_and_wrong_rows_are_named() -> No
         source[2_200, 3] = bad
         with pytest.raises(InputError, match=f"row 2200 holds a number.*{said}"):
             prepare_vectors(source, "dot")
-    for metric in ("dot", "euclidean", "cosine"):  # the smallest whole number, which has no amount of its own kind
+    for metric in ("dot", "euclidean", "cosine"):  # the smallest integer, whose absolute value its dtype cannot hold
         with pytest.raises(InputError, match=r"row 0 holds a number beyond 1e\+15"):
             prepare_vectors(np.full((2, 3), -(2**63), np.int64), metric)
     for small in (np.full((1, 2), -128, np.int8), np.full((1, 2), 255, np.uint8), np.full((1, 2), True)):
@@ -284,7 +284,7 @@ def test_vectors_are_prepared_a_block_at_a_time_and_wrong_rows_are_named() -> No
 
 
 def test_a_query_is_scaled_as_the_rows_are() -> None:
-    """Also where its numbers are nothing in float32."""
+    """Even where its numbers are 0 in float32."""
     rows = np.random.default_rng(0).standard_normal((5, 8)) * 1e-50
     found = pellucid.Index.build(None, rows, progress=False).search(rows[2], k=1)
     assert (found[0]["id"], found[0]["score"]) == ("3", pytest.approx(1.0, abs=1e-6))

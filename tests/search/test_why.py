@@ -1,4 +1,4 @@
-"""Which words matched which."""
+"""Which words of a query matched which words of a hit."""
 
 import re
 
@@ -67,4 +67,4 @@ def test_where_there_are_no_words_that_is_said(index: pellucid.Index) -> None:
     empty = index.why("tea", {"text": " ", "id": "7"})
     assert empty.pairs() == [] and empty.similarity.shape == (1, 0)
     assert "<table>" not in empty.view().html()
-    assert index.why("?!", {"text": "tea"}).query == ("?", "!")  # better than nothing
+    assert index.why("?!", {"text": "tea"}).query == ("?", "!")  # better than no words

@@ -1,4 +1,4 @@
-"""Words: one rule for texts and queries, in every script; what is typed is never syntax; what is mistyped is found."""
+"""Words: one rule for texts and queries, in every script; queries have no syntax, and mistyped words are found."""
 
 import itertools
 import sqlite3
@@ -121,7 +121,7 @@ def test_any_query_finds_exactly_the_texts_with_one_of_its_words(
     assert entries.document_frequencies() == {word: sum(word in one for one in held) for one in held for word in one}
     asked = set(parse_query(query, Vocabulary(entries.document_frequencies())).terms)
     assert set(found(entries, query)) == {i for i, one in enumerate(held) if one & asked}
-    for text, words in zip(texts, held):  # a text is found by itself
+    for text, words in zip(texts, held):  # a text is found by its own words
         assert not words or texts.index(text) in found(entries, text)
 
 
@@ -247,7 +247,7 @@ def test_words_that_passages_divide_are_found_whole_and_their_pieces_are_not(min
     small = pellucid.Index.build(minilm, [DIVIDED, *texts], passage_tokens=8, progress=False)
     hits = small.search("antidisestablishmentarianism", k=5, mode="words")
     assert [hit["id"] for hit in hits] == ["1"] and hits.corrected is None
-    assert "antidisestablishmentarianism" not in hits[0]["text"]  # which is shown as its vector has it
+    assert "antidisestablishmentarianism" not in hits[0]["text"]  # the hit shows the text that was embedded
     assert hits[0]["text"] == DIVIDED[hits[0]["start"] : hits[0]["end"]]
     assert vocabulary(small) == set(terms(" ".join([DIVIDED, *texts])))
 
@@ -255,7 +255,7 @@ def test_words_that_passages_divide_are_found_whole_and_their_pieces_are_not(min
 def test_words_of_passages_that_were_written_in_pieces_are_whole_once_compacted(
     minilm: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As indexes had them; what is added meanwhile is whole, and what was embedded stays so."""
+    """As in older indexes; texts added meanwhile have whole words, and nothing is embedded again."""
     word, path = "antidisestablishmentarianism", tmp_path / "old"
     with monkeypatch.context() as patched:
         patched.setattr("pellucid.search.passages.terms_between", lambda text, *place: terms(text[slice(*place)]))
@@ -276,14 +276,14 @@ def test_words_of_passages_that_were_written_in_pieces_are_whole_once_compacted(
 @settings(deadline=None)
 @given(some.text("ab1 -éß手机㍾ไทย½\u0301\u00ad", max_size=40), some.lists(some.integers(0, 40), max_size=6))
 def test_stretches_of_a_text_have_its_terms_and_no_others(text: str, cuts: list[int]) -> None:
-    """Each as often as in the text: what is divided belongs to the stretch in which it begins."""
+    """Equally often: a term that is cut belongs to the part in which it begins."""
     places = [0, *sorted({min(cut, len(text)) for cut in cuts}), len(text)]
     found = [term for place in itertools.pairwise(places) for term in terms_between(text, *place)]
     assert sorted(found) == sorted(terms(text))
 
 
 def test_overlapping_passages_of_texts_in_turn_are_put_together_each_for_itself() -> None:
-    """Two texts of one id stand one behind the other where the last one stays."""
+    """Two texts with the same id follow each other where the last one stays."""
     given = [("x", "alpha be", 0), ("x", "betaga", 6), ("x", "gamma", 10), ("x", "omega ps", 0), ("x", "psi", 6)]
     rows = [Entry(id_, text, {}, first, first + len(text)) for id_, text, first in given]
     found = [words for _, words in with_terms([*rows, Entry("y", "whole"), Entry("z", "on", {}, 0, 2)])]

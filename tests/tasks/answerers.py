@@ -1,4 +1,4 @@
-"""A small model for every task: random numbers, which answer nonsense by a real tokenizer, and one item to ask each."""
+"""A small random model for every task, whose answers are nonsense from a real tokenizer, and items to give it."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +17,12 @@ HEADS: dict[str, tuple[Head | None, dict[str, Any]]] = {
     "mask": (MaskedLM(), {}),
     "body": (None, {}),
 }
-"""Small encoders by name: their head, and facts of their own."""
+"""Small encoders by name: their head, and further facts."""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """How a task is asked: its model's name, its items, and what it must be told."""
+    """A task's model by name, its items, and the options that it requires."""
 
     model: str
     items: tuple[Any, ...]
@@ -47,11 +47,11 @@ ASKED = {
     "sentence-similarity": Ask("body", PAIRS),
     "text-ranking": Ask("body", tuple((text, ["glass", "a house", "Ada"]) for text in TEXTS)),
 }
-"""Every task."""
+"""One `Ask` for every task."""
 
 
 def saved(name: str, folder: Path, minilm: pellucid.Model) -> Path:
-    """A small model as a checkpoint: by its name in `HEADS`, "decoder", or "pair" for an encoder-decoder."""
+    """Saves a small model as a checkpoint; name: one of `HEADS`, "decoder", or "pair" for an encoder-decoder."""
     if name in HEADS:
         head, more = HEADS[name]
         sizes = {"vocab_size": minilm.config.vocab_size, "max_position_embeddings": 64, "initializer_range": 0.3}

@@ -1,4 +1,4 @@
-"""A small model of masked words that is really trained, in a few seconds: some words tell what is hidden near them."""
+"""A small masked language model, trained in a few seconds: cue words determine the masked word near them."""
 
 import random
 from pathlib import Path
@@ -16,7 +16,7 @@ STEPS, ROWS = 150, 16
 
 
 def pairs(tokenizer: Tokenizer) -> tuple[dict[str, str], list[str]]:
-    """Which word tells which, and words that tell nothing; each is one token."""
+    """Each cue word with the word that it determines, and neutral words; each is one token."""
     words = sorted({word.strip(".,;:?!").lower() for line in PAGE for word in line.split() if word.isascii()} - {""})
     alone = [word for word in words if word.isalpha() and len(tokenizer.encode([word])[0].ids) == 3]
     chance = random.Random(3)
@@ -25,13 +25,13 @@ def pairs(tokenizer: Tokenizer) -> tuple[dict[str, str], list[str]]:
 
 
 def sentence(chance: random.Random, tells: str, dull: list[str]) -> str:
-    """The word that tells, a few others, and the mask; or the other way round."""
+    """The cue word, three neutral ones and the mask, in this order or reversed."""
     words = [tells, *chance.choices(dull, k=3), "[MASK]"]
     return " ".join(words if chance.random() < 0.5 else words[::-1])
 
 
 def trained(folder: Path) -> Path:
-    """The checkpoint in `folder`. It knows no order, so that it reads the middle of a text as its beginning."""
+    """The checkpoint, saved in `folder`; without position embeddings, it reads the middle of a text like its start."""
     tokenizer = pellucid.load(tiny.write("bert-reader", folder / "words")).tokenizer
     assert tokenizer is not None
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 4}

@@ -1,4 +1,4 @@
-"""Answers are dicts and lists, JSON as they are, which nobody changes, and which go wherever they are sent."""
+"""Answers are dicts and lists that are valid JSON, cannot be changed, and survive copying, pickling and sending."""
 
 import copy
 import json
@@ -65,7 +65,7 @@ def test_answers_refuse_change(change: str) -> None:
 
 
 def test_no_way_to_change_was_forgotten() -> None:
-    """Every method that dict and list have and frozen mappings and tuples have not, is refused or gives a copy."""
+    """Every method that dict and list have, and frozen mappings and tuples lack, is refused or returns a copy."""
     reading = {"copy", "fromkeys", "items", "keys", "values", "get"}
     for kind, plain, frozen in ((Answer, dict, reading), (Answers, list, {"copy", "count", "index"})):
         for name in set(dir(plain)) - set(dir(object)) - frozen:

@@ -1,6 +1,5 @@
-"""Why an answer: each token's score is what the answered number changes on the way from padding to its embedding; of
-what was written, how fast it changes when the embedding grows.
-"""
+"""Attribution: a token's score is the change of the explained value on the path from padding to its embedding; for
+generated text, the rate of change as the embedding grows."""
 
 import json
 import re
@@ -30,12 +29,12 @@ Number = Callable[["pellucid.Model"], torch.Tensor]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """A tiny checkpoint by its name, in float64."""
+    """Loads a tiny checkpoint by name, in float64."""
     return lambda name: pellucid.load(write(name, tmp_path_factory.mktemp(name)), dtype="float64")
 
 
 def slopes(model: "pellucid.Model", number: Number, tokens: int, side: str = "") -> list[float]:
-    """How fast a number changes when the embedding of each token in turn grows, by looking to both sides of it."""
+    """The derivative of a value by the scale of each embedding in turn, from central differences."""
 
     def at(place: int, factor: float) -> float:
         scale = torch.ones(place + 1, 1, dtype=torch.float64)
@@ -52,8 +51,8 @@ def slopes(model: "pellucid.Model", number: Number, tokens: int, side: str = "")
 
 
 def shares(model: "pellucid.Model", number: Number, ids: list[int], *sides: str) -> list[list[float]]:
-    """What each token of a text adds on the straight way from padding to it, summed at sixty places, by the side that
-    reads it: `ids`, or in a decoder these behind its start."""
+    """Integrated gradients of each token on the straight path from padding to the text, at sixty points, by the side
+    that reads it: `ids`, or in a decoder these after its start token."""
     tokenizer, sides = model.tokenizer, sides or ("",)
     special = torch.tensor([[one in tokenizer.special_ids - {tokenizer.unk_token_id}] for one in ids])
     blank = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
@@ -89,7 +88,7 @@ def agree(reason: AnswerAttribution | None, wanted: list[float], description: st
     assert max(map(abs, reason.scores)) > 100 * tolerance, "there is something to agree on"
 
 
-# -- one task after the other ------------------------------------------------------------------------------------------
+# -- single tasks ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["bert-feelings", "albert-similarity", "gpt2-feelings", "llama-feelings"])
@@ -107,13 +106,13 @@ def test_the_logit_of_a_label(made: Made, name: str, pair: str | None) -> None:
     by_bytes = model.tokenizer.by_bytes
     assert answer.why is not None and list(answer.why.tokens) == [token_text(token, by_bytes) for token in row.tokens]
     assert not by_bytes or {" dog", "ü"} <= {*answer.why.tokens}
-    rough = 5e-3 if name.startswith("llama") else 1e-4  # norms inside the branches undo that embeddings are small
+    rough = 5e-3 if name.startswith("llama") else 1e-4  # norms in the branches cancel the small scale of embeddings
     agree(answer.why, shares(model, logit, row.ids)[0], f"logit of {answer['label']!r}", rough)
     assert answer.why.method == "integrated gradients"
 
 
 def test_a_token_counts_wherever_it_is_read(made: Made) -> None:
-    """Both halves of a pair read the text, the decoder one place to the right."""
+    """Both halves of an encoder-decoder read the text, the decoder one position to the right."""
     model = made("bart-nli")
     answer = pellucid.pipeline("text-classification", model, explain=True)(TEXT)
     (row,) = model.tokenizer.encode([TEXT])
@@ -265,7 +264,7 @@ def test_what_an_encoder_decoder_wrote(made: Made, name: str) -> None:
     agree(answer.why, wanted, "log-probability of the generated text")
 
 
-# -- of all of them ----------------------------------------------------------------------------------------------------
+# -- all tasks ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -305,9 +304,9 @@ ASKED: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "text2text-generation": ("t5-tasks", LONG, {"max_new_tokens": 3}),
     "summarization": ("bart-summary", LONG, {"max_new_tokens": 3}),
 }
-"""A question of each task about a long text."""
+"""For each task: a model, an item with a long text, and options."""
 OF = {"sentence-similarity": " of the second$", "text-ranking": " of the document$"}
-"""Which text of two was read in stretches, as a reason ends."""
+"""How a description ends that names which of two texts was read in windows."""
 
 
 @pytest.mark.parametrize("rule", ["truncate", "windows"])
@@ -329,7 +328,7 @@ def test_every_task_tells_why_under_every_rule(tmp_path: Path, task: str, rule: 
 
 
 def test_what_makes_a_sure_answer_speaks_for_it() -> None:
-    """The gradient at the text alone says the contrary: the logits are saturated."""
+    """The gradient at the text itself says the opposite, since the logits are saturated."""
     one, other = pellucid.pipeline("ner", explain=True)("My name is Ada, and I live in London.")
     feeling = pellucid.pipeline("sentiment-analysis", explain=True)("I love this wonderful film")
     assert (one["word"], other["word"], feeling["label"]) == ("Ada", "London", "POSITIVE")
@@ -340,7 +339,7 @@ def test_what_makes_a_sure_answer_speaks_for_it() -> None:
 
 
 def test_the_way_is_cut_where_it_is_rough() -> None:
-    """A step in the middle of a stretch, of which the first places see too little."""
+    """A steep step within an interval, which the first nodes sample too coarsely."""
     place = torch.zeros(1, 1, 1, dtype=torch.float64)
 
     def values(points: dict[str, torch.Tensor]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Two architectures side by side: what differs is shown, what only looks different is not."""
+"""Two architectures side by side: differences are shown, equivalent settings are not."""
 
 import json
 import shutil

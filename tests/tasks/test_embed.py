@@ -1,4 +1,4 @@
-"""Texts to vectors: the reference's, in order, whatever stands beside them, however the model is held."""
+"""Texts to vectors: the reference's, in order, whatever else is in the batch, in any state of the model."""
 
 import copy
 import json
@@ -33,12 +33,12 @@ def reference(minilm_folder: object) -> object:
 
 @pytest.fixture(scope="module")
 def decoder() -> "pellucid.Model":
-    """Its tokenizer puts nothing around a text."""
+    """A decoder whose tokenizer adds no special tokens."""
     return writer(byte_level())
 
 
 def mixed(shared: object, count: int) -> list[str]:
-    """Short and long real texts in turn."""
+    """Short and long real texts, in turn."""
     sources = [
         shared("data/sst2/test.txt").read_text(encoding="utf-8").splitlines(),
         shared("data/wikitext2/valid.txt").read_text(encoding="utf-8").splitlines(),
@@ -127,7 +127,7 @@ def test_what_is_no_text_is_refused(minilm: "pellucid.Model", texts: object) -> 
 def test_a_text_without_tokens_is_refused(
     decoder: "pellucid.Model", ask: object, texts: str | list[str], which: int
 ) -> None:
-    """It got the states of padding, numbers without end, or a bare error, by what stood beside it."""
+    """It got the states of padding, NaN, or an unclear error, depending on the rest of the batch."""
     with pytest.raises(pellucid.InputError, match=f"^text {which} has no tokens"):
         ask(decoder, texts)
 
@@ -182,7 +182,7 @@ def test_pooling_by_name(minilm: "pellucid.Model") -> None:
         minilm.embed("time flies", pooling="meen")
 
 
-# -- however the model is held -----------------------------------------------------------------------------------------
+# -- states of the model -----------------------------------------------------------------------------------------------
 
 
 def test_training_mode_does_not_reach_embed(minilm: "pellucid.Model") -> None:
@@ -227,7 +227,7 @@ def test_the_global_generator_and_gradients_are_left_alone(minilm: "pellucid.Mod
 
 @pytest.mark.parametrize("change", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"])
 def test_a_model_survives(minilm: "pellucid.Model", change: object) -> None:
-    minilm.embed("warm")  # the packed twin must not come along
+    minilm.embed("warm")  # the packed copy must not be copied as well
     assert torch.equal(change(minilm).embed(TEXTS), minilm.embed(TEXTS))
 
 

@@ -1,4 +1,4 @@
-"""The hidden state of every token: the reference's, of every kind of model, and of texts longer than it reads."""
+"""The hidden state of every token: the reference's, for every kind of model, also for texts beyond its limit."""
 
 import json
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def test_either_side_of_an_encoder_decoder(checkpoint: Checkpoint) -> None:
 
 
 def test_a_head_is_left_alone(checkpoint: Checkpoint) -> None:
-    """Words, labels, answers: whatever a checkpoint was trained for, its body has states."""
+    """Whatever head a checkpoint was trained with, its body has hidden states."""
     for name in ("bert-filler", "bert-feelings", "bert-people", "bert-reader", "gpt2"):
         folder = checkpoint(name)
         pipe = pellucid.pipeline("feature-extraction", folder)
@@ -130,7 +130,7 @@ def reference_of(pipe: "pellucid.Pipeline", ids: list[int]) -> torch.Tensor:
         return pipe.model([ids]).last_hidden_state[0]
 
 
-# -- what cannot be ----------------------------------------------------------------------------------------------------
+# -- refused inputs ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("item", [None, 5, b"bytes", ("a", "b"), {"txt": "a"}, ["a"]])

@@ -23,7 +23,7 @@ Load = Callable[[str], Pipeline]
 
 @pytest.fixture(scope="module")
 def load(checkpoint: Callable[[str], Path]) -> Load:
-    """A tiny filler by its name."""
+    """Loads a tiny masked language model by name."""
     return cache(lambda name: pipeline("fill-mask", checkpoint(name)))
 
 
@@ -36,11 +36,11 @@ def mask(pipe: Pipeline) -> str:
     return pipe.model.tokenizer.mask_token
 
 
-# -- as the reference --------------------------------------------------------------------------------------------------
+# -- against the reference ---------------------------------------------------------------------------------------------
 
 
 def reference(pipe: Pipeline) -> transformers.Pipeline:
-    """The reference with the same files; its class of all tokenizers, since those of a family build their own."""
+    """The reference with the same files and a generic tokenizer, since those of a family are built differently."""
     folder = pipe.model.loaded.source.folder
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     kept = {name: value for name, value in settings.items() if name not in ("tokenizer_class", "mask_token")}
@@ -50,7 +50,7 @@ def reference(pipe: Pipeline) -> transformers.Pipeline:
     tokenizer.model_input_names = [
         "input_ids",
         "attention_mask",
-    ]  # BERT and ALBERT take the first kind where none is given
+    ]  # BERT and ALBERT use token type 0 where none is given
     return transformers.pipeline("fill-mask", model=str(folder), tokenizer=tokenizer, device="cpu")
 
 
@@ -106,7 +106,7 @@ def test_a_word_is_meant_as_it_would_stand_there(load: Load) -> None:
 
 
 def test_a_word_may_be_meant_in_one_place_only(load: Load) -> None:
-    """In the vocabulary stands ` capital` and not `capital`: one mask can hold it, the other cannot."""
+    """The vocabulary has ` capital` but not `capital`: one mask can hold it, the other cannot."""
     pipe = load("roberta-filler")
     assert asked(pipe, "the * of it", "capital") == {"Ġcapital"}
     with pytest.raises(InputError, match="the target 'capital' is 3 tokens"):
@@ -126,7 +126,7 @@ def test_scores_are_those_among_all_tokens(load: Load) -> None:
 
 
 def test_the_text_stays_as_it_was(load: Load) -> None:
-    """Words of the vocabulary in each place, joined as the token says."""
+    """The text around the mask is unchanged, and the token decides whether a space is added."""
 
     def filled(name: str, text: str, target: str) -> str:
         pipe = load(name)
@@ -172,7 +172,7 @@ def test_one_shape(load: Load) -> None:
             json.dumps(found.whole(), allow_nan=False)
 
 
-# -- only the masks are worked out -------------------------------------------------------------------------------------
+# -- only the masks are computed ---------------------------------------------------------------------------------------
 
 
 def test_the_masks_alone_get_the_logits_of_a_whole_pass(load: Load) -> None:
@@ -224,7 +224,7 @@ def test_why(load: Load) -> None:
 
 
 def planted(pipe: Pipeline, words: int, every: int) -> tuple[str, list[str]]:
-    """A long text with a mask now and then, and what is hidden there."""
+    """A long text with a mask now and then, and the words that are hidden there."""
     told, dull = filler.pairs(pipe.model.tokenizer)
     chance, hidden = random.Random(5), []
     text = chance.choices(dull, k=words)
@@ -253,14 +253,14 @@ def test_ten_thousand_words(trained: Pipeline) -> None:
 
 
 def test_each_mask_is_filled_where_most_is_read_around_it(trained: Pipeline) -> None:
-    """Every way to cut a text: what tells the word and its mask never end up apart."""
+    """However a text is cut, a cue word and its mask are together in one window."""
     text, hidden = planted(trained, 300, 60)
     for size in range(30, 42):
         found = trained(text, long="windows", max_length=size, stride=14, top_k=1)
         assert [one["token_str"] for one in found] == hidden
 
 
-# -- what cannot be ----------------------------------------------------------------------------------------------------
+# -- refused inputs ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_models_without_a_mask_or_its_head_are_refused(minilm: "pellucid.Model",
         pipeline("fill-mask", minilm)
     folder = tiny.write("distilbert-filler", tmp_path)
     settings = json.loads((folder / "tokenizer_config.json").read_text())
-    settings["mask_token"] = None  # none, and not that of its class
+    settings["mask_token"] = None  # none at all, not even its class's default
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     with pytest.raises(InputError, match="tokenizer has no mask token"):
         pipeline("fill-mask", folder)

@@ -1,4 +1,4 @@
-"""A model that is called: what somebody forgets beside the ids is said, or refused."""
+"""Calling a model: inputs that are missing beside the ids are reported or refused."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Question answering: planted facts under each rule for long contexts, the reference's numbers, and odd inputs."""
+"""Question answering: planted facts under each rule for long contexts, the reference's scores, and odd inputs."""
 
 import json
 import random
@@ -30,7 +30,7 @@ def finder(tmp_path_factory: pytest.TempPathFactory) -> "pellucid.Model":
 
 @pytest.fixture(scope="module")
 def reader(checkpoint: Callable[[str], Path]) -> Any:
-    """A tiny model of a family, by its name."""
+    """Loads a tiny model of a family."""
     return cache(lambda family: pellucid.load(checkpoint(f"{family}-reader")))
 
 
@@ -38,7 +38,7 @@ def ask(model: "pellucid.Model", question: str, context: str, **options: Any) ->
     return pellucid.pipeline("question-answering", model)(question=question, context=context, **options)
 
 
-# -- facts that are there ---------------------------------------------------------------------------------------------
+# -- planted facts ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ def test_why_adds_what_start_and_end_say(finder: "pellucid.Model") -> None:
     assert none["answer"] == "" and none.why is not None and none.why.said == "logits of no answer"
 
 
-# -- places -----------------------------------------------------------------------------------------------------------
+# -- offsets ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -174,7 +174,7 @@ REFERENCE: list[tuple[str, str, str, dict[str, Any], list[tuple[float, int, int]
         ],
     ),
 ]
-"""Answers of the pipeline of transformers 4.57.6 to the same tiny checkpoints."""
+"""Answers of the pipeline of transformers 4.57.6 for the same tiny checkpoints."""
 
 
 @pytest.mark.parametrize(("family", "question", "context", "options", "wanted"), REFERENCE)
@@ -187,7 +187,7 @@ def test_the_reference_s_way(
     assert all(one["answer"] == context[one["start"] : one["end"]] for one in found.all)
 
 
-# -- what cannot be ---------------------------------------------------------------------------------------------------
+# -- refused inputs ---------------------------------------------------------------------------------------------------
 
 ITEMS: list[tuple[Any, str]] = [
     ([(WHO, "a"), "b"], r"^item 1 is one text, expected a question and its context"),
@@ -234,7 +234,7 @@ def test_half_a_character_and_special_words_are_plain_text(reader: Any) -> None:
     context = "[SEP] Berlin \ud83d\ude00 [CLS] \udc00 [MASK]"
     found = ask(reader("bert"), "Who \ud800?", context, top_k=20, explain=True)
     json.dumps(found.whole(), ensure_ascii=False).encode()
-    for one in found.all:  # the halves are read as one character and counted as two
+    for one in found.all:  # surrogate pairs are tokenized as one character and counted as two
         text = context[one["start"] : one["end"]].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         assert text == one["answer"]
     assert any(one["start"] > context.index("[CLS]") for one in found.all)
@@ -246,7 +246,7 @@ def test_other_models_are_refused(minilm: "pellucid.Model", tmp_path: Path) -> N
 
 
 def test_windows_know_their_types(reader: Any) -> None:
-    """The context is the second text in every stretch, not in the first alone."""
+    """The context is the second text in every window, not only in the first."""
     found: list[Window] = windows(reader("bert").tokenizer, WHO, LONG, rule="windows", side=1)
     assert len(found) > 2
     for window in found:

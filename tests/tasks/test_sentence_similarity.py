@@ -1,4 +1,4 @@
-"""How alike two texts are: the scores of sentence-transformers, and every way to give a pair."""
+"""Similarity of two texts: the scores of sentence-transformers, and every way to give a pair."""
 
 import dataclasses
 import logging
@@ -117,7 +117,7 @@ def test_texts_of_many_portions_are_told_of_once(
         assert len(list(pipe.many((SOURCE, thai) for _ in range(5)))) == 5
         answers = pipe.many((SOURCE, thai) for _ in range(9))
         next(answers)
-        answers.close()  # whoever asked has enough
+        answers.close()  # the caller needs no more
     assert caplog.messages == [f"5 of 10 {warning}", f"1 of 2 {warning}"]
 
 
@@ -125,7 +125,7 @@ def test_texts_of_many_portions_are_told_of_once(
 
 
 def test_a_text_in_stretches_is_the_mean_of_their_vectors(pipe: "pellucid.Pipeline") -> None:
-    """64 words a stretch, without overlap: the last one is short and counts for less."""
+    """64 words a window, without overlap: the last window is short and weighs less."""
     words = FILLER * 3 + "a puppy takes a nap".split()
     answer = pipe(SOURCE, " ".join(words), long="windows", max_length=66, stride=0)
     parts = [" ".join(words[i : i + 64]) for i in range(0, len(words), 64)]
@@ -138,7 +138,7 @@ def test_a_text_in_stretches_is_the_mean_of_their_vectors(pipe: "pellucid.Pipeli
 
 
 def test_ten_thousand_words_under_each_rule(pipe: "pellucid.Pipeline") -> None:
-    """Half of a long text is about a dog. Who cuts it reads of bridges alone."""
+    """Half of a long text is about a dog; truncated, it is about bridges only."""
     dogs = " ".join("a small dog was asleep in the warm sun all day and".split() * 6).split()[:64]
     text = " ".join(FILLER * 78 + dogs * 79)
     assert len(text.split()) > 10_000
@@ -159,7 +159,7 @@ def test_the_limit_is_the_one_that_the_checkpoint_was_made_for(
     assert pipe(SOURCE, text, long="truncate").read.cut == len(FILLER) * 6 - 254
 
 
-# -- what cannot be ----------------------------------------------------------------------------------------------------
+# -- refused inputs ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("item", [None, 5, "alone", ("a", None), ("a", 5), {"source_sentence": "a"}, {"x": "a"}])

@@ -1,4 +1,4 @@
-"""Who tells feelings where nobody is named: an adapter that comes with pellucid, on a base that is a package."""
+"""Sentiment without naming a model: an adapter that comes with pellucid, on a base that is a package."""
 
 import hashlib
 import json
@@ -63,7 +63,7 @@ def test_what_people_write(classify: "pellucid.Pipeline") -> None:
 
 @pytest.mark.slow
 def test_sentences_that_it_has_not_learned(classify: "pellucid.Pipeline", shared: Callable[[str], Path]) -> None:
-    """The test part of SST-2; a linear probe on the base reaches 0.8166."""
+    """The test split of SST-2; a linear probe on the base reaches 0.8166."""
     lines = shared("data/sst2/test.txt").read_text(encoding="utf-8").splitlines()
     labels, texts = zip(*(line.split(" ", 1) for line in lines))
     found = [one["label"] for one in classify(list(texts), progress=False)]

@@ -1,4 +1,4 @@
-"""Spans of a context read in stretches: what two stretches share is met once, and their scores can be compared."""
+"""Spans of a context read in windows: a span of two windows is found once, and scores are comparable."""
 
 import unicodedata
 from itertools import pairwise
@@ -20,7 +20,7 @@ from tests.parity.cases import LONG, ZURICH
 
 @pytest.fixture(scope="module")
 def words_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The tokenizer of a family."""
+    """Loads the tokenizer of a family."""
 
     def load(family: str) -> Tokenizer:
         folder: Path = tmp_path_factory.mktemp(family)
@@ -32,10 +32,10 @@ def words_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def laid(
     tokenizer: Any, context: str, base: Tensor, null: tuple[float, float] = (0.0, 0.0), **options: Any
 ) -> list[WindowOutput]:
-    """A context in stretches, in each of which every token has the logits that it has in `base`."""
+    """A context in windows, in each of which every token has its logits from `base`."""
     found = []
     for window in windows(tokenizer, "Who?", context, rule="windows", side=1, **options):
-        kept = torch.full((len(window.ids), 2), 50.0)  # what stands beside the context must not count
+        kept = torch.full((len(window.ids), 2), 50.0)  # tokens outside the context must not count
         kept[0] = torch.tensor(null)
         positions = [i for i, side in enumerate(window.sequence_ids) if side == 1]
         kept[positions] = base[window.tokens_before : window.tokens_before + len(positions)]
@@ -61,7 +61,7 @@ def test_stretches_say_what_the_whole_would_say(words_of: Any, words: bool) -> N
 
 @pytest.mark.parametrize("words", [True, False])
 def test_an_answer_ends_with_the_accents_of_its_last_letter(words_of: Any, words: bool) -> None:
-    """This tokenizer takes accents away, and counts them among the characters of no token."""
+    """This tokenizer strips accents, and counts them among the characters of no token."""
     context = "Ana met Jose\u0301 in Cafe\u0301, \u0926\u093f\u0932\u094d\u0932\u0940 \u092e\u0947\u0902 a\u0323\u0302"
     base = torch.randn(40, 2, generator=torch.Generator().manual_seed(3)) * 3
     found = spans(
@@ -89,7 +89,7 @@ def test_an_answer_in_a_script_without_spaces_is_not_the_whole_sentence(words_of
 
 
 def test_scores_of_stretches_can_be_compared(words_of: Any) -> None:
-    """A stretch where nothing is likely must not win because nothing beside it is likelier."""
+    """A window where nothing is likely must not win because it holds nothing likelier."""
     tokenizer, context = words_of("bert"), "Berlin is old and the river is long and the sun is warm in Paris"
     base = torch.zeros(40, 2)
     count = len([i for i in windows(tokenizer, "Who?", context, side=1)[0].sequence_ids if i == 1])

@@ -1,4 +1,4 @@
-"""One label per text: the reference's scores, the rules for long texts, and sentences for what cannot be read."""
+"""One label per text: the reference's scores, the rules for long texts, and errors for refused inputs."""
 
 import math
 import random
@@ -29,7 +29,7 @@ KINDS = {
     "gpt2-feelings": 3,
     "bart-nli": 3,
 }
-"""Checkpoints by the number of their labels: softmax, sigmoid for several labels at once, numbers, one label."""
+"""The number of labels of each checkpoint: softmax, sigmoid for several labels at once, numbers, one label."""
 
 VOCABULARY = GOLDEN / "tokenizers" / "bert"
 
@@ -42,7 +42,7 @@ def feelings(checkpoint: Checkpoint) -> "pellucid.Pipeline":
 
 
 def reference(folder: Path) -> Any:
-    """The reference's pipeline. Of a pair, its 5.x no longer tells ALBERT which text a token is of; 4.x did."""
+    """The reference's pipeline. Transformers 5 no longer gives ALBERT the token types of a pair; version 4 did."""
     names = ["input_ids", "token_type_ids", "attention_mask"]
     reader = transformers.PreTrainedTokenizerFast
     tokenizer = reader.from_pretrained(folder, model_input_names=names) if "albert" in folder.name else None
@@ -50,7 +50,7 @@ def reference(folder: Path) -> Any:
 
 
 def close(found: Any, wanted: Any) -> None:
-    """The labels in order, and their scores to 1e-5."""
+    """Checks the labels, in order, and their scores to 1e-5."""
     assert [one["label"] for one in found] == [one["label"] for one in wanted]
     torch.testing.assert_close(
         torch.tensor([one["score"] for one in found]),
@@ -84,7 +84,7 @@ def test_functions_are_the_references(checkpoint: Checkpoint, name: str, functio
 
 
 def test_a_token_that_somebody_typed(checkpoint: Checkpoint) -> None:
-    """It is text, unless the reference's reading is asked for."""
+    """It is plain text, unless special tokens are to be parsed, as in the reference."""
     folder, text = checkpoint("bert-feelings"), "a typed [SEP] token"
     ours, theirs = pellucid.pipeline("text-classification", folder), reference(folder)
     close(ours(text, parse_special_tokens=True).all, theirs(text, top_k=None))
@@ -198,7 +198,7 @@ def test_of_a_pair_the_longer_is_cut(feelings: "pellucid.Pipeline") -> None:
         feelings((GOOD, PAIR[1] * 3), long="windows", max_length=10)
 
 
-# -- what cannot be ----------------------------------------------------------------------------------------------------
+# -- refused inputs ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("item", [None, 5, b"bytes", ["a"], {"label": "x"}, ("a", 5), ("a", "b", "c"), {}])
@@ -234,14 +234,14 @@ def test_a_model_that_cannot_answer_is_refused(minilm: "pellucid.Model", minilm_
         pellucid.pipeline("text-clasification", minilm)
 
 
-# -- a fact that is planted --------------------------------------------------------------------------------------------
+# -- planted facts -----------------------------------------------------------------------------------------------------
 
 
 NEUTRAL = "the mountain is high and a small house near sea of story they read in Vienna".split()
 
 
 def review(chance: random.Random, label: int, size: int) -> str:
-    """Words that say nothing, and among them here and there one that tells."""
+    """Neutral words, and here and there one that decides the label."""
     words = chance.choices(NEUTRAL, k=size)
     for place in chance.sample(range(size), max(size // 12, 1)):
         words[place] = ("boring", "wonderful")[label]
@@ -250,7 +250,7 @@ def review(chance: random.Random, label: int, size: int) -> str:
 
 @pytest.fixture(scope="module")
 def sentiment(tmp_path_factory: pytest.TempPathFactory) -> "pellucid.Pipeline":
-    """A small model that has learned to tell such reviews apart, saved and opened as a checkpoint of its own."""
+    """A small model trained on such reviews, saved and opened as a checkpoint."""
     tokenizer = open_tokenizer(VOCABULARY, max_length=96)
     facts = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     facts |= {"vocab_size": 600, "max_position_embeddings": 96, "initializer_range": 0.2}
@@ -267,7 +267,7 @@ def sentiment(tmp_path_factory: pytest.TempPathFactory) -> "pellucid.Pipeline":
 
 
 def test_ten_thousand_words_under_each_rule(sentiment: "pellucid.Pipeline") -> None:
-    """Praise at the start, and behind it 9,700 words of blame: who cuts reads the praise alone."""
+    """Praise at the start, followed by 9,700 words of blame; truncated, only praise is read."""
     chance = random.Random(1)
     text = f"{review(chance, 1, 300)} {review(chance, 0, 9_700)}"
     with pytest.raises(pellucid.InputError, match="tokens more than the 96"):

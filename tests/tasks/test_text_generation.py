@@ -1,4 +1,4 @@
-"""How texts and conversations go on: the reference's words, and what gives way where a text is too long."""
+"""Continuing texts and conversations: the reference's texts, and what is left out where the input is too long."""
 
 import copy
 import json
@@ -178,13 +178,13 @@ def test_a_prefix_is_read_and_not_told() -> None:
     assert write(STORY, prefix="The end. ") == {"generated_text": STORY + behind}
 
 
-# -- long ones ---------------------------------------------------------------------------------------------------------
+# -- long inputs -------------------------------------------------------------------------------------------------------
 
 LONG = " ".join(f"Sentence {i} is about the town of Berlin." for i in range(60))
 
 
 def limit(name: str) -> int:
-    """How many tokens a model reads in all."""
+    """The maximum number of tokens of a model."""
     return min(model(name).loaded.config.longest, model(name).tokenizer.model_max_length)
 
 
@@ -231,7 +231,7 @@ def test_each_stretch_is_gone_on_with() -> None:
     plain = pipeline("text-generation", model("llama"), num_return_sequences=2, num_beams=2, **SHORT)
     assert plain(stretches[-1])["generated_text"] == stretches[-1] + answer["generated_text"][len(LONG) :]
     ends = [end for _, end in answer.read.windows]
-    assert all(start < end for (start, _), end in zip(answer.read.windows[1:], ends))  # they share a quarter
+    assert all(start < end for (start, _), end in zip(answer.read.windows[1:], ends))  # windows overlap by a quarter
     assert spans(LONG, write(LONG, stride=0))[-1] == stretches[-1]
 
 
@@ -249,7 +249,7 @@ def test_the_oldest_turns_of_a_conversation_give_way() -> None:
     with pytest.raises(InputError, match="item 1 is a conversation too long to be read at once: pass long='truncate'"):
         write([STORY, messages], long="windows")
     with pytest.raises(InputError, match=r"be continued: pass long='truncate' to leave its oldest turns out$"):
-        write(messages, long="error")  # stretches, which a text may be read in, would be refused
+        write(messages, long="error")  # windows would be refused, so they are not proposed
 
 
 def _tokens(messages: list[dict[str, str]]) -> int:

@@ -1,4 +1,4 @@
-"""Documents by how well they answer a query: as sentence-transformers ranks them, with vectors and by reading both."""
+"""Documents ranked by relevance to a query, as in sentence-transformers: by vectors and by a cross-encoder."""
 
 import json
 import shutil
@@ -34,7 +34,7 @@ def pipe(minilm: "pellucid.Model") -> "pellucid.Pipeline":
 
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny cross-encoder: it reads a query and a document together and gives one number."""
+    """A tiny cross-encoder: it reads a query and a document together and returns one score."""
     return write("bert-one-label", tmp_path_factory.mktemp("judge") / "model")
 
 
@@ -43,7 +43,7 @@ def close(found: Any, wanted: list[dict[str, Any]]) -> None:
     assert [one["score"] for one in found] == pytest.approx([one["score"] for one in wanted], abs=2e-6)
 
 
-# -- as sentence-transformers ranks ------------------------------------------------------------------------------------
+# -- against sentence-transformers -------------------------------------------------------------------------------------
 
 
 def test_by_vectors(pipe: "pellucid.Pipeline", minilm_folder: Path) -> None:
@@ -55,7 +55,7 @@ def test_by_vectors(pipe: "pellucid.Pipeline", minilm_folder: Path) -> None:
 @pytest.mark.parametrize("name", ["bert-one-label", "albert-similarity"])
 def test_by_reading_both(tmp_path: Path, name: str) -> None:
     folder = write(name, tmp_path / "model")
-    if name == "albert-similarity":  # its 5.x no longer tells ALBERT which text of a pair a token is of; 4.x did
+    if name == "albert-similarity":  # transformers 5 no longer gives ALBERT the token types of a pair; 4 did
         settings = json.loads((folder / "tokenizer_config.json").read_text())
         settings |= {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
         (folder / "tokenizer_config.json").write_text(json.dumps(settings))
@@ -88,7 +88,7 @@ def test_what_the_checkpoint_says_of_its_number(judge: Path, tmp_path: Path, sai
 
 @pytest.mark.parametrize("function", [torch.nn.Sigmoid(), torch.nn.Identity()], ids=["sigmoid", "none"])
 def test_what_the_library_saves_opens_here_and_there_again(judge: Path, tmp_path: Path, function: Any) -> None:
-    """Since its sixth version with `modules.json`, and what is said of the number beside `config.json`."""
+    """From version 6 on, it saves `modules.json`, and the settings of the score beside `config.json`."""
     CrossEncoder(str(judge), device="cpu", activation_fn=function).save_pretrained(str(tmp_path / "theirs"))
     assert (tmp_path / "theirs" / "modules.json").is_file()
     wanted = CrossEncoder(str(tmp_path / "theirs"), device="cpu").rank(QUERY, DOCUMENTS, return_documents=True)
@@ -167,7 +167,7 @@ def test_equal_documents_keep_their_order(pipe: "pellucid.Pipeline") -> None:
 
 
 def test_ten_thousand_words_under_each_rule(pipe: "pellucid.Pipeline") -> None:
-    """The answer stands in the middle of a long document about bridges, in a stretch of its own."""
+    """The answer is in the middle of a long document about bridges, in a window of its own."""
     fact = "the small brown dog always goes to sleep under the old kitchen table at home".split()
     words = FILLER * 80 + fact + FILLER[len(fact) :] + FILLER * 80
     text, other = " ".join(words), "The trains are late today."
@@ -196,7 +196,7 @@ def test_the_best_stretch_of_a_document_counts_when_both_are_read(judge: Path) -
     assert cut["score"] == pytest.approx(each[parts[0]], abs=1e-5) and cut.read.cut > 0
 
 
-# -- what cannot be ----------------------------------------------------------------------------------------------------
+# -- refused inputs ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

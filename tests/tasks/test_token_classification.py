@@ -1,4 +1,4 @@
-"""Entities: on true words, at the right characters, in long texts, and as the reference groups them."""
+"""Entities: on whole words, at the right characters, in long texts, and as the reference groups them."""
 
 import importlib.metadata
 import itertools
@@ -43,7 +43,7 @@ Load = Callable[[str], Pipeline]
 
 @pytest.fixture(scope="module")
 def load(checkpoint: Callable[[str], Path]) -> Load:
-    """A tiny tagger by its name."""
+    """Loads a tiny tagger by name."""
     return cache(lambda name: pipeline("ner", checkpoint(name)))
 
 
@@ -56,11 +56,11 @@ def rampart(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     return pipeline("ner", convert(PACKAGE, tmp_path_factory.mktemp("rampart") / "ours").folder)
 
 
-# -- as the reference --------------------------------------------------------------------------------------------------
+# -- against the reference ---------------------------------------------------------------------------------------------
 
 
 def reference(pipe: Pipeline) -> transformers.Pipeline:
-    """The reference with the same files; its class of all tokenizers, since those of a family build their own."""
+    """The reference with the same files and a generic tokenizer, since those of a family are built differently."""
     source = pipe.model.loaded.source
     assert source is not None
     settings = json.loads((source.folder / "tokenizer_config.json").read_text())
@@ -126,7 +126,7 @@ def test_longest_keeps_the_longer_and_of_two_as_long_the_surer() -> None:
 
 
 def said(pipe: Pipeline, text: str, spans: dict[str, str], **options: object) -> list[tuple[str, str]]:
-    """What the task makes of predictions that are planted: "Gro" -> "B-ORG" labels the tokens in these characters."""
+    """The answers for planted predictions: "Gro" -> "B-ORG" labels the tokens of these characters."""
     loaded, task = pipe.model.loaded, TokenClassification(**options)
     (window,) = task.item_windows(Work(loaded), item := AlignedText.of_text(text, 0), 0)
     kept = torch.full((len(window.ids), len(loaded.config.labels)), 0.01)
@@ -143,7 +143,7 @@ def said(pipe: Pipeline, text: str, spans: dict[str, str], **options: object) ->
 
 @pytest.mark.parametrize("name", TAGGERS[:3])
 def test_a_word_is_never_broken(load: Load, name: str) -> None:
-    """Subwords of one word under several labels, and signs at a word: transformers#11887, #12593."""
+    """Subwords of one word with several labels, and punctuation next to a word: transformers#11887, #12593."""
     pipe = load(name)
     text = "Groenlinks praat over Schiphol. Brennan waits"
     spans = {"Groenl": "B-PER", "Schi": "B-LOC", "hol": "I-LOC", "Bren": "B-PER", "an ": "I-LOC"}
@@ -152,7 +152,7 @@ def test_a_word_is_never_broken(load: Load, name: str) -> None:
 
 @pytest.mark.parametrize("name", TAGGERS[:3])
 def test_a_number_that_begins_at_each_part_is_one(load: Load, name: str) -> None:
-    """transformers#23322: all parts of `5.975,74` are called beginnings."""
+    """transformers#23322: all parts of `5.975,74` are tagged as beginnings."""
     for strategy in STRATEGIES[1:]:
         found = said(load(name), "Total 5.975,74 USD", {"5.975,74": "B-LOC"}, aggregation_strategy=strategy)
         assert found == [("LOC", "5.975,74")]
@@ -160,7 +160,7 @@ def test_a_number_that_begins_at_each_part_is_one(load: Load, name: str) -> None
 
 @pytest.mark.parametrize("name", TAGGERS[:3])
 def test_signs_stand_apart(load: Load, name: str) -> None:
-    """transformers#27876: an article before an apostrophe hides the name, and a full stop joins it."""
+    """transformers#27876: an article before an apostrophe hides the name, and a full stop is joined to it."""
     found = said(load(name), "Le palais de l'Élysée. Oui", {"Élysée": "B-LOC"})
     assert found in ([("LOC", "Élysée")], [("LOC", "l'Élysée")]) and found[0][1].endswith("Élysée")
     assert said(load(name), "Il vit à «Paris».", {"Paris": "B-LOC"}) == [("LOC", "Paris")]
@@ -170,21 +170,21 @@ def test_two_entities_side_by_side_stay_two(load: Load) -> None:
     pipe = load("xlm-roberta-people")
     spans = {"Angela": "B-PER", "Buzz": "B-PER"}
     assert said(pipe, "Angela Buzz went", spans) == [("PER", "Angela"), ("PER", "Buzz")]
-    spans = {"北": "B-LOC", "上": "B-LOC"}  # scripts without spaces: what touches may still be two
+    spans = {"北": "B-LOC", "上": "B-LOC"}  # scripts without spaces: adjacent names may still be two
     for name in ("roberta-people", "bert-people"):
         assert said(load(name), "北上", spans) == [("LOC", "北"), ("LOC", "上")]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES[1:])
 def test_names_in_scripts_without_spaces(load: Load, strategy: str) -> None:
-    """A tokenizer of bytes calls a whole sentence of these one word."""
+    """A byte-level tokenizer treats a whole sentence of these as one word."""
     spans = {"张伟": "I-PER", "北京": "I-LOC", "กรุงเทพ": "I-LOC"}
     found = said(load("roberta-people"), "张伟我在北京见到ที่กรุงเทพเรา", spans, aggregation_strategy=strategy)
     assert found == [("PER", "张伟"), ("LOC", "北京"), ("LOC", "กรุงเทพ")]
 
 
 def test_a_space_of_sentencepiece_says_nothing_of_the_name_behind_it() -> None:
-    """The library gives `▁` the place of the letter that follows it, and a head may call it outside."""
+    """The library gives `▁` the offsets of the letter that follows it, and a head may tag it as outside."""
     text = "张伟在 北京"
     pieces, places = ["▁", "张伟", "在", "▁", "北京"], [(0, 1), (0, 2), (2, 3), (4, 5), (4, 6)]
     none, numbers = [False] * 5, list(range(5))
@@ -217,7 +217,7 @@ def test_strategies(load: Load) -> None:
 
 
 def test_labels_to_ignore_in_whatever_holds_them(load: Load) -> None:
-    """`in` asks a column of pandas for its index, so that nothing was left out."""
+    """`in` searches the index of a pandas series, so that no label was left out."""
     pipe, text, spans = load("bert-people"), "see Merkel here", {"Mer": "B-PER", "kel": "B-LOC"}
     ways = (set, tuple, np.array, iter, pytest.importorskip("pandas").Series)
     assert [said(pipe, text, spans, ignore_labels=way(["O", "PER"])) for way in ways] == [[]] * len(ways)
@@ -229,10 +229,10 @@ def test_labels_to_ignore_in_whatever_holds_them(load: Load) -> None:
 def test_prefixes() -> None:
     assert parse_tags(("O", "B-PER", "I-PER")) == (Tag("O"), Tag("PER", True), Tag("PER"))
     assert parse_tags(("O", "S-A", "E-A")) == (Tag("O"), Tag("A", True, True), Tag("A", False, True))
-    assert parse_tags(("O", "NOUN", "E-MAIL")) == (Tag("O"), Tag("NOUN"), Tag("E-MAIL"))  # no scheme, but a name
+    assert parse_tags(("O", "NOUN", "E-MAIL")) == (Tag("O"), Tag("NOUN"), Tag("E-MAIL"))  # a name, not a scheme
 
 
-# -- places ------------------------------------------------------------------------------------------------------------
+# -- offsets -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [*TAGGERS, "albert-people", "mpnet-people", "llama-plain"])
@@ -251,7 +251,7 @@ def test_every_word_is_what_stands_at_its_place(load: Load, name: str) -> None:
 
 
 def test_halves_of_characters(rampart: Pipeline) -> None:
-    """Two halves of a surrogate pair are read as one character and counted as two; half a pair is no character."""
+    """A surrogate pair is tokenized as one character and counted as two; half a pair is no character."""
     for text in ("\ud83d\ude42 Angela Merkel \ud83d went home", "\ude42\ud83d Angela Merkel went home"):
         name, surname = rampart(text)
         assert (text[name["start"] : name["end"]], surname["word"]) == ("Angela", "Merkel")
@@ -284,7 +284,7 @@ def test_real_sentences(rampart: Pipeline) -> None:
 
 
 def test_why(load: Load) -> None:
-    """The scores sum to what the mean of an entity's logits changes when padding gives way; here from the reference."""
+    """The scores sum to the change of an entity's mean logit from padding to the text; here from the reference."""
     pipe, text = load("bert-people"), TEXTS[0]
     found = pipe(text, explain=True, ignore_labels=[])
     model = transformers.AutoModelForTokenClassification.from_pretrained(pipe.model.loaded.source.folder)
@@ -307,7 +307,7 @@ WANTED = ("Angela", "Merkel", "Springfield", "62704", "(202) 555-0147")
 
 
 def planted(words: int, every: int) -> str:
-    """A long text that tells something about somebody now and then, and else nothing."""
+    """A long neutral text that states a fact about somebody now and then."""
     chance, dull = random.Random(1), "the weather was fine and we went on with our work as usual that day".split()
     text = [chance.choice(dull) for _ in range(words)]
     for i in range(40, words, every):
@@ -336,7 +336,7 @@ def test_ten_thousand_words(rampart: Pipeline) -> None:
 
 
 def test_a_name_at_every_border_is_found_once_and_whole(rampart: Pipeline) -> None:
-    """Whatever the stretches, also where they cut through a name."""
+    """Whatever the windows, even where they cut through a name."""
     text = planted(150, 30)
     wanted = places_of(rampart(text))
     assert len(wanted) == 7 and len({word for _, word in wanted}) == 5
@@ -364,7 +364,7 @@ def test_each_token_comes_from_where_it_stands_deepest(load: Load) -> None:
     assert [one.window for one in found] == sorted(one.window for one in found)
 
 
-# -- what cannot be ----------------------------------------------------------------------------------------------------
+# -- refused inputs ----------------------------------------------------------------------------------------------------
 
 
 def test_nothing_to_tag(load: Load) -> None:

@@ -1,4 +1,4 @@
-"""Verifying: what is sound passes, and each fault is found by the check that is there for it, at the right place."""
+"""Verifying: sound checkpoints pass, and each fault is found by the check meant for it, at the right place."""
 
 import importlib.metadata
 import json
@@ -90,7 +90,7 @@ def test_a_real_one_holds_and_says_what_was_left_out() -> None:
 
 
 def tampered(folder: Path, architecture: str, table: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkpoint whose `table` differs from the one that the reference gets to see."""
+    """A checkpoint whose tensor `table` differs from the one that the reference loads."""
     checkpoint(folder / "theirs", architecture)
     shutil.copytree(folder / "theirs", folder / "ours")
     tables = load_file(folder / "ours" / "model.safetensors")
@@ -122,7 +122,7 @@ def test_the_first_place_that_differs_is_named(table: str, tmp_path: Path, monke
     before = [apart for place, apart in checks["whole"].points[: [p for p, _ in checks["whole"].points].index(where)]]
     assert all(apart < 1e-5 for apart in before)
     inside = [check for name, check in checks.items() if "=" in name]
-    assert all(check.holds for check in inside)  # it agrees with itself
+    assert all(check.holds for check in inside)  # it is consistent with itself
 
 
 def test_float64_shows_what_float32_hides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ def rounded(patch: pytest.MonkeyPatch) -> None:
 
 
 def astray(patch: pytest.MonkeyPatch) -> None:
-    """Where the first position alone goes on, the last one does."""
+    """Where only the first position is continued, the last one is used instead."""
     patch.setattr(Pass, "output_positions", lambda run, x, dim=1: x.narrow(dim, -1, 1) if run.first else x)
 
 
@@ -224,7 +224,7 @@ def test_a_missing_tensor_is_the_first_answer_and_the_last(lost: str, tmp_path: 
     assert lost in check.note
 
 
-# -- what cannot be asked ----------------------------------------------------------------------------------------------
+# -- what cannot be checked --------------------------------------------------------------------------------------------
 
 
 def test_without_the_library_the_rest_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

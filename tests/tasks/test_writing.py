@@ -1,4 +1,4 @@
-"""Summaries, translations and whatever else an encoder-decoder writes: as the reference, and long ones in order."""
+"""Summaries, translations and other texts of an encoder-decoder: the reference's, and long texts in order."""
 
 import json
 from collections.abc import Callable
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def names(shared: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> pellucid.Model:
-    """A real model, which writes Arabic names in Latin letters."""
+    """A real model that transliterates Arabic names into Latin letters."""
     made = convert(shared("models/aren-transliteration"), tmp_path_factory.mktemp("names") / "aren", heads=8)
     return pellucid.load(made.folder)
 
@@ -106,7 +106,7 @@ def test_a_prefix_in_a_file_is_nothing_strange(tmp_path: Path, caplog: pytest.Lo
 
 
 def test_tokens_that_one_task_alone_cannot_have_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """They were passed over in silence; those that are the model's own anyway say nothing."""
+    """They were silently ignored; those that equal the model's own are not reported."""
     own = {"eos_token_id": 2, "decoder_start_token_id": 2}
     params = {"summarization": own, "translation_en_to_de": {"eos_token_id": [2, 5], "decoder_start_token_id": 7}}
     loaded = pellucid.load(changed("bart", tmp_path, task_specific_params=params)).loaded
@@ -145,7 +145,7 @@ def test_a_file_at_fault_for_all_writing_is_named(tmp_path: Path) -> None:
     opened = pellucid.load(changed("bart", tmp_path, generation={"num_beams": 0}))
     with pytest.raises(CorruptFileError, match=r"generation_config.json: num_beams is 0"):
         pipeline("summarization", opened)
-    with pytest.raises(InputError, match="top_p is 7") as caught:  # where the asker errs, no file is blamed
+    with pytest.raises(InputError, match="top_p is 7") as caught:  # the caller's error: no file is blamed
         pipeline("summarization", model("bart"), do_sample=True, top_p=7)
     assert not isinstance(caught.value, CorruptFileError)
 
@@ -161,7 +161,7 @@ def test_languages_choose_what_the_checkpoint_tells() -> None:
         ({"src_lang": "English", "tgt_lang": "German"}, prefix.format("German")),
         ({"src_lang": "EN", "tgt_lang": "french"}, prefix.format("French")),
         ({}, prefix.format("German")),
-        ({"src_lang": "en", "tgt_lang": "ro"}, prefix.format("Romanian")),  # of which the checkpoint tells nothing
+        ({"src_lang": "en", "tgt_lang": "ro"}, prefix.format("Romanian")),  # the checkpoint does not name this language
         ({"src_lang": "German", "tgt_lang": "fr"}, "translate German to French: "),
     ]
     for options, wanted in pairs:
@@ -183,7 +183,7 @@ def test_a_model_of_one_pair_is_told_nothing() -> None:
 
 
 def with_a_language_token(folder: Path, **facts: Any) -> pellucid.Model:
-    """As MADLAD has it: `<2de> The house.`"""
+    """With a language token as in MADLAD: `<2de> The house.`"""
     path = changed("t5-tied", folder, **facts) / "tokenizer.json"
     whole = json.loads(path.read_text(encoding="utf-8"))
     word = next(token for token in whole["added_tokens"] if token["content"] == "<extra_id_0>") | {"content": "<2de>"}
@@ -203,15 +203,15 @@ def test_a_language_that_is_a_token(tmp_path: Path) -> None:
     for said in ("de", "German", "DE", "german"):
         assert read_of("translation", opened, src_lang="en", tgt_lang=said)[0] == mark
         assert read_of("translation", opened, tgt_lang=said)[0] == mark
-    assert read_of("translation", opened, f"{PLAIN} <2de>", tgt_lang="de").count(mark) == 1  # typed in a text
-    for others in ({}, {"src_lang": "en"}):  # it knows no sentence
+    assert read_of("translation", opened, f"{PLAIN} <2de>", tgt_lang="de").count(mark) == 1  # a typed one is plain text
+    for others in ({}, {"src_lang": "en"}):  # it has no prefix sentence
         with pytest.raises(InputError, match="tgt_lang is 'French', and this model has no token for it, such as <2de>"):
             pipeline("translation", opened, tgt_lang="French", **others)
 
 
 @pytest.mark.parametrize("task", ["translation", "summarization", "text2text-generation"])
 def test_special_tokens_of_a_prefix_are_tokens_whoever_wrote_the_text(tmp_path: Path, task: str) -> None:
-    """They were read as characters where those that are typed in a text are."""
+    """They were read as plain text where special tokens typed in a text are."""
     opened = with_a_language_token(tmp_path, prefix="<2de> say: ")
     wanted = opened.tokenizer([f"<2de> say: {PLAIN}"]).input_ids[0]
     assert read_of(task, opened) == read_of(task, opened, prefix="<2de> say: ") == wanted
@@ -236,7 +236,7 @@ def test_languages_nobody_knows() -> None:
 
 
 def test_a_long_text_of_real_names_under_each_rule(names: pellucid.Model) -> None:
-    """Each stretch holds one name, since two are longer than what is read at once."""
+    """Each window holds one name, since two exceed the model's limit."""
     text, room = " ".join([*NAMES] * 9), max(map(len, NAMES))
     write = pipeline("text2text-generation", names, max_length=room, num_beams=1)
     alone = {name: write(name)["generated_text"] for name in NAMES}
@@ -244,7 +244,7 @@ def test_a_long_text_of_real_names_under_each_rule(names: pellucid.Model) -> Non
     assert spans(text, answer) == [*NAMES] * 9
     assert answer["generated_text"] == " ".join([*alone.values()] * 9)
     assert (answer.read.cut, answer.finish_reason) == (0, "end")
-    kept, letters = write(text, long="truncate"), len(text.replace(" ", ""))  # spaces are no tokens here
+    kept, letters = write(text, long="truncate"), len(text.replace(" ", ""))  # spaces are not tokens here
     (read,) = spans(text, kept)
     assert text.startswith(read) and len(read.replace(" ", "")) == room
     assert kept["generated_text"] == write(read)["generated_text"]
@@ -392,7 +392,7 @@ def test_in_bfloat16() -> None:
     quick = pipeline("text2text-generation", folder("bart"), dtype="bfloat16")
     twin = quick.model.loaded.module.packed_copy(torch.bfloat16)
     assert quick.model.dtype == torch.float32 and twin.packed_copy() is twin
-    found = quick(PLAIN, num_beams=1, max_new_tokens=2)  # the last one is forced
+    found = quick(PLAIN, num_beams=1, max_new_tokens=2)  # the last token is forced
     read = torch.tensor([quick.model.tokenizer([PLAIN]).input_ids[0]])
     start = torch.tensor([[quick.model.config.decoder.decoder_start_token_id]])
     assert found.ids[0] == twin(read, None, start).logits[0, -1].argmax()

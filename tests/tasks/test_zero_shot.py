@@ -1,4 +1,4 @@
-"""Labels of one's own: planted facts under each rule, which label means what, the reference's numbers, odd inputs."""
+"""Labels of the caller: planted facts under each rule, which label means what, the reference's scores, odd inputs."""
 
 import json
 import random
@@ -35,7 +35,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> "pellucid.Model":
 
 @pytest.fixture(scope="module")
 def reader(checkpoint: Callable[[str], Path]) -> Any:
-    """A tiny model of a family, by its name."""
+    """Loads a tiny model of a family."""
     return cache(lambda family: pellucid.load(checkpoint(f"{family}-nli")))
 
 
@@ -47,7 +47,7 @@ def by_label(found: Answer) -> dict[str, float]:
     return dict(zip(found["labels"], found["scores"]))
 
 
-# -- facts that are there ---------------------------------------------------------------------------------------------
+# -- planted facts ----------------------------------------------------------------------------------------------------
 
 
 def test_labels_that_fit_are_found(judge: "pellucid.Model") -> None:
@@ -179,7 +179,7 @@ REFERENCE: list[tuple[str, str, dict[str, Any], list[float]]] = [
     ("mpnet", GOOD, {}, [0.334173977, 0.343141645, 0.322684288]),
     ("albert", BAD, {"multi_label": True}, [0.475141257, 0.533255875, 0.306114078]),
 ]
-"""Scores of TOPICS by the pipeline of transformers 4.57.6 on the same tiny checkpoints."""
+"""Scores of TOPICS from the pipeline of transformers 4.57.6 for the same tiny checkpoints."""
 
 
 @pytest.mark.parametrize(("family", "text", "options", "wanted"), REFERENCE)
@@ -189,7 +189,7 @@ def test_the_reference_agrees(reader: Any, family: str, text: str, options: Any,
     assert found["scores"] == sorted(found["scores"], reverse=True)
 
 
-# -- what cannot be ---------------------------------------------------------------------------------------------------
+# -- refused inputs ---------------------------------------------------------------------------------------------------
 
 OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"candidate_labels": []}, r"^candidate_labels holds no label: give at least one$"),
@@ -258,7 +258,7 @@ def test_a_label_alone_needs_its_contrary(tmp_path: Path) -> None:
 def test_a_label_of_two_numbers_is_told(
     tmp_path: Path, numbers: dict[str, Any], told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The reference's zero-shot classification asks label2id, everything else id2label."""
+    """The reference's zero-shot classification reads label2id, everything else id2label."""
     path = tiny.write("bert-nli", tmp_path) / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"label2id": numbers}))
     assert pellucid.load(tmp_path).config.labels[0] == "ENTAILMENT"
@@ -273,7 +273,7 @@ def test_a_label_is_a_label_whatever_stands_in_it(reader: Any) -> None:
 
 
 def test_thousands_of_labels_are_no_burden() -> None:
-    """Each was compared with all before it, and all of that again for each label of an answer."""
+    """Each used to be compared with all before it, and again for each label of an answer."""
     labels = [f"label {i}" for i in range(20_000)]
     start = time.process_time()
     assert labels_of(labels) == labels

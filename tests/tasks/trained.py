@@ -1,6 +1,6 @@
-"""Small models that are really trained, in a few seconds, so that what is planted in a text can be found there.
+"""Small models that are trained in a few seconds, so that facts planted in a text can be found.
 
-They know no order of words, so that they read a long text as they read the short ones that they were trained on.
+They have no position embeddings, so that they read a long text like the short ones that they were trained on.
 """
 
 import random
@@ -21,21 +21,21 @@ WHO, WHERE = "Who wrote the book?", "Where do you live?"
 ANSWERS = {WHO: ("Gustave Eiffel", "Werner von Siemens", "Buzz Aldrin"), WHERE: ("Berlin", "Paris", "Vienna", "Oxford")}
 KINDS = {"city": ANSWERS[WHERE], "person": ANSWERS[WHO]}
 JUDGEMENTS = ("neutral", "entailment", "contradiction")
-"""In this order, in which the reference takes "neutral" for contradiction."""
+"""In this order, the reference takes "neutral" for contradiction."""
 WORDS = (
     "about after air all and any are as at bad before but by call can come company day did dog end every example film "
     "first flies food for forest found from good has hate he help her high house in is its know last late later learn "
     "like little long love makes many me met music name near new no not of old on or past people read rest said sea "
     "she story takes tall teacher team that there this three time to today too two walk want was water we week with"
 ).split()
-"""Words that answer nothing."""
+"""Neutral words, which answer no question."""
 STEPS, ROWS = 300, 16
 
 Example = tuple[Encoded, Any]
 
 
 def noise(chance: random.Random, count: int, **planted: str) -> str:
-    """So many words that say nothing, and in the place of some others: `noise(chance, 9, at_3="Berlin")`."""
+    """`count` neutral words, some of them replaced: `noise(chance, 9, at_3="Berlin")`."""
     words = chance.choices(WORDS, k=count)
     for place, said in planted.items():
         words[int(place.removeprefix("at_"))] = said
@@ -43,12 +43,12 @@ def noise(chance: random.Random, count: int, **planted: str) -> str:
 
 
 def finder(folder: Path) -> Path:
-    """A checkpoint that finds who wrote a book and where somebody lives, and says where a text does not tell."""
+    """A checkpoint that finds who wrote a book and where somebody lives, and contexts without an answer."""
     return _trained(folder, _place, head=QuestionAnswering(), num_hidden_layers=1)
 
 
 def judge(folder: Path) -> Path:
-    """A checkpoint of inference: "This example is city." follows from a text with a city, and else is contradicted."""
+    """A checkpoint for inference: a text with a city entails "This example is city."; others contradict it."""
     facts = {"labels": JUDGEMENTS, "classifier_dropout": 0.0, "num_hidden_layers": 2}
     return _trained(folder, _judgement, head=SequenceClassification(), **facts)
 
@@ -78,13 +78,13 @@ def _loss(model: "pellucid.Model", examples: list[Example]) -> Tensor:
     arrays = collate([row.ids for row, _ in examples], [row.type_ids for row, _ in examples], 0)
     batch = {name: torch.from_numpy(array) for name, array in arrays.items()}
     logits = model.module(**batch)["logits"]
-    if logits.dim() == 3:  # a choice among tokens, not among labels
+    if logits.dim() == 3:  # scores of tokens, not of labels
         logits = logits.masked_fill(batch["attention_mask"][..., None] == 0, -1e4)
     return cross_entropy(logits, torch.tensor([aim for _, aim in examples]))
 
 
 def _place(tokenizer: Tokenizer, chance: random.Random) -> Example:
-    """A question and a context, with the first and the last token of the answer; with the first of all for none."""
+    """A question with a context, and the first and last token of the answer; (0, 0) for none."""
     question, words, said = chance.choice(list(ANSWERS)), chance.choices(WORDS, k=chance.randint(4, 16)), None
     for asked, answers in ANSWERS.items():
         if chance.random() < 0.6:
@@ -104,7 +104,7 @@ def _place(tokenizer: Tokenizer, chance: random.Random) -> Example:
 
 
 def _judgement(tokenizer: Tokenizer, chance: random.Random) -> Example:
-    """A text and a hypothesis, with the number of the right judgement."""
+    """A text with a hypothesis, and the index of the right judgement."""
     words, asked, follows = chance.choices(WORDS, k=chance.randint(4, 16)), chance.choice(list(KINDS)), False
     for kind, members in KINDS.items():
         if chance.random() < 0.5:

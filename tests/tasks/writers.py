@@ -1,4 +1,4 @@
-"""Small checkpoints that write, opened by both libraries."""
+"""Small checkpoints that generate text, opened by both libraries."""
 
 import functools
 import json
@@ -28,14 +28,14 @@ def model(name: str) -> pellucid.Model:
 
 @functools.cache
 def reference(name: str) -> tuple[Any, Any]:
-    """The same in the reference: model and tokenizer."""
+    """The same checkpoint in the reference: model and tokenizer."""
     kind = transformers.AutoModelForCausalLM if _decodes(name) else transformers.AutoModelForSeq2SeqLM
     opened = kind.from_pretrained(folder(name), dtype="float32").eval()
     return opened, transformers.AutoTokenizer.from_pretrained(folder(name))
 
 
 def written_by_reference(name: str, text: str, **options: Any) -> list[str]:
-    """What the reference writes for a text, the best first; of a decoder what is new alone."""
+    """The reference's generated texts, the best first; those of a decoder without the prompt."""
     opened, tokenizer = reference(name)
     read = tokenizer(text, return_tensors="pt")
     length = read.input_ids.shape[1] if _decodes(name) else 0
@@ -44,7 +44,7 @@ def written_by_reference(name: str, text: str, **options: Any) -> list[str]:
 
 
 def changed(name: str, to: Path, *, generation: dict[str, Any] | None = None, **facts: Any) -> Path:
-    """A copy of a checkpoint that says other things."""
+    """A copy of a checkpoint with other facts and, if given, other generation settings."""
     tiny.write(name, to)
     path = to / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | facts), encoding="utf-8")
@@ -54,12 +54,12 @@ def changed(name: str, to: Path, *, generation: dict[str, Any] | None = None, **
 
 
 def keys(answer: Any, key: str) -> list[str]:
-    """The texts of an answer and of the others that were found."""
+    """Field `key` of an answer and of its alternatives."""
     return [one[key] for one in answer.all or (answer,)]
 
 
 def spans(text: str, answer: Any) -> list[str]:
-    """The stretches of a text that were read."""
+    """The windows of a text that were read."""
     places: Sequence[tuple[int, int]] = answer.read.windows
     return [text[start:end] for start, end in places]
 

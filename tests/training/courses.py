@@ -1,5 +1,5 @@
-"""Small trainings that are run twice, and what is equal where they are the same; also as a program of its own:
-`python -m tests.training.courses ASKED`, so that it can be killed, or started several times by torchrun."""
+"""Small training runs that tests repeat, and comparisons of their results; also a program that can be killed or started
+in several processes like torchrun's: `python -m tests.training.courses ASKED`, where ASKED is an `Asked` as JSON."""
 
 import json
 import os
@@ -30,11 +30,11 @@ ROOT = Path(__file__).parents[2]
 Rows = list[dict[str, Any]]
 
 QUICK: dict[str, Any] = {"batch_size": 6, "epochs": 3, "learning_rate": 3e-3, "precision": "float32"}
-"""A training of a few milliseconds a step; dropout as the checkpoint says, 0.1."""
+"""A run of a few milliseconds a step; dropout is the checkpoint's, 0.1."""
 
 
 def lines(found: Result | Path) -> list[dict[str, Any]]:
-    """The lines of a log without their seconds."""
+    """The lines of a log, without their seconds."""
     if isinstance(found, Result):
         held = list(found.log)
     else:
@@ -43,21 +43,21 @@ def lines(found: Result | Path) -> list[dict[str, Any]]:
 
 
 def same(first: Loaded, second: Loaded) -> bool:
-    """Whether two models hold the same numbers, bit for bit."""
+    """Whether two models have the same weights, bit for bit."""
     ours, theirs = first.module.state_dict(), second.module.state_dict()
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def farthest(first: Loaded, second: Loaded) -> float:
-    """The greatest difference between two models' numbers, but for biases of keys: a bias that all keys have in common
-    cancels in softmax, so its gradient is rounding alone, which AdamW divides by its own size."""
+    """The largest difference between two models' weights, except key biases: a bias that all keys share cancels in
+    softmax, so its gradient is rounding error alone, which AdamW divides by its own size."""
     ours, theirs = first.module.state_dict(), second.module.state_dict()
     assert ours.keys() == theirs.keys()
     return max(float((ours[name] - theirs[name]).abs().max()) for name in ours if not name.endswith("key.bias"))
 
 
 def listing(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder but the lock, with its content."""
+    """Every file below a folder, except the lock, with its content."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -65,16 +65,16 @@ def listing(folder: Path) -> dict[str, bytes]:
     }
 
 
-# -- in a process of its own ------------------------------------------------------------------------------------------
+# -- in a separate process --------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Asked:
-    """What a process of its own is to learn.
+    """A training run for a separate process.
 
-    base: a folder with a checkpoint.  settings: over `QUICK`.  notes: a file that is told of the beginning, of every
-    state that is kept and of the end.  pause: seconds before each step.  interrupt: a step after which it is sent
-    Ctrl-C.  fail: the rank, and the step, at which a process fails.
+    base: folder of the checkpoint.  settings: override `QUICK`.  notes: file that gets a line at the start, for every
+    saved state and at the end.  pause: seconds of sleep after each event.  interrupt: step after which the process gets
+    Ctrl-C.  fail: rank of the process that fails, and number of its `collate` call, from 0, that does.
     """
 
     base: str
@@ -90,17 +90,17 @@ class Asked:
     numbers: str | None = None
 
     def command(self) -> list[str]:
-        """The command line of this process, after the interpreter."""
+        """The command line of this run, after the interpreter."""
         return ["-m", "tests.training.courses", json.dumps(asdict(self))]
 
     def start(self, **environment: str) -> subprocess.Popen[str]:
-        """Begins it."""
+        """Starts the run in a separate process."""
         around = os.environ | {"OMP_NUM_THREADS": "1", "PELLUCID_THREADS": "1"} | environment
         streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen([sys.executable, *self.command()], cwd=ROOT, env=around, **streams)
 
     def __call__(self) -> Result:
-        """Does it, in this process."""
+        """Executes the run in this process."""
         objective = TextClassification()
         settings = Settings.of(QUICK | self.settings, objective.default_settings)
         base, out = pellucid.load(self.base).loaded, None if self.out is None else Path(self.out)
@@ -113,7 +113,7 @@ class Asked:
             )
 
     def note(self, what: str) -> None:
-        """Adds a line to the notes, which are on the disk when this returns."""
+        """Appends a line to the notes; it survives a kill of this process."""
         if self.notes is not None:
             with Path(self.notes).open("a") as file:
                 file.write(what + "\n")
@@ -127,7 +127,7 @@ class Asked:
             os.kill(os.getpid(), signal.SIGINT)
 
     def _watch(self, patch: pytest.MonkeyPatch) -> None:
-        """Takes note of every state, as soon as whoever asked for it has been told that it is kept."""
+        """Notes every state once `State.save` has returned, and lets `collate` fail where `fail` says so."""
         patch.setattr(training_run, "PAUSE", 0.0)
         real = State.save
 
@@ -149,7 +149,7 @@ class Asked:
 
 
 def main(asked: Asked) -> int:
-    """Runs it; ends as the command line ends."""
+    """Executes the run; returns the exit code of the command line."""
     try:
         result = asked()
     except KeyboardInterrupt as stop:

@@ -1,4 +1,4 @@
-"""A whole training in memory, for tests of what is learned."""
+"""A whole training run in memory, for tests of its results."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -12,13 +12,13 @@ from pellucid.training.start import mark_trained, model_for_training
 Purpose = TypeVar("Purpose", bound=Objective)
 
 PLAIN = Settings(precision="float32", dropout=0.0, attention_dropout=0.0)
-"""Nothing is left to chance."""
+"""No dropout, no half precision."""
 
 
 def ready(
     given: Loaded, objective: Purpose, rows: Sequence[Fields], settings: Settings = PLAIN
 ) -> tuple[Purpose, Loaded]:
-    """An objective that knows its data, and the model as it begins."""
+    """The objective fitted to its data, and the model at the start of training."""
     objective = objective.fitted(rows)
     return objective, objective.with_task_settings(model_for_training(given, objective, settings))
 
@@ -26,7 +26,7 @@ def ready(
 def training(
     given: Loaded, objective: Objective, rows: Sequence[Fields], held: Sequence[Fields] = (), **settings: Any
 ) -> tuple[Loop, list[Event]]:
-    """The loop after its last step, and all that it told."""
+    """The loop after its last step, and all its events."""
     settings = Settings.of(settings, objective.default_settings)
     objective, loaded = ready(given, objective, rows, settings)
     loop = Loop(loaded, objective, settings, objective.examples(loaded, rows), objective.examples(loaded, held))
@@ -34,5 +34,5 @@ def training(
 
 
 def result(loop: Loop) -> Loaded:
-    """The model that a training leaves."""
+    """The trained model of a finished loop."""
     return mark_trained(loop.finish())

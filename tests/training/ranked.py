@@ -1,4 +1,4 @@
-"""Pairs learned by one of several processes: `python -m tests.training.ranked BASE ROWS OUT OPTIONS`."""
+"""Trains on pairs as one of several processes: `python -m tests.training.ranked BASE ROWS OUT OPTIONS`."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ STILL = {"dropout": 0.0, "attention_dropout": 0.0}
 
 
 def learned(base: Path, rows: list[dict[str, Any]], ranks: Ranks, **options: Any) -> tuple[list[float], Loop]:
-    """The losses of all steps, and the loop behind them."""
+    """The loss of every step, and the finished loop."""
     settings, objective = Settings(**HOW, **STILL), SentenceSimilarity(**options).fitted(rows)
     loaded = objective.with_task_settings(model_for_training(pellucid.load(base).loaded, objective, settings))
     loop = Loop(loaded, objective, settings, objective.examples(loaded, rows), ranks=ranks)

@@ -1,4 +1,4 @@
-"""Answers: the loss of the reference, places of answers in stretches, files of SQuAD, and facts that are found."""
+"""Question answering: the reference's loss, answer positions in windows, SQuAD files, and finding planted facts."""
 
 import json
 import random
@@ -31,7 +31,7 @@ MARIE = {"question": "Where was she born?", "context": "Marie Curie was born in 
 
 
 def rows(many: int, seed: int = 0, longest: int = 14) -> Rows:
-    """Questions with facts among words that say nothing; now and then the context does not tell."""
+    """Questions about facts planted among neutral words; some contexts do not hold the answer."""
     chance, found = random.Random(seed), []
     for _ in range(many):
         words, question, said = chance.choices(WORDS, k=chance.randint(4, longest)), chance.choice(list(ANSWERS)), None
@@ -49,12 +49,12 @@ def rows(many: int, seed: int = 0, longest: int = 14) -> Rows:
 def asked(
     model: "pellucid.Model", data: Rows, **options: Any
 ) -> tuple[QuestionAnswering, "pellucid.Model", list[Example]]:
-    """The objective, the model as it begins, and the examples."""
+    """The objective, the model at the start of training, and the examples."""
     objective, loaded = ready(model.loaded, QuestionAnswering(**options), data)
     return objective, pellucid.Model(loaded), objective.examples(loaded, data)
 
 
-# -- as the reference --------------------------------------------------------------------------------------------------
+# -- against the reference ---------------------------------------------------------------------------------------------
 
 
 def test_the_loss_is_the_references(opened: Opened, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_the_loss_is_the_references(opened: Opened, tmp_path: Path) -> None:
     alike = [row, row | {"question": row["question"]}, {**row, "answers": {"text": [], "answer_start": []}}]
     objective, begun, examples = asked(opened("bert-body"), alike)
     batch = objective.collate(begun.loaded, examples, CHANCE)
-    assert "attention_mask" not in batch  # the reference lets padding into its softmax
+    assert "attention_mask" not in batch  # the reference's softmax includes padding
     save_checkpoint(begun.loaded, tmp_path / "begun")
     reference = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path / "begun")
     given = {name: value for name, value in batch.items() if name != "labels"}
@@ -144,7 +144,7 @@ def test_answers_as_data_write_them(body: "pellucid.Model") -> None:
         {"answers": [{"text": "Warsaw", "answer_start": start}]},
         {"answers": ["Warsaw"]},
         {"answers": {"text": "Warsaw", "answer_start": start}},
-        {"answer": "Warsaw", "answer_start": float("nan")},  # as a data frame has nothing
+        {"answer": "Warsaw", "answer_start": float("nan")},  # a missing value of a data frame
     ]
     objective, _, examples = asked(body, [question | form for form in forms])
     assert len({one.target[:2] for one in examples}) == 1 and objective.impossible is False
@@ -210,7 +210,7 @@ def test_squad_files(shared: Callable[[str], Path]) -> None:
     (text,), (start,) = first["answers"]["text"], first["answers"]["answer_start"]
     assert first["context"][start:].startswith(text)
     assert read(path, objective=QuestionAnswering).rows[7]["question"] == found[7]["question"]
-    assert QuestionAnswering().fitted(found).impossible is False  # and each answer stands at its place
+    assert QuestionAnswering().fitted(found).impossible is False  # so every answer is found at its offset
 
 
 @pytest.mark.parametrize(
@@ -235,17 +235,17 @@ def test_bad_squad_files(tmp_path: Path, whole: Any, said: str) -> None:
         read_squad(path)
 
 
-# -- what is learned ---------------------------------------------------------------------------------------------------
+# -- training results --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def finder(tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[[str], Path]) -> Path:
-    """A folder with a model that has learned who wrote a book, where somebody lives, and when a text does not tell."""
+    """A folder with a model trained to find who wrote a book, where somebody lives, and contexts without an answer."""
     sizes = {"vocab_size": 600, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
     still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 98}
     config = pellucid.Config.of("bert", intermediate_size=128, pad_token_id=0, **sizes, **still)
     model = pellucid.build(config, seed=0, tokenizer=pellucid.load(checkpoint("bert-body")).tokenizer)
-    with torch.no_grad():  # it knows no order of words, so that it reads long texts as the short ones
+    with torch.no_grad():  # no position embeddings, so that it reads long texts like short ones
         dict(model.named_parameters())["embeddings.position.weight"].zero_()
     how: dict[str, Any] = {"epochs": 5, "batch_size": 16, "learning_rate": 3e-3, "precision": "float32"}
     how |= {"freeze": ("embeddings.position.*",), "keep_best": False}
@@ -308,7 +308,7 @@ def test_scores_over_stretches_and_without_answers(finder: Path) -> None:
 
 
 def test_whoever_measures_sees_whether_contexts_may_not_tell(finder: Path) -> None:
-    """As whoever trains does: with "the context does not tell" among the answers, on the same rows the same scores."""
+    """`evaluate` allows contexts without an answer, as training does: the same rows get the same scores."""
     data = rows(16, 5)
     loaded, objective = pellucid.load(finder).loaded, QuestionAnswering().fitted(data)
     wanted = objective.score(loaded, objective.examples(loaded, data))

@@ -35,11 +35,11 @@ def test_batches_by_positions_hold_no_more_than_they_may() -> None:
     order = BatchOrder(LENGTHS, None, 300, seed=0)
     held = [len(batch) * max(LENGTHS[i] for i in batch) for batch in order.epoch_batches(0)]
     assert max(held) <= 300
-    assert sum(LENGTHS) / sum(held) > 0.9  # neighbours in length: hardly any padding
+    assert sum(LENGTHS) / sum(held) > 0.9  # batches hold texts of similar length: hardly any padding
 
 
 def test_what_is_left_over_is_not_always_the_shortest() -> None:
-    """What an example counts in the mean of its step, over many epochs: the same, however long it is."""
+    """Over many epochs, an example's share in the mean of its step does not depend on its length."""
     order, counted = BatchOrder(LENGTHS, 32, 0, seed=3), np.zeros(len(LENGTHS))
     assert len(LENGTHS) % 32 == 21
     for epoch in range(60):

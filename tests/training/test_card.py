@@ -1,4 +1,4 @@
-"""The card of a trained model: the hub's own library reads its head, and what it says is what happened."""
+"""The card of a trained model: the hub's own library reads its front matter, and what it states is true of the run."""
 
 from collections.abc import Callable
 from pathlib import Path

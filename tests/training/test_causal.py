@@ -1,4 +1,4 @@
-"""The next token: what is asked of which position, packing without leaks, answers alone, and the reference's loss."""
+"""Next-token training: predicted positions, packing without leaks, loss on answers only, and the reference's loss."""
 
 import math
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def _loss(loaded: Loaded, objective: TextGeneration, examples: list[Example]) ->
     return objective.loss(learner, batch), objective.weight(batch)
 
 
-# -- what is asked ----------------------------------------------------------------------------------------------------
+# -- predicted positions ----------------------------------------------------------------------------------------------
 
 
 def test_each_token_but_the_first_is_said_once_by_the_one_before_it() -> None:
@@ -116,7 +116,7 @@ def test_nothing_leaks_from_one_text_to_another(gpt2: Loaded) -> None:
 def test_one_text_in_each_row_needs_no_mask(gpt2: Loaded) -> None:
     objective = TextGeneration(packing="none")
     batch = objective.collate(gpt2, objective.examples(gpt2, ROWS), np.random.default_rng(0))
-    assert set(batch) == {"input_ids", "labels"}  # what stands behind a text is never seen from it
+    assert set(batch) == {"input_ids", "labels"}  # causal attention hides the padding that follows a text
 
 
 # -- one long text ----------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_rows_of_a_stream_begin_elsewhere_each_time(gpt2: Loaded) -> None:
             assert ids[1:] == labels[:-1]
         first = batch["input_ids"][3].tolist()
         places = [at for at in range(27, 36) if text[at : at + 9] == first]
-        assert len(places) == 1  # never farther than to where the next row begins
+        assert len(places) == 1  # the random shift is less than a row
         seen.add(places[0])
     assert seen == set(range(27, 36))
     again = objective.collate(gpt2, examples, np.random.default_rng(39))
@@ -169,7 +169,7 @@ def test_pieces_of_a_step_read_the_very_same_rows(gpt2: Loaded) -> None:
         assert all(torch.equal(part[name], whole[name][i::4]) for name in part)
 
 
-# -- answers alone ----------------------------------------------------------------------------------------------------
+# -- loss on answers only ---------------------------------------------------------------------------------------------
 
 
 def _learned(loaded: Loaded, rows: list[dict[str, Any]], **options: Any) -> list[str]:
@@ -183,7 +183,7 @@ def test_of_a_prompt_and_its_completion_the_completion_is_learned(gpt2: Loaded) 
     rows = [{"prompt": "the dog came", "completion": " home late"}, {"prompt": "", "completion": "we met"}]
     first, second = _learned(gpt2, rows)
     assert first == f" home late{gpt2.tokenizer.eos_token}"
-    assert second.endswith(f"met{gpt2.tokenizer.eos_token}")  # its first token stands before all others, unasked
+    assert second.endswith(f"met{gpt2.tokenizer.eos_token}")  # nothing precedes its first token
 
 
 TALK = [
@@ -208,7 +208,7 @@ def test_of_a_conversation_the_answers_are_learned(chat: Loaded) -> None:
 
 def test_a_template_that_forgets_gives_each_answer_a_row(chat: Loaded) -> None:
     assert chat.tokenizer is not None
-    chat.tokenizer.settings["chat_template"] = (  # the turns before the last question lose what was answered
+    chat.tokenizer.settings["chat_template"] = (  # drops all answers but the last
         "{% for m in messages %}{% if m.role == 'user' or loop.last %}"
         "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}"
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -268,7 +268,7 @@ def test_an_encoder_says_no_next_token(body: pellucid.Model) -> None:
         TextGeneration().head(body.loaded)
 
 
-# -- numbers ----------------------------------------------------------------------------------------------------------
+# -- losses -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "qwen2-chat"])

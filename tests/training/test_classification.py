@@ -1,4 +1,4 @@
-"""Labels of texts: which there are, what is learned of them, and sentences for what cannot be."""
+"""Text classification: which labels there are, training, scores, and errors for unusable rows."""
 
 import json
 import math
@@ -31,7 +31,6 @@ QUICK: dict[str, Any] = {"epochs": 6, "batch_size": 8, "learning_rate": 5e-3, "p
 
 
 def rows_with(*labels: Any) -> Rows:
-    """Rows with these labels."""
     return read([{"text": f"text {i}", "label": label} for i, label in enumerate(labels)]).rows
 
 
@@ -45,7 +44,7 @@ def refused(given: Any, rows: Rows, sentence: str, **options: Any) -> None:
         objective.examples(loaded, rows)
 
 
-# -- it learns --------------------------------------------------------------------------------------------------------
+# -- training ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_planted_word_is_learned(scratch: "pellucid.Model", feelings: Callable[..., Rows]) -> None:
@@ -77,7 +76,7 @@ def test_the_reference_opens_what_was_learned(
 
 @pytest.mark.slow
 def test_sentences_of_films_are_learned(minilm: "pellucid.Model", sst2: Callable[..., Rows]) -> None:
-    """A body that reads already: the head and the last layers on 192 sentences do better than chance, 0.5."""
+    """On a pretrained body, training the head and the last layers on 192 sentences beats chance, 0.5."""
     freeze = ("embeddings.*", *(f"layers.{i}.*" for i in range(4)))
     settings = {"epochs": 3, "batch_size": 16, "learning_rate": 5e-4, "dropout": 0.0, "attention_dropout": 0.0}
     held = [*sst2("dev")[:40], *sst2("dev")[-40:]]
@@ -92,7 +91,7 @@ def test_sentences_of_films_are_learned(minilm: "pellucid.Model", sst2: Callable
     "name", ["distilbert-plain", "roberta-people", "gpt2", "llama", "t5-tied", "bart", "albert-people"]
 )
 def test_every_family_learns(opened: Opened, name: str, feelings: Callable[..., Rows], tmp_path: Path) -> None:
-    """The loss falls, and the reference computes the same from the saved folder."""
+    """The loss falls, and the reference computes the same logits from the saved folder."""
     rows = feelings(16)
     settings = {
         "epochs": 25,
@@ -212,7 +211,7 @@ def test_problem_types(body: "pellucid.Model") -> None:
 
 
 def step(given: Any, rows: Rows, **options: Any) -> tuple[float, float, torch.Tensor, Any]:
-    """The loss of all rows, its weight, the logits without dropout, and the batch."""
+    """The summed loss of all rows, its weight, the logits without dropout, and the batch."""
     objective, loaded = ready(given.loaded, TextClassification(**options), rows)
     batch = objective.collate(loaded, objective.examples(loaded, rows), np.random.default_rng(0))
     learner = Learner(loaded, Settings(precision="float32"))
@@ -224,7 +223,7 @@ def step(given: Any, rows: Rows, **options: Any) -> tuple[float, float, torch.Te
 
 @pytest.fixture
 def still(scratch: "pellucid.Model") -> "pellucid.Model":
-    """A model that drops nothing."""
+    """A model without dropout."""
     return scratch
 
 
@@ -294,7 +293,7 @@ def test_several_labels_in_one_text(still: "pellucid.Model") -> None:
     assert batch["labels"].tolist() == [[1.0, 1.0], [0.0, 0.0], [0.0, 1.0]]
 
 
-# -- how good it is ---------------------------------------------------------------------------------------------------
+# -- scores -----------------------------------------------------------------------------------------------------------
 
 
 def test_scores_of_each_kind(body: "pellucid.Model") -> None:
@@ -310,7 +309,7 @@ def test_scores_of_each_kind(body: "pellucid.Model") -> None:
 
 
 def test_a_finished_model_is_measured_on_its_own_labels(opened: Opened) -> None:
-    """Without having seen rows to learn from, as `pellucid evaluate` does."""
+    """Without training rows, as in `pellucid evaluate`."""
     objective = TextClassification()
     loaded = opened("bert-feelings").loaded
     found = objective.score(loaded, objective.examples(loaded, rows_with("positive", "neutral")))
@@ -324,7 +323,7 @@ def test_a_finished_model_is_measured_on_its_own_labels(opened: Opened) -> None:
 
 
 def test_the_simplest_answer_is_the_commonest_label_of_the_rows_learned_from(body: "pellucid.Model") -> None:
-    """Not of the held-out ones: nobody knows these beforehand, and one row would always be right."""
+    """Not of the held-out rows: their labels are unknown in advance, and a single row would always be right."""
     objective, loaded = ready(body.loaded, TextClassification(), rows_with("a", "a", "a", "b"))
     learned = objective.examples(loaded, rows_with("a", "a", "a", "b"))
     for labels, share in ((("a", "b", "b", "b"), 0.25), (("b",), 0.0), (("a",), 1.0)):
@@ -335,7 +334,7 @@ def test_the_simplest_answer_is_the_commonest_label_of_the_rows_learned_from(bod
     assert objective.baseline_scores(learned, learned) == {}
 
 
-# -- what cannot be learned -----------------------------------------------------------------------------------------
+# -- unusable rows ----------------------------------------------------------------------------------------------------
 
 BAD: dict[str, tuple[list[Any], dict[str, Any], str]] = {
     "no label": (["a", None, "b"], {}, "row 1: 'label' is empty: fill it in, or leave the row out"),
@@ -484,7 +483,7 @@ def test_held_out_labels_of_another_form_are_named(body: "pellucid.Model", case:
 
 
 def test_held_out_labels_that_say_the_same_otherwise(body: "pellucid.Model") -> None:
-    """A name is one of several, and a whole share; and where any number holds, it may be one in each row."""
+    """A name is read as a list of one label or as a share of 1, and a 0/1 list may hold a single 1."""
     for learned, held, wanted in (
         ([["a"], ["a", "b"]], "b", [0.0, 1.0]),
         ([{"a": 0.5, "b": 0.5}, {"b": 1.0}], "b", [0.0, 1.0]),
@@ -492,7 +491,7 @@ def test_held_out_labels_that_say_the_same_otherwise(body: "pellucid.Model") -> 
     ):
         objective, loaded = ready(body.loaded, TextClassification(), rows_with(*learned))
         assert [one.target.label for one in objective.examples(loaded, rows_with(held, held))] == [wanted] * 2
-        own = TextClassification().examples(loaded, rows_with(held, held))  # as `evaluate` has them
+        own = TextClassification().examples(loaded, rows_with(held, held))  # as in `evaluate`
         assert own[0].target.kind == ("multiple" if isinstance(learned[0], list) else "single")
 
 
@@ -549,14 +548,14 @@ def test_long_texts_are_cut_and_counted(body: "pellucid.Model", caplog: pytest.L
 def test_a_whole_number_is_one_label_however_a_file_writes_it(
     body: "pellucid.Model", labels: tuple[Any, ...], names: tuple[Any, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A table says 1.0 where a list says 1; it was taken for the number of another label."""
+    """A table has 1.0 where a list has 1; it was once taken for the index of another label."""
     objective, loaded = ready(body.loaded, TextClassification(), rows_with(*labels))
     found = [loaded.config.labels[one.target.label] for one in objective.examples(loaded, rows_with(*names))]
     assert list(map(float, found)) == list(map(float, names)) and not caplog.messages
 
 
 def test_one_label_in_two_spellings_is_one(opened: Opened, body: "pellucid.Model") -> None:
-    """Its weight, its share and its place among the others were those of two."""
+    """They used to have the weights, shares and indices of two labels."""
     mixed, plain = (rows_with(*(["0"] * 4 + [zero] * 8 + ["1"] * 8)) for zero in ("0.0", "0"))
     found = [ready(body.loaded, TextClassification(class_weights="balanced"), rows) for rows in (mixed, plain)]
     for objective, loaded in found:

@@ -1,4 +1,4 @@
-"""Rows from whatever holds them; each knows where it stood, and the whole has a digest."""
+"""Rows from any container; each has its location, and the whole has a digest."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def written(folder: Path, name: str, content: str | None = None) -> Path:
     return path
 
 
-# -- what holds them --------------------------------------------------------------------------------------------------
+# -- containers -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -79,7 +79,7 @@ def test_columns_are_renamed() -> None:
 
 
 class Pairs:
-    """What reads two files whose lines belong together."""
+    """The columns of an objective that reads two line-aligned files."""
 
     columns = parallel = ("source", "target")
 
@@ -130,12 +130,12 @@ def test_a_column_that_is_the_index_of_a_frame_is_asked_for() -> None:
         with pytest.raises(InputError, match=rf"'{name}' is the index of the data frame.*: give data.reset_index\(\)"):
             read(frame, columns, TextClassification)
         assert read(frame.reset_index(), columns, TextClassification).rows == ROWS
-    named = pandas.DataFrame(ROWS).rename_axis("label")  # a name that says nothing here
+    named = pandas.DataFrame(ROWS).rename_axis("label")  # the default index's name does not count
     assert read(named.rename(columns={"label": "mood"}), {"label": "mood"}, TextClassification).rows == ROWS
 
 
 def test_columns_of_one_name_are_refused_in_frames_too() -> None:
-    """One of them alone would be read: of Arrow in silence, of pandas with a warning of its own."""
+    """Only one of them would be read: silently from Arrow, and with a warning of its own from pandas."""
     arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: its tables are known by their methods")
     pandas = pytest.importorskip("pandas", reason="pandas is not installed: its frames are known by their methods")
     table = arrow.table([arrow.array(["a"]), arrow.array(["b"])], names=["text", "text"])
@@ -157,7 +157,7 @@ def test_datasets_give_the_names_of_labels() -> None:
     assert [row["tags"] for row in found] == [["bad", "good"], ["good"], []]
     assert read(datasets.Dataset.from_list(ROWS)).digest == read(ROWS).digest
     assert read(data.to_iterable_dataset()).digest == read(data).digest
-    for form in ("numpy", "pandas", "arrow"):  # in which numbers of labels are no int of Python
+    for form in ("numpy", "pandas", "arrow"):  # whose integer labels are no Python int
         assert read(data.with_format(form)).digest == read(data).digest
         assert read(data.to_iterable_dataset().with_format(form)).digest == read(data).digest
         assert list(read(data.with_format(form, columns=["label"])).rows[0]) == ["label"]
@@ -169,7 +169,7 @@ def test_datasets_give_the_names_of_labels() -> None:
 
 
 class Split:
-    """What tells a part of `datasets` from a column: without the library its refusal can be seen as well."""
+    """What tells a split of `datasets` from a column, so that its refusal is tested without the library, too."""
 
     column_names = features = ("text",)
 
@@ -210,7 +210,7 @@ def test_files_that_hold_no_rows_are_refused(tmp_path: Path) -> None:
         read(both)
 
 
-# -- where they stood -------------------------------------------------------------------------------------------------
+# -- locations --------------------------------------------------------------------------------------------------------
 
 
 def test_rows_know_their_place(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeyp
         read(path)
 
 
-# -- what is held out -------------------------------------------------------------------------------------------------
+# -- held-out rows ----------------------------------------------------------------------------------------------------
 
 
 def table(**many: int) -> Data:

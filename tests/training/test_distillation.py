@@ -1,4 +1,4 @@
-"""Learning from another model's answers: the distance, who may be a teacher, and that it is learned."""
+"""Distillation: the loss, which models are accepted as teachers, and that the student learns."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +29,7 @@ TEXTS = read([{"text": "the good school of the people"}, {"text": "we hate the w
 
 
 def step(given: Any, objective: Any, rows: Rows) -> tuple[torch.Tensor, dict[str, torch.Tensor], Any]:
-    """The loss of all rows by weight, the batch, the model."""
+    """The mean loss of all rows, the batch, and the model."""
     objective, loaded = ready(given, objective, rows)
     batch = objective.collate(loaded, objective.examples(loaded, rows), np.random.default_rng(0))
     learner = Learner(loaded, PLAIN)
@@ -37,7 +37,7 @@ def step(given: Any, objective: Any, rows: Rows) -> tuple[torch.Tensor, dict[str
     return objective.loss(learner, batch) / objective.weight(batch), batch, loaded
 
 
-# -- the distance -----------------------------------------------------------------------------------------------------
+# -- the loss ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_distance_is_the_divergence_of_softened_answers() -> None:
@@ -97,7 +97,7 @@ def test_the_loss_is_shared_between_truth_and_teacher(opened: Opened, labels: li
 
 @pytest.mark.parametrize("share", [0.3, 1.0])
 def test_weights_of_labels_leave_the_teacher_its_share(opened: Opened, share: float) -> None:
-    """A row counts with what its teacher says of it: weights that are all the same weigh nothing."""
+    """A row's weight also multiplies its loss against the teacher; equal weights change nothing."""
     names = ("negative", "neutral", "positive")
     rows = read([row | {"label": label} for row, label in zip(TEXTS * 2, names)]).rows
     losses = []
@@ -114,7 +114,7 @@ def test_weights_of_labels_leave_the_teacher_its_share(opened: Opened, share: fl
 
 
 def test_a_student_learns_from_answers_alone(scratch: "pellucid.Model", feelings: Callable[..., Rows]) -> None:
-    """Rows without a label; the teacher has learned what the student learns from it."""
+    """The student gets rows without labels; its teacher was trained on labelled ones."""
     quick = {"batch_size": 8, "learning_rate": 5e-3, "precision": "float32"}
     loop, _ = training(scratch.loaded, TextClassification(), feelings(64), **quick, epochs=6)
     knows = result(loop)
@@ -193,7 +193,7 @@ def test_tokens_are_learned_from_a_teacher(opened: Opened, kind: Any, name: str)
     assert all(one.grad is None for one in knows.parameters())
 
 
-# -- who may be a teacher ---------------------------------------------------------------------------------------------
+# -- accepted teachers ------------------------------------------------------------------------------------------------
 
 
 def refused(given: Any, objective: Any, rows: Rows, sentence: str, kind: type[Exception] = InputError) -> None:

@@ -1,4 +1,4 @@
-"""Several processes learn what one learns; where one of them ends, all end, and each says why in one sentence."""
+"""Several processes train the same model as one; where one of them ends, all end, each with a one-sentence error."""
 
 import json
 import os
@@ -25,18 +25,18 @@ from tests.training.test_resume import study
 Feelings = Callable[..., Rows]
 
 STILL: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0, "batch_size": 7, "learning_rate": 1e-3}
-"""Fifteen rows, seven at a time: three texts here and four there, and a last one which one process has alone."""
+"""For fifteen rows: batches of seven, three rows on one process and four on the other, and a last row on one alone."""
 
 
 def port() -> str:
-    """A port of this machine that nobody uses."""
+    """A free port of this machine."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         return str(held.getsockname()[1])
 
 
 def together(*asked: Asked) -> "list[subprocess.Popen[str]]":
-    """Starts one process for each, which find each other as torchrun would have them do."""
+    """Starts one process for each run, with the environment that torchrun would set."""
     around = {"WORLD_SIZE": str(len(asked)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port()}
     return [one.start(RANK=str(rank), LOCAL_RANK=str(rank), **around) for rank, one in enumerate(asked)]
 
@@ -49,8 +49,8 @@ def numbers(path: str) -> dict[str, np.ndarray]:
 def test_two_processes_learn_what_one_learns(
     body: "pellucid.Model", checkpoint: Callable[[str], Path], feelings: Feelings, tmp_path: Path
 ) -> None:
-    """Twenty-one steps; adapters' many small gradients are elsewhere. Losses, norms, scores to 1e-6, numbers to 1e-5:
-    MKL's products depend on where in memory a table begins."""
+    """Twenty-one steps; adapters, with many small gradients, are tested elsewhere. Losses, norms and scores to 1e-6,
+    weights to 1e-5: MKL's products depend on the memory address of a matrix."""
     rows, held, settings = feelings(15), feelings(6, seed=9), STILL | {"epochs": 7}
     one = study(body, rows, None, validation=held, **settings)
     asked = Asked(str(checkpoint("bert-body")), str(tmp_path / "a"), rows, held, settings, numbers=str(tmp_path / "n"))
@@ -111,7 +111,7 @@ def test_where_one_ends_all_end_and_the_state_stays(
         "pellucid: process 0 of 2 lost contact with the others: one of them has ended, and printed why"
     )
     manifest = read_manifest(tmp_path / "a" / "training")
-    assert manifest is not None and manifest.step == 6  # of the third step the second process has nothing
+    assert manifest is not None and manifest.step == 6  # process 1 has rows in two of three steps
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def test_a_folder_that_may_not_be_used_ends_all_of_them(
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["mine.txt"]
 
 
-# -- what they tell each other ----------------------------------------------------------------------------------------
+# -- communication ----------------------------------------------------------------------------------------------------
 
 _TALK = """
 import json, os, sys
@@ -225,7 +225,7 @@ def test_an_environment_that_says_half_is_refused(
 
 
 def test_two_processes_on_one_gpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Told before NCCL is asked, so that no GPU is needed to see it."""
+    """Checked before NCCL starts, so that no GPU is needed to test it."""
     monkeypatch.setenv("LOCAL_RANK", "1")
     with pytest.raises(
         InputError, match=r"process 1 of this machine has its model on cuda:0: load it with device='cuda:1'"
@@ -234,6 +234,6 @@ def test_two_processes_on_one_gpu_are_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_same_twice_is_the_same(body: "pellucid.Model", feelings: Feelings) -> None:
-    """What the comparisons above rest on."""
+    """The comparisons above rely on this."""
     first, second = (study(body, feelings(15), None, validation=0.0, **STILL) for _ in range(2))
     assert same(first.loaded, second.loaded)

@@ -1,4 +1,4 @@
-"""Where numbers are dropped while a model learns, and which share of them: in the same places as in the reference."""
+"""Where dropout acts in training, and with which probability: at the same places as in the reference."""
 
 import logging
 from collections import Counter
@@ -83,12 +83,12 @@ def test_they_are_those_of_the_reference(architecture: str, tmp_path: Path, monk
     given |= {"decoder_input_ids": IDS[:, :5]} if "ConditionalGeneration" in architecture else {}
     wanted = theirs(model, given, monkeypatch)
     assert ours(tmp_path / "model", given, monkeypatch) == wanted
-    asked = ours(tmp_path / "model", given, monkeypatch, logits=True)  # fewer positions of the last layer, and as often
+    asked = ours(tmp_path / "model", given, monkeypatch, logits=True)  # the last layer has fewer positions
     assert _spans(asked) == _spans(wanted)
 
 
 def _spans(places: Places) -> Places:
-    """The places without the number of positions that ask."""
+    """The counts without the number of positions, which differs for the last layer."""
     found = Places()
     for (share, shape), count in places.items():
         found[share, (len(shape), shape[-1])] += count

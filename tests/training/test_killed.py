@@ -1,4 +1,4 @@
-"""Killed at any moment, or without power, a training loses nothing that was kept, and ends as if it had not been."""
+"""Killed at any moment, or without power, a training run loses no saved state and ends as if undisturbed."""
 
 import json
 import random
@@ -28,13 +28,13 @@ Feelings = Callable[..., Rows]
 
 
 def ended(process: "subprocess.Popen[str]", within: float = 120.0) -> tuple[int, str]:
-    """Waits for a process: its exit code, and what it said on stderr."""
+    """Waits for a process; returns its exit code and its stderr."""
     _, said = process.communicate(timeout=within)
     return process.returncode, said
 
 
 def begun(process: "subprocess.Popen[str]", notes: Path, within: float = 120.0) -> None:
-    """Waits until a process has begun to learn."""
+    """Waits until a process has started training."""
     until = time.monotonic() + within
     while not notes.exists() and process.poll() is None and time.monotonic() < until:
         time.sleep(0.005)
@@ -42,13 +42,13 @@ def begun(process: "subprocess.Popen[str]", notes: Path, within: float = 120.0) 
 
 
 def steps_kept(notes: Path) -> int:
-    """The last step of which the notes say that it is kept."""
+    """The last step whose state is saved according to the notes."""
     said = [line.split() for line in notes.read_text().splitlines()]
     return max((int(step) for what, *step_ in said for step in step_ if what == "kept"), default=0)
 
 
 def many_kills(base: Path, rows: Rows, folder: Path, kills: int) -> int:
-    """Kills so many processes, each of which goes on where the one before was. ->  how many trainings came to an end"""
+    """Kills so many processes, each of which resumes from the one before.  ->  number of runs that finished"""
     chance, ended_ = random.Random(kills), 0
     said: dict[str, Any] = {"validation": rows[:6], "settings": {"save_every": 1, "evaluate_every": 3, "epochs": 4}}
     whole = Asked(str(base), None, rows, **said)()
@@ -68,10 +68,10 @@ def many_kills(base: Path, rows: Rows, folder: Path, kills: int) -> int:
             if code == 0:
                 longest = min(longest, time.monotonic() - started)
             if code == 0 or ((out / "config.json").exists() and not (out / "training").exists()):
-                break  # in the latter case it was killed behind its end, as Python cleared up
+                break  # in the latter case it was killed after it had finished, while Python cleaned up
             assert code == -9, words
             killed += 1
-            assert int(notes.read_text().split()[1]) == known  # it went on from the very state that was kept last
+            assert int(notes.read_text().split()[1]) == known  # it resumed from the last saved state
             manifest = read_manifest(out / "training")
             known = manifest.step if manifest else 0
             assert known >= steps_kept(notes)
@@ -109,11 +109,11 @@ def test_ctrl_c_in_a_process_of_its_own(checkpoint: Callable[[str], Path], feeli
     assert manifest is not None and manifest.step == 5
 
 
-# -- without power ----------------------------------------------------------------------------------------------------
+# -- power loss -------------------------------------------------------------------------------------------------------
 
 
 def whole(folder: Path) -> Manifest | None:
-    """The manifest of a folder, once every file that it names is there and as it was written."""
+    """The manifest of a folder, if any, after a check that every file it names is there and unchanged."""
     manifest = read_manifest(folder)
     for name, (size, digest) in manifest.files.items() if manifest else ():
         assert (folder / name).stat().st_size == size and digest_of(folder / name) == digest, name
@@ -123,9 +123,9 @@ def whole(folder: Path) -> Manifest | None:
 def at_every_moment(
     body: "pellucid.Model", rows: Rows, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[int, set[int]]:
-    """Learns, and looks at what a disk would hold at worst if the power went, after every single change of a file.
+    """Trains, and checks what a disk would hold at worst after a power loss at every single change of a file.
 
-    ->  how many different moments there were, and the steps that could be gone on from
+    ->  number of distinct moments, and the steps that training could resume from
     """
     out = folder / "out"
     folder.mkdir()
@@ -153,7 +153,7 @@ def at_every_moment(
             seen.append((least, content))
             place = _laid(content, folder.with_name("cut"))
             manifest = whole(place / "out" / "training")
-            if manifest is None and least > 0:  # its state is gone, since the model stands there
+            if manifest is None and least > 0:  # the state is deleted once the model is in place
                 assert digest_of(place / "out" / "model.safetensors") == model, f"moment {number}"
             elif manifest is not None:
                 assert manifest.step >= least, f"moment {number}"
@@ -162,7 +162,6 @@ def at_every_moment(
 
 
 def _laid(content: dict[str, bytes], folder: Path) -> Path:
-    """A folder with these files."""
     shutil.rmtree(folder, ignore_errors=True)
     for name, held in content.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -180,11 +179,11 @@ def test_without_power_at_any_moment_the_last_state_that_was_kept_is_whole(
 def test_that_test_can_fail(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patch:  # folders that are not flushed
+    with monkeypatch.context() as patch:  # folders are not flushed
         patch.setattr(kept, "sync_to_disk", lambda path: None)
         with pytest.raises((AssertionError, pellucid.errors.PellucidError, FileNotFoundError)):
             at_every_moment(body, feelings(12), tmp_path / "a", monkeypatch)
-    with monkeypatch.context() as patch:  # the old state taken away before the new one is there
+    with monkeypatch.context() as patch:  # the old state is removed before the new one is there
         real = kept.write_manifest
         patch.setattr(
             kept, "write_manifest", lambda one, folder: [*map(Path.unlink, _older(one, folder)), real(one, folder)]
@@ -202,7 +201,7 @@ def _older(manifest: Manifest, folder: Path) -> list[Path]:
 def test_what_breaks_off_the_keeping_of_a_state_leaves_a_whole_one(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path, call: int, wrong: type[BaseException]
 ) -> None:
-    """Before its manifest is put in place, and after that, when it may not be on the disk yet."""
+    """Before its manifest is in place, and afterwards, when it may not be on the disk yet."""
     out, real, calls = tmp_path / "a", kept.sync_to_disk, [0]
 
     def flush(path: Path) -> None:
@@ -228,7 +227,7 @@ def test_what_breaks_off_the_keeping_of_a_state_leaves_a_whole_one(
 def test_a_state_is_kept_in_this_order(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file flushed before it is moved, the folder before the manifest, the older state after it."""
+    """The file is flushed before its rename and the folder before the manifest; the older state is removed last."""
     import os
 
     events: list[str] = []

@@ -1,4 +1,4 @@
-"""The network while it learns: the gradients of the plain network, chance that is a function of the step, no waste."""
+"""The training copy: gradients of the plain module, randomness that depends on the step alone, no wasted work."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +24,7 @@ KINDS = [torch.float64, torch.float32]
 
 
 def model_of(family: str, head: Head | None = None, dropout: Dropout = STILL, **facts: Any) -> "pellucid.Model":
-    """A small random model whose biases and gains are no zeros and ones."""
+    """A small random model whose biases and gains differ from 0 and 1."""
     model = pellucid.build(config_of(family, head, dropout=dropout, **facts), seed=3)
     chance = torch.Generator().manual_seed(5)
     with torch.no_grad():
@@ -34,20 +34,19 @@ def model_of(family: str, head: Head | None = None, dropout: Dropout = STILL, **
 
 
 def batch_of(model: "pellucid.Model", rows: int = 3, seq: int = 9) -> dict[str, Tensor]:
-    """Texts of unequal length."""
     chance = torch.Generator().manual_seed(7)
     ids = torch.randint(5, 90, (rows, seq), generator=chance)
     mask = (torch.arange(seq) < seq - torch.arange(rows)[:, None]).long()
     if model.config.kind == "encoder-decoder":
         (end,) = model.config.end_tokens
-        ids[torch.arange(rows), mask.sum(1) - 1] = end  # where a head may judge a text
+        ids[torch.arange(rows), mask.sum(1) - 1] = end  # where a classification head may read its state
     return {"input_ids": ids * mask, "attention_mask": mask}
 
 
 def gradients(
     module: nn.Module, network: Callable[..., Any], batch: dict[str, Tensor]
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """A loss in which every answer counts, and its slopes by name."""
+    """A loss that depends on every output, and its gradients by parameter name."""
     answer = network(**batch)
     total = torch.zeros((), dtype=torch.float64)
     for name, value in sorted(answer.items()):
@@ -95,7 +94,7 @@ def test_maps_of_which_some_have_a_bias(without: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(("mkl", "pace"), [(True, False), (False, False), (False, True)])
 @pytest.mark.parametrize("family", ["bert", "llama", "bart"])
 def test_the_products_of_either_library(family: str, mkl: bool, pace: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MKL where it uses all of the processor, else oneDNN; and some of each."""
+    """MKL where it uses the whole processor, otherwise oneDNN, and a mixture of both."""
     monkeypatch.setattr(backward, "served_by_mkl", lambda: mkl)
     monkeypatch.setattr(backward, "mkl_keeps_pace", lambda: pace)
     model = model_of(family).to(dtype=torch.float32)
@@ -126,7 +125,7 @@ def test_texts_side_by_side_do_not_see_each_other(family: str) -> None:
 
 
 class Low(nn.Module):
-    """A table plus a product of two narrow ones."""
+    """A weight matrix plus the product of two narrow ones."""
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
@@ -149,7 +148,7 @@ def test_adapters_get_their_gradients_and_what_they_stand_on_gets_none(family: s
     _, found = gradients(module, learner, batch)
     assert_near(found, wanted, 1e-5)
     assert found and all("parametrizations" in name for name in found)
-    with torch.no_grad():  # numbers are read at each pass
+    with torch.no_grad():  # weights are read at each pass
         next(p for name, p in module.named_parameters() if name.endswith("up")).add_(1.0)
     _, wanted = gradients(module, module, batch)
     _, found = gradients(module, learner, batch)
@@ -182,7 +181,7 @@ def test_what_is_frozen_costs_no_product(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found and all(name.startswith(("layers.2", "pooler")) for name in found)
 
 
-# -- layers computed again --------------------------------------------------------------------------------------------
+# -- recomputed layers ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "llama", "bart", "t5"])

@@ -1,4 +1,4 @@
-"""The loop: steps, pieces of a step, looks, the best numbers, an early end; what it tells, and what it leaves alone."""
+"""The loop: steps, micro-batches, evaluations, best weights, early stopping; its events, and what it leaves alone."""
 
 import json
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def loop_of(model: "pellucid.Model", rows: Rows, held: Rows = (), **options: Any
 
 @pytest.mark.parametrize("pieces", [2, 3, 6, 50])
 def test_pieces_of_a_step_change_nothing(body: "pellucid.Model", feelings: Feelings, pieces: int) -> None:
-    """Twenty steps of six texts, the last ones of an epoch with fewer; more pieces than texts as well."""
+    """Twenty steps of six texts, fewer at the end of an epoch; also with more micro-batches than texts."""
     rows, said = feelings(20), STILL | {"max_steps": 20, "learning_rate": 1e-3}
     whole, parts = loop_of(body, rows, **said), loop_of(body, rows, accumulation=pieces, **said)
     for ours, theirs in zip(whole, parts, strict=True):
@@ -49,7 +49,7 @@ def test_pieces_of_a_step_change_nothing(body: "pellucid.Model", feelings: Feeli
 
 
 def test_a_step_is_the_gradient_of_the_mean_loss(body: "pellucid.Model", feelings: Feelings) -> None:
-    """Against PyTorch's own AdamW, clipping and cross-entropy on the plain module, at the same examples."""
+    """Against PyTorch's AdamW, clipping and cross-entropy on the plain module, with the same examples."""
     rows = feelings(12)
     loop, plain = loop_of(body, rows, **STILL, max_steps=6), loop_of(body, rows, **STILL, max_steps=6)
     module = plain.loaded.module.eval()
@@ -137,7 +137,7 @@ def test_what_is_frozen_stays_and_the_rest_learns(body: "pellucid.Model", feelin
         assert torch.equal(now[name], before[name]) == frozen or name.startswith("pooler."), name
 
 
-# -- looks ------------------------------------------------------------------------------------------------------------
+# -- evaluations ------------------------------------------------------------------------------------------------------
 
 
 def looks(told: list[Event]) -> list[int]:
@@ -161,7 +161,7 @@ def test_when_it_looks(body: "pellucid.Model", feelings: Feelings, said: dict[st
 
 
 class Scored(TextClassification):
-    """Text classification whose scores are given beforehand, one for each look."""
+    """Text classification with given scores, one for each evaluation."""
 
     best_metric = "grade"
     grades: tuple[float, ...] = ()
@@ -194,7 +194,7 @@ def scored(
 def test_the_best_numbers_are_the_result(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They wait in memory, or on the disk where there are many of them."""
+    """Meanwhile they are kept in memory, or on the disk where they are large."""
     out = None if where == "nowhere" else tmp_path / "a"
     monkeypatch.setattr(state, "IN_MEMORY", 0 if where == "disk" else 2**29)
     result, kept = scored(body, feelings(18), (0.1, 0.7, 0.3, 0.7, 0.2), out, max_steps=10)
@@ -235,7 +235,7 @@ def test_patience_needs_something_to_look_at(body: "pellucid.Model", feelings: F
 def test_states_are_kept_in_time_where_nobody_says_how_often(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A short training keeps none; a long one one at each look that does not come too soon after the last."""
+    """A short run saves none; a long one saves at each end of an epoch that is not too soon after the last state."""
     kept: list[int] = []
     clock = [0.0]
     real = state.State.save
@@ -266,7 +266,7 @@ def test_states_are_kept_in_time_where_nobody_says_how_often(
         return kept.copy()
 
     monkeypatch.setattr(training_run, "PAUSE", 30.0)
-    assert learned() == [6, 12]  # epochs end at 3, 6, 9 and 12, 24 seconds apart
+    assert learned() == [6, 12]  # epochs end at steps 3, 6, 9 and 12, 24 seconds apart
     assert learned(save_every=5) == [5, 10, 12]
     monkeypatch.setattr(training_run, "PAUSE", 1000.0)
     assert learned(seed=1) == []
@@ -283,7 +283,7 @@ def test_a_score_that_is_no_number_is_never_the_best(
 
 
 def test_a_look_sees_the_numbers_of_its_step(body: "pellucid.Model", feelings: Feelings) -> None:
-    """And not those of an earlier one, which the packed copy of the module has kept."""
+    """Not those of an earlier step, which the module's packed copy may still hold."""
     rows = feelings(12)
     loop = loop_of(body, rows, rows, **STILL, evaluate_every=1, max_steps=6, warmup=0.0, learning_rate=1e-2)
     for one in loop:
@@ -311,7 +311,7 @@ def test_a_share_is_held_out_where_nothing_is_said(body: "pellucid.Model", feeli
         study(body, feelings(30), None, validation=1.5)
 
 
-# -- what it says -----------------------------------------------------------------------------------------------------
+# -- log, events and progress bar -------------------------------------------------------------------------------------
 
 
 def test_the_log_is_told_line_by_line(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_the_log_is_told_line_by_line(body: "pellucid.Model", feelings: Feelings
     result = study(body, feelings(18), tmp_path / "a", on_event=hear, validation=feelings(6, seed=9))
     held = [json.loads(line) for line in (tmp_path / "a" / "log.jsonl").read_text().splitlines()]
     assert held == [log_line(one) for one in told] == list(result.log)
-    assert seen == list(range(1, len(held) + 1))  # each line is there before anybody is told
+    assert seen == list(range(1, len(held) + 1))  # each line is written before the callback is called
     assert [line["step"] for line in held if "scores" in line] == [3, 6, 9]
 
 

@@ -26,7 +26,7 @@ def _given(dtype: torch.dtype, positions: int = 37, hidden: int = 9, vocab: int 
 def test_value_and_gradients_are_those_of_cross_entropy(
     smoothing: float, dtype: torch.dtype, apart: float, least: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(losses, "MIN_POSITIONS", least)  # the fewest positions at a time: 4 makes eight pieces
+    monkeypatch.setattr(losses, "MIN_POSITIONS", least)  # the smallest chunk of positions: 4 makes eight chunks
     monkeypatch.setattr(losses, "MAX_LOGITS", 0)
     features, weight, bias, targets = _given(dtype)
     found = vocabulary_loss(features.view(1, 37, 9), weight, bias, targets.view(1, 37), smoothing=smoothing) / 29
@@ -84,7 +84,7 @@ def test_half_precision_sums_in_float32() -> None:
 
 
 class Largest(TorchDispatchMode):
-    """Looks on at every tensor that arises."""
+    """Records the size of the largest tensor that is computed."""
 
     numbers = 0
 

@@ -1,4 +1,4 @@
-"""Adapters of low rank while they learn: what learns, what everybody else sees, and what is left at the end."""
+"""Adapters of low rank in training: what is trained, where the sum is used, and what is left at the end."""
 
 import copy
 import json
@@ -36,7 +36,7 @@ IDS = torch.tensor([[2, 9, 17, 31, 3], [2, 11, 40, 8, 3]])
 
 
 def loud(loaded: Loaded, seed: int = 3) -> Loaded:
-    """Chance in everything that learns, so that an adapter is no nothing any more."""
+    """Perturbs all trainable parameters, so that the adapters have an effect."""
     chance = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for one in loaded.module.parameters():
@@ -46,7 +46,7 @@ def loud(loaded: Loaded, seed: int = 3) -> Loaded:
 
 
 def still(loaded: Loaded) -> Loaded:
-    """The same, never dropping out."""
+    """The same model without dropout."""
     for part in loaded.module.modules():
         if isinstance(part, nn.Dropout):
             part.p = 0.0
@@ -54,12 +54,12 @@ def still(loaded: Loaded) -> Loaded:
 
 
 def begun(model: pellucid.Model, **settings: Any) -> Loaded:
-    """A model at the beginning of a training that tells feelings."""
+    """A sentiment classifier at the start of training."""
     objective = TextClassification(classes=("negative", "positive"))
     return model_for_training(model.loaded, objective, Settings(**({"lora": 4} | settings)))
 
 
-# -- what learns -------------------------------------------------------------------------------------------------------
+# -- what is trained ---------------------------------------------------------------------------------------------------
 
 
 def test_it_begins_as_its_base(body: pellucid.Model) -> None:
@@ -113,7 +113,7 @@ def test_what_is_frozen_gets_no_adapter_and_what_is_named_learns_whole(body: pel
 
 
 def test_first_numbers_are_those_that_peft_would_draw() -> None:
-    """Even between -1/sqrt(in) and 1/sqrt(in), other ones for another seed."""
+    """Uniform between -1/sqrt(in) and 1/sqrt(in), and different for another seed."""
     table = torch.zeros(8, 400)
     first, same, other = (LowRank(table, 64, 2.0, torch.Generator().manual_seed(seed)).down for seed in (0, 0, 1))
     bound = 1 / math.sqrt(400)
@@ -143,7 +143,7 @@ def test_settings_that_cannot_be(settings: dict[str, Any], says: str) -> None:
 
 
 def test_adapters_learn_at_a_greater_rate() -> None:
-    """Where nobody says one; the sentence of the settings names the factor."""
+    """Ten times the objective's default, unless a rate is given."""
     own = {"learning_rate": 1e-4}
     assert Settings.of({}, own).learning_rate == 1e-4
     assert Settings.of({"lora": None}, own).learning_rate == 1e-4
@@ -152,12 +152,12 @@ def test_adapters_learn_at_a_greater_rate() -> None:
     assert Settings.of({"lora": 8}, {}).learning_rate == pytest.approx(5e-4)
 
 
-# -- who sees the sum --------------------------------------------------------------------------------------------------
+# -- where the sum is used ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["bert-body", "gpt2", "llama", "t5-tied"])
 def test_everybody_sees_the_sum(name: str, opened: Opened) -> None:
-    """The plain module, its packed twin, a trace, a copy, and the plain model that is left at the end."""
+    """By the plain module, its packed copy, a deep copy, the training copy, and the merged plain model."""
     loaded = loud(attach_adapters(still(opened(name).loaded), Settings(lora=3)))
     plain = merge_adapters(loaded)
     ids = {"input_ids": IDS} | ({"decoder_input_ids": IDS} if loaded.config.decoder else {})
@@ -200,7 +200,7 @@ def test_a_trace_sees_the_sum(opened: Opened) -> None:
 
 
 def test_gradients_are_those_of_peft(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    """Of the two small tables and the head, by the same numbers, without dropout."""
+    """Of the two small matrices and the head, with the same weights, without dropout."""
     head = "sequence-classification"
     base = pellucid.load(checkpoint("bert-body"), head=head).save(tmp_path / "base")
     chosen = {"lora_targets": ("query", "feed_forward.up"), "adapter_only": True}
@@ -226,7 +226,7 @@ def test_gradients_are_those_of_peft(checkpoint: Checkpoint, tmp_path: Path) -> 
     torch.testing.assert_close(loaded.module.get_parameter("head.classifier.weight").grad, table, rtol=1e-4, atol=1e-6)
 
 
-# -- a whole training --------------------------------------------------------------------------------------------------
+# -- a whole training run ----------------------------------------------------------------------------------------------
 
 QUICK = {"lora": 4, "learning_rate": 2e-2, "batch_size": 8, "epochs": 8, "precision": "float32", "seed": 1}
 
@@ -271,7 +271,7 @@ def test_the_adapter_alone(checkpoint: Checkpoint, feelings: Callable[..., Rows]
 def test_it_goes_on_where_it_was_broken_off(
     checkpoint: Checkpoint, feelings: Callable[..., Rows], tmp_path: Path
 ) -> None:
-    """The state holds what learns alone; the result is the same, bit for bit."""
+    """The state holds only what is trained; the result is the same, bit for bit."""
 
     def stop(one: Any) -> None:
         if one.step == 5 and not one.is_evaluation:
@@ -303,7 +303,7 @@ def test_a_model_without_a_name_cannot_be_a_base(scratch: pellucid.Model, feelin
 
 
 def test_its_base_is_not_written_over(checkpoint: Checkpoint, feelings: Callable[..., Rows], tmp_path: Path) -> None:
-    """Told before anything there is touched."""
+    """Refused before anything there is touched."""
     base = pellucid.load(checkpoint("bert-body")).save(tmp_path / "base")
     (tmp_path / "link").symlink_to(base)
     before = sorted(base.iterdir())
@@ -317,7 +317,7 @@ def test_its_base_is_not_written_over(checkpoint: Checkpoint, feelings: Callable
 
 
 def test_a_new_head_is_written_though_it_did_not_learn(body: pellucid.Model, tmp_path: Path) -> None:
-    """Nobody would find its numbers again."""
+    """Its weights are stored nowhere else."""
     said: dict[str, Any] = {"lora": 4, "adapter_only": True, "freeze": ("head.*",)}
     loaded = loud(begun(body, **said))
     found = pellucid.load(save(loaded, Settings(**said), tmp_path / "adapter"))
@@ -340,7 +340,7 @@ def test_a_model_with_other_numbers_than_its_base_has_no_adapter_alone(
 
 @pytest.mark.parametrize("option", [{"pooling": "cls"}, {"pooling": "max"}, {"max_length": 5}], ids=str)
 def test_the_adapter_alone_makes_its_vectors(option: dict[str, Any], checkpoint: Checkpoint, tmp_path: Path) -> None:
-    """A base knows nothing of how they are made; a folder that does not say it is read by the base's way."""
+    """The base does not hold these options; if the adapter's folder lacks them, the base's own apply."""
     ends = [("a good film about the sea", "the sea", 0.9), ("bad food", "a long story of a house", 0.1)]
     rows = [{"sentence1": one, "sentence2": two, "score": score} for one, two, score in ends * 2]
     said = {"lora": 2, "learning_rate": 5e-3, "precision": "float32", "max_steps": 2, "validation": 0, **option}
@@ -354,7 +354,7 @@ def test_the_adapter_alone_makes_its_vectors(option: dict[str, Any], checkpoint:
 
 @pytest.mark.parametrize("name", ["bert-body", "bert-filler", "roberta-toxic", "mpnet-topics"])
 def test_sentence_transformers_opens_the_adapter_alone(name: str, checkpoint: Checkpoint, tmp_path: Path) -> None:
-    """It looks for the words in this folder and not with the base; PEFT and pellucid open it as before."""
+    """It looks for the tokenizer in this folder, not in the base's; PEFT and pellucid open it as before."""
     ends = [("a good film about the sea", "the sea", 0.9), ("bad food", "a long story of a house", 0.1)]
     rows = [{"sentence1": one, "sentence2": two, "score": score} for one, two, score in ends * 2]
     said = {"lora": 2, "learning_rate": 5e-3, "precision": "float32", "max_steps": 2, "validation": 0, "max_length": 9}

@@ -1,4 +1,4 @@
-"""Hidden tokens: how many, which, what becomes of them, and the reference's loss for the same ones."""
+"""Masked training: how many tokens are hidden, which, what replaces them, and the reference's loss for the same."""
 
 import math
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def _still(loaded: Loaded) -> Loaded:
 def _hidden(
     loaded: Loaded, objective: FillMask, examples: list[Example], times: int = 400
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Of many draws: the tokens, whether they are words, what is read instead, and the labels."""
+    """Over many draws: the token ids, their word numbers, the ids that replace them, and the labels."""
     chance = np.random.default_rng(7)
     ids, words, read, labels = [], [], [], []
     for _ in range(times):
@@ -54,7 +54,7 @@ def _hidden(
     return tuple(map(np.concatenate, (ids, words, read, labels)))  # type: ignore[return-value]
 
 
-# -- what is hidden ---------------------------------------------------------------------------------------------------
+# -- hidden tokens ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -69,16 +69,16 @@ def test_the_shares_are_those_that_were_asked_for(
     ids, words, read, labels = _hidden(bert, objective, objective.examples(bert, ROWS))
     assert bert.tokenizer is not None
     chosen = labels != IGNORED
-    assert not chosen[words < 0].any()  # special tokens never
+    assert not chosen[words < 0].any()  # special tokens are never hidden
     assert (read[~chosen] == ids[~chosen]).all() and (labels[chosen] == ids[chosen]).all()
     many = int((words >= 0).sum())
-    if not whole:  # whole words are drawn together, so their tokens are not
+    if not whole:  # the tokens of a word are drawn together, so they are not independent
         assert stats.chisquare([chosen.sum(), many - chosen.sum()], [share * many, (1 - share) * many]).pvalue > 1e-4
     masks = int((read[chosen] == bert.tokenizer.mask_token_id).sum())
     same = int((read[chosen] == ids[chosen]).sum())
     hidden = int(chosen.sum())
     ordinary = 600 - len(bert.tokenizer.special_ids)
-    by_chance = other / ordinary  # another token is now and then the same
+    by_chance = other / ordinary  # a random token is sometimes the same one
     wanted = [mask * hidden, (1 - mask - other + by_chance) * hidden, (other - by_chance) * hidden]
     assert stats.chisquare([masks, same, hidden - masks - same], wanted).pvalue > 1e-4
 
@@ -112,7 +112,7 @@ def test_whole_words_are_hidden_whole(bert: Loaded) -> None:
         for word in set(words[words >= 0].tolist()):
             assert len(set((labels[words == word] != IGNORED).tolist())) == 1
             parted += len(set((single[words == word] != IGNORED).tolist())) > 1
-    assert parted  # without the option they are parted
+    assert parted  # without the option, words are split
 
 
 def test_masks_are_drawn_anew_each_time_and_the_same_for_the_same_step(bert: Loaded) -> None:
@@ -176,7 +176,7 @@ def test_texts_side_by_side_do_not_see_each_other(bert: Loaded) -> None:
             assert float((states[row, here] - single[0]).detach().abs().max()) < 1e-5
 
 
-# -- numbers ----------------------------------------------------------------------------------------------------------
+# -- losses -----------------------------------------------------------------------------------------------------------
 
 
 def _loss(loaded: Loaded, objective: FillMask, batch: dict[str, torch.Tensor]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The numbers that measure, against examples whose answer is known."""
+"""Metrics, against examples with known results."""
 
 import importlib.util
 import math
@@ -31,7 +31,7 @@ from pellucid.training.metrics import (
 
 def test_two_labels() -> None:
     found = label_scores([0, 0, 1, 1, 1], [0, 1, 1, 1, 0], 2)
-    # of label 1: 2 found rightly, 1 wrongly, 1 missed; of label 0: 1, 1, 1
+    # label 1: 2 true positives, 1 false positive, 1 false negative; label 0: 1, 1, 1
     assert found == pytest.approx({"accuracy": 0.6, "f1": (2 / 3 + 1 / 2) / 2, "f1_second": 2 / 3, "matthews": 1 / 6})
 
 
@@ -52,13 +52,13 @@ def test_whoever_always_says_the_same_gets_no_correlation() -> None:
 def test_several_labels_at_once() -> None:
     truth, said = [[1, 0, 1], [0, 1, 0], [1, 1, 0]], [[1, 0, 0], [0, 1, 0], [1, 1, 1]]
     found = multilabel_scores(truth, said)
-    # by label: 2 of 2 hits, 2 of 2, and of the third one missed and one wrong; all: 4 hits, 1 wrong, 1 missed
+    # labels 0 and 1: 2 of 2 found; label 2: one missed, one wrong; in all 4 found, 1 wrong, 1 missed
     assert found == pytest.approx({"accuracy": 1 / 3, "f1": 8 / 10, "f1_macro": 2 / 3})
     assert multilabel_scores([[1], [0]], [[1], [1]])["f1"] == pytest.approx(2 / 3)
     assert multilabel_scores([[0, 0]], [[0, 0]]) == {"accuracy": 1.0, "f1": 0.0, "f1_macro": 0.0}
 
 
-# -- numbers ----------------------------------------------------------------------------------------------------------
+# -- regression -------------------------------------------------------------------------------------------------------
 
 
 def test_numbers() -> None:
@@ -132,7 +132,7 @@ def test_answers_are_compared_without_articles_case_and_punctuation() -> None:
 def test_the_best_of_the_right_answers_counts() -> None:
     found = answer_scores([["in Paris", "Paris, France"], ["1889"]], ["Paris, France today", "1888"])
     assert found["exact_match"] == 0.0
-    assert found["f1"] == pytest.approx((4 / 5 + 0) / 2)  # 2 shared words of 3 and of 2
+    assert found["f1"] == pytest.approx((4 / 5 + 0) / 2)  # 2 shared words, of 3 predicted and 2 true
 
 
 def test_shared_words_count_as_often_as_they_stand_on_both_sides() -> None:
@@ -177,7 +177,7 @@ def test_perplexity() -> None:
     assert perplexity(0.0) == 1.0 and perplexity(math.log(50)) == pytest.approx(50.0) and perplexity(1e4) == math.inf
 
 
-# -- libraries that are missing ---------------------------------------------------------------------------------------
+# -- missing libraries ------------------------------------------------------------------------------------------------
 
 ASKING: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "sklearn": (label_scores, ([0, 1], [0, 1], 2), "scikit-learn"),

@@ -1,4 +1,4 @@
-"""Options that mean something beside another one alone: where that one is not said, nothing would follow from them."""
+"""Options that have an effect only beside another one are refused without it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Vectors of pairs: the formulas of sentence-transformers, steps in pieces, columns, and what is learned and saved."""
+"""Training on pairs: the formulas of sentence-transformers, micro-batches, columns, and what is learned and saved."""
 
 import json
 import os
@@ -45,7 +45,7 @@ TOPICS = {
 
 
 def texts(many: int, seed: int = 0) -> list[tuple[str, str]]:
-    """Texts, each with what it is about."""
+    """Texts, each with its topic."""
     chance, found = random.Random(seed), []
     plain = [word for word in WORDS if not any(word in words for words in TOPICS.values())]
     for _ in range(many):
@@ -57,7 +57,7 @@ def texts(many: int, seed: int = 0) -> list[tuple[str, str]]:
 
 
 def scored(many: int, seed: int = 0) -> Rows:
-    """Pairs with scores from 0 to 5: 4.5 for texts about the same."""
+    """Pairs with scores from 0.5 to 4.5: at least 4 for texts of the same topic, at most 1 for others."""
     every = texts(2 * many, seed)
     chance = random.Random(seed)
     return [
@@ -67,7 +67,7 @@ def scored(many: int, seed: int = 0) -> Rows:
 
 
 def matched(many: int, seed: int = 0, negative: bool = False) -> Rows:
-    """Pairs of texts about the same, perhaps with one about something else."""
+    """Pairs of texts of the same topic, optionally with a negative of another topic."""
     every, found = texts(8 * many, seed), list[dict[str, Any]]()
     for i in range(0, len(every), 8):
         (one, topic), rest = every[i], every[i + 1 : i + 8]
@@ -92,7 +92,7 @@ def drawn(pairs: int, many: int, seed: int = 0) -> Tensor:
 
 
 def same(own: Callable[[Tensor], Tensor], reference: Callable[[list[Tensor]], Tensor], vectors: Tensor) -> None:
-    """Values and gradients to 1e-9."""
+    """Checks values and gradients to 1e-9."""
     one, two = vectors.clone().requires_grad_(), vectors.clone().requires_grad_()
     first, second = own(one), reference(list(two.unbind(dim=1)))
     first.backward()
@@ -114,7 +114,7 @@ def test_cosent_is_the_references(scale: float) -> None:
 
 def test_cosine_is_the_references() -> None:
     scores = torch.rand(9, dtype=torch.float64)
-    reference = theirs.CosineSimilarityLoss(None)  # it compares in float32
+    reference = theirs.CosineSimilarityLoss(None)  # the reference compares in float32
     one = cosine(drawn(9, 2).float(), scores.float())
     two = reference.compute_loss_from_embeddings(list(drawn(9, 2).float().unbind(dim=1)), scores)
     assert one.item() == pytest.approx(two.item(), abs=1e-6)
@@ -141,7 +141,7 @@ def test_multiple_negatives_is_the_references(many: int, scale: float) -> None:
 
 
 def test_the_same_text_is_no_negative() -> None:
-    """Pair 1 has the anchor of pair 0, pair 2 its positive as anchor; pair 3 is of other texts."""
+    """Pair 1 has the anchor of pair 0, and pair 2 its positive as anchor; pair 3 has other texts."""
     texts_ = torch.tensor([[0, 1, 9], [0, 2, 8], [1, 3, 7], [4, 5, 6]])
     vectors = torch.nn.functional.normalize(drawn(4, 3), dim=-1)
     candidates = {(row, column): vectors[row, column] for column in (1, 2) for row in range(4)}
@@ -171,7 +171,7 @@ def test_nearest_counts_anchors_that_find_their_own(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("criterion", ["cosent", "multiple-negatives", "cosine"])
 def test_a_step_in_pieces_is_the_same_step(opened: Opened, criterion: str) -> None:
-    """With dropout, which is drawn anew for each piece: the second pass drops what the first dropped."""
+    """With dropout, which is drawn anew for each micro-batch: the second pass drops what the first one dropped."""
     data = matched(12, negative=True) if criterion == "multiple-negatives" else scored(12)
     objective, model, learner = asked(opened("bert-body"), data, criterion=criterion)
     examples = objective.examples(model.loaded, data)
@@ -208,7 +208,7 @@ def test_a_step_in_pieces_is_the_same_step(opened: Opened, criterion: str) -> No
 def _whole(
     objective: SentenceSimilarity, learner: Learner, model: "pellucid.Model", pieces: list[list[Any]]
 ) -> tuple[float, dict[str, Tensor]]:
-    """The loss over all vectors with one graph, each piece made under its own chance."""
+    """The loss over all vectors in one graph, each micro-batch with its own dropout."""
     model.module.zero_grad()
     batches, vectors = [objective.collate(model.loaded, piece, CHANCE) for piece in pieces], []
     for number, batch in enumerate(batches):
@@ -237,7 +237,7 @@ def test_accumulation_changes_no_training(opened: Opened) -> None:
 def test_two_processes_learn_what_one_learns(
     checkpoint: Callable[[str], Path], tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    """Of seventeen pairs, eight at a time, the last step has one, and the second process nothing."""
+    """Of seventeen pairs, eight at a time, the last step has one pair, and the second process none."""
     base, data = checkpoint("bert-body"), matched(40)[:17] if options else scored(17)
     assert len(data) == 17
     losses, loop = learned(base, data, Ranks(), **options)
@@ -269,7 +269,7 @@ def test_scores_are_scaled_and_told(body: "pellucid.Model", caplog: pytest.LogCa
     assert objective.top_score == 5.0 and "divided by 5" in caplog.text
     wanted = [row["score"] / 5 for row in data]
     assert [one.target.score for one in objective.examples(model.loaded, data)] == pytest.approx(wanted)
-    small = [row | {"score": str(row["score"] / 5)} for row in data]  # as a table has them
+    small = [row | {"score": str(row["score"] / 5)} for row in data]  # as text, as in a table
     objective, model, _ = asked(body, small)
     assert objective.top_score == 1.0
     assert [one.target.score for one in objective.examples(model.loaded, small)] == pytest.approx(wanted)
@@ -311,7 +311,7 @@ def test_bad_rows_are_named(body: "pellucid.Model", row: dict[str, Any], options
 
 
 def test_pairs_of_one_score_teach_nothing(body: "pellucid.Model") -> None:
-    """The loss was 0 at every step, and the training was said to be done."""
+    """The loss was 0 at every step, and training was reported as finished."""
     alike = [row | {"score": 4} for row in scored(6)]
     with pytest.raises(InputError, match=r"every pair has the score 4: .*mean alike pass criterion='multiple-neg"):
         asked(body, alike)
@@ -339,7 +339,7 @@ def test_what_is_not_read_is_told_of_in_whichever_row_it_stands(
 
 @pytest.mark.parametrize("criterion", ["cosent", "multiple-negatives", "cosine"])
 def test_a_step_of_one_pair_is_refused_where_pairs_are_compared(body: "pellucid.Model", criterion: str) -> None:
-    """Its loss would be nothing, and the weights would decay."""
+    """Its loss would be 0, and weight decay would still shrink the weights."""
     rows: list[dict[str, Any]] = [{"sentence1": f"good {word}", "sentence2": word} for word in WORDS[:6]]
     if criterion != "multiple-negatives":
         rows = [row | {"score": i / 8} for i, row in enumerate(rows)]
@@ -355,7 +355,7 @@ def test_a_step_of_one_pair_is_refused_where_pairs_are_compared(body: "pellucid.
         five = pellucid.train(body, rows[:5], "similarity", **said | {"batch_size": 4, "epochs": 3}, evaluate_every=1)
         assert len(five.report.log) == 3 and all(
             step["loss"] > 0 for step in five.report.log
-        )  # none of the fifth alone
+        )  # no step holds the fifth pair alone
         three = [{"anchor": f"good {word}", "positive": word, "negative": "hate"} for word in WORDS[:6]]
         assert pellucid.train(body, three, "similarity", **said).report.log[0]["loss"] > 0
 
@@ -368,7 +368,7 @@ def test_held_out_rows_without_a_score_are_named(body: "pellucid.Model", tmp_pat
         objective.examples(model.loaded, read(tmp_path / "dev.csv").rows)
 
 
-# -- what is learned ---------------------------------------------------------------------------------------------------
+# -- training results --------------------------------------------------------------------------------------------------
 
 HOW: dict[str, Any] = {"epochs": 3, "batch_size": 32, "learning_rate": 5e-3, "precision": "float32", "keep_best": False}
 

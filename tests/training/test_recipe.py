@@ -1,4 +1,4 @@
-"""A recipe: what is written is read, what is wrong is named by file and key, and a saved one repeats its training."""
+"""A recipe: what it holds is read, errors name file and key, and a saved one repeats its run."""
 
 import logging
 import os
@@ -124,7 +124,7 @@ def test_no_file_and_no_text(tmp_path: Path) -> None:
 
 
 def test_what_has_no_end_is_no_recipe(tmp_path: Path) -> None:
-    """It stands beside a model that somebody else has made, and is read unasked where the model is evaluated."""
+    """A recipe may lie beside somebody else's model, and is read without request when the model is evaluated."""
     os.mkfifo(tmp_path / "pipe.toml")
     (tmp_path / "link.toml").symlink_to("/dev/zero")
     with (tmp_path / "long.toml").open("wb") as file:
@@ -157,7 +157,7 @@ def test_settings_of_a_recipe_are_named_with_it(
         pellucid.train(scratch, [{"text": "a", "label": "b"}], recipe=path)
 
 
-# -- again -------------------------------------------------------------------------------------------------------------
+# -- repeated runs -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -240,7 +240,7 @@ def test_a_recipe_builds_an_architecture(
 def test_special_tokens_are_those_of_the_words(
     written: Callable[[str], Path], tmp_path: Path, fact: str, ends: tuple[int, ...]
 ) -> None:
-    """The family's own id that ends a text is a letter among other words."""
+    """The family's own end-of-text id is a letter in another vocabulary."""
     words = pellucid.train_tokenizer(texts=["a line!"], kind="characters")
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     said = pellucid.Config.of("llama", **sizes, num_key_value_heads=2, vocab_size=len(words))

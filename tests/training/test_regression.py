@@ -1,4 +1,4 @@
-"""Numbers of texts: learned by the squared error, measured by correlations."""
+"""Text regression: trained on the squared error, measured by correlations."""
 
 import math
 from collections.abc import Callable
@@ -26,7 +26,7 @@ Rows = list[dict[str, Any]]
 
 @pytest.fixture
 def stars(feelings: Callable[..., Rows]) -> Callable[..., Rows]:
-    """Rows whose number says how often the good word stands there, from 0 to 3."""
+    """Rows with the targets 0.5 to 3.5: the count of a planted word, 0 to 3, plus 0.5."""
 
     def rows(many: int, seed: int = 0) -> Rows:
         found = []
@@ -80,7 +80,7 @@ def test_a_model_of_one_number_goes_on(opened: Callable[..., "pellucid.Model"]) 
 
 
 def test_the_simplest_answer_is_the_mean_of_the_rows_learned_from() -> None:
-    """And not of the held-out ones, of which a single one would be its own mean."""
+    """Not of the held-out rows, where a single one would be its own mean."""
     learned, held, bare = (
         [Example(((),), ((),), Target(number)) for number in numbers] for numbers in ([1, 2, 6], [4], [None])
     )
@@ -91,7 +91,7 @@ def test_the_simplest_answer_is_the_mean_of_the_rows_learned_from() -> None:
 
 def test_a_report_says_what_the_simplest_answer_is_worth(scratch: "pellucid.Model", stars: Callable[..., Rows]) -> None:
     model = pellucid.train(scratch, stars(8), "regression", validation=stars(1, 1), max_steps=1)
-    assert model.report.simplest == {"mse": 2.25}  # numbers 0.5 to 3.5 have the mean 2, and that held out is 0.5
+    assert model.report.simplest == {"mse": 2.25}  # the targets 0.5 to 3.5 have mean 2, and the held-out one is 0.5
 
 
 @pytest.mark.parametrize(

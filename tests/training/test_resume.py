@@ -1,4 +1,4 @@
-"""A training that was broken off goes on where it was, and ends as if nothing had happened, bit for bit."""
+"""An interrupted training run resumes where it was, and ends as if undisturbed, bit for bit."""
 
 import copy
 import json
@@ -32,13 +32,13 @@ Feelings = Callable[..., Rows]
 
 
 class Broken(Exception):  # noqa: N818 - it stands for a power cut
-    """The end of a training at some step."""
+    """Ends a training run at some step."""
 
 
 def study(
     model: "pellucid.Model", rows: Rows, out: Path | None, objective: Objective | None = None, **options: Any
 ) -> Result:
-    """One small training. Arguments of `run_training`, settings, `pause`: seconds between two states that are kept."""
+    """A small run. options: arguments of `run_training`, settings, and `pause`: least seconds between saved states."""
     given = DataArguments(rows, options.pop("validation", None))
     pause = options.pop("pause", 0.0)
     own = ("resume", "overwrite", "on_event", "on_start", "on_saved", "progress")
@@ -51,7 +51,7 @@ def study(
 
 
 def broken(*given: Any, step: int, **options: Any) -> None:
-    """The same, broken off at a step without any warning."""
+    """The same, interrupted at a step without warning."""
 
     def on_event(one: Event) -> None:
         if one.step == step:
@@ -71,7 +71,7 @@ ANYWHERE = [(every, step) for every in (None, 4) for step in range(1, 16) if (ev
 def test_broken_off_at_any_step_it_ends_the_same_bit_for_bit(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path, step: int, every: int | None
 ) -> None:
-    """Five steps an epoch, a look at the end of each; states at each look, or at every fourth step. With dropout."""
+    """Five steps an epoch, evaluations and states after each epoch or every fourth step. With dropout."""
     said: dict[str, Any] = {"validation": feelings(10, seed=9), "save_every": every, "evaluate_every": every}
     whole = _whole(body, feelings, tmp_path, **said)
     broken(body, feelings(30), tmp_path / "broken", step=step, **said)
@@ -89,7 +89,7 @@ WHOLE: dict[str, Result] = {}
 
 
 def _whole(body: "pellucid.Model", feelings: Feelings, tmp_path: Path, **options: Any) -> Result:
-    """The training that nobody breaks off, learned once."""
+    """The uninterrupted run with these options."""
     return WHOLE.setdefault(
         str(sorted(options)) + str(options.get("save_every")), study(body, feelings(30), None, **options)
     )
@@ -172,12 +172,12 @@ def test_a_line_of_a_log_that_nests_without_end_is_left_out(tmp_path: Path) -> N
     assert [line["step"] for line in read_log(tmp_path / "log.jsonl")] == [1, 2]
 
 
-# -- what may not go on -----------------------------------------------------------------------------------------------
+# -- what cannot be resumed -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def half(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> Path:
-    """A training of three epochs, broken off in the second."""
+    """A run of three epochs, interrupted in the second."""
     broken(body, feelings(30), tmp_path / "half", step=8, validation=feelings(10, seed=9))
     return tmp_path / "half"
 
@@ -278,7 +278,7 @@ def test_a_tokenizer_that_reads_otherwise_is_refused(
         study(other, feelings(30), tmp_path / "a", resume=True)
     manifest = read_manifest(tmp_path / "a" / "training")
     assert manifest is not None and manifest.about.words
-    older = replace(manifest, about=replace(manifest.about, words=""))  # as it was kept before that was told
+    older = replace(manifest, about=replace(manifest.about, words=""))  # as saved before this was recorded
     older.check(manifest.about, tmp_path / "a")
 
 
@@ -327,7 +327,7 @@ def test_damage_is_told_and_nothing_is_lost(body: "pellucid.Model", feelings: Fe
 def test_the_best_numbers_are_checked_where_they_are_needed(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path
 ) -> None:
-    said: dict[str, Any] = {"validation": feelings(10, seed=9), "learning_rate": 1e-12}  # later looks are no better
+    said: dict[str, Any] = {"validation": feelings(10, seed=9), "learning_rate": 1e-12}  # no later evaluation is better
     broken(body, feelings(30), tmp_path / "half", step=8, **said)
     path = tmp_path / "half" / "training" / "best-00000005.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
@@ -415,7 +415,7 @@ def test_a_second_ctrl_c_ends_it_at_once(body: "pellucid.Model", feelings: Feeli
 def test_moments_and_steps_of_the_optimizer_come_back(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every number of the state, compared where it was kept and where it was put back."""
+    """Every value of the state, compared between saving and restoring."""
     from pellucid.training.state import State, _state_tensors
 
     kept: list[dict[str, torch.Tensor]] = []

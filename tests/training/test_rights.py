@@ -1,4 +1,4 @@
-"""Where a training may not write, and where its folders lie: told before a step, or what was learned is kept."""
+"""Where a training run may not write, and where its folders lie: refused before a step, or else the result is kept."""
 
 import logging
 from collections.abc import Callable
@@ -19,12 +19,12 @@ Feelings = Callable[..., Rows]
 
 
 def closed(*given: Any, **named: Any) -> None:
-    """In place of what writes, where the disk is full."""
+    """Stands in for a writer where the disk is full."""
     raise ResourceError("cannot write it")
 
 
 def refused_at_once(body: "pellucid.Model", rows: Rows, out: Path, said: str) -> Callable[[], None]:
-    """A training that must be refused with a sentence, before its first step."""
+    """A check that a run is refused with one sentence, before its first step."""
 
     def check() -> None:
         steps: list[Any] = []
@@ -38,7 +38,7 @@ def refused_at_once(body: "pellucid.Model", rows: Rows, out: Path, said: str) ->
 def test_a_folder_of_ones_own_in_one_of_somebody_else_is_trained_into(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path
 ) -> None:
-    study(body, feelings(12), tmp_path / "other")  # which imports what nobody else may be let to read
+    study(body, feelings(12), tmp_path / "other")  # imports what another user may not read
     with open_folder() as volume:
         (own := volume / "mine").mkdir()
         base = body.save(volume / "base")
@@ -67,7 +67,7 @@ def test_where_the_model_cannot_be_written_what_was_learned_is_kept(
     with pytest.raises(
         ResourceError, match=r"cannot write it; the trained weights are kept in .*: resume=True only writes it"
     ):
-        study(body, feelings(30), out, validation=held, pause=60.0)  # so that no state is kept but for the error
+        study(body, feelings(30), out, validation=held, pause=60.0)  # so that only the error saves a state
     manifest = read_manifest(out / "training")
     assert manifest is not None and manifest.step == manifest.steps == 15
     monkeypatch.undo()

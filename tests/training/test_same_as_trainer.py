@@ -1,4 +1,4 @@
-"""The loss beside `transformers.Trainer`'s: same numbers to begin with, same batches, nothing dropped, fifty steps."""
+"""The loss beside `transformers.Trainer`'s: same initial weights, same batches, no dropout, fifty steps."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ SETTINGS = Settings(
 
 @dataclass(frozen=True, kw_only=True)
 class NextWord(Objective):
-    """Each token of a row from those before it."""
+    """Predicts each token of a row from those before it."""
 
     def _unasked(self, *given: Any) -> Any:
         raise AssertionError("the examples are given, and nothing is held out")
@@ -63,7 +63,7 @@ class NextWord(Objective):
 
 
 def own_losses(folder: Path, objective: Objective, examples: list[Example]) -> tuple[list[float], list[Example]]:
-    """The loss of every step, and the examples in the order in which they were read."""
+    """The loss of every step, and the examples in the order of training."""
     loaded = model_for_training(pellucid.load(folder).loaded, objective, SETTINGS)
     loop = Loop(loaded, objective, SETTINGS, examples)
     read = [examples[i] for step in range(STEPS) for i in loop.order.epoch_and_batch(step)[1]]
@@ -71,7 +71,7 @@ def own_losses(folder: Path, objective: Objective, examples: list[Example]) -> t
 
 
 def trainer_losses(model: Any, rows: list[dict[str, Any]], folder: Path, **more: Any) -> list[float]:
-    """The same of the reference, which reads these rows from first to last."""
+    """The losses of the reference, which reads these rows in order."""
     losses: list[float] = []
 
     class Told(transformers.Trainer):
@@ -117,7 +117,7 @@ def test_a_bert_classifies(
     rows, folder = feelings(STEPS * ROWS // 2), tmp_path / "begun"
     objective = TextClassification().fitted(rows)
     own = model_for_training(pellucid.load(checkpoint("bert-body")).loaded, objective, SETTINGS)
-    save_checkpoint(own, folder)  # with the random numbers of its new head
+    save_checkpoint(own, folder)  # with the random weights of its new head
     found, read = own_losses(folder, objective, objective.examples(own, rows))
     still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.0}
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, **still)
@@ -133,12 +133,12 @@ def test_a_causal_model_says_what_comes_next(name: str, checkpoint: Callable[[st
     folder = checkpoint(name)
     chance = np.random.default_rng(3)
     starts = chance.integers(5, 200, size=(STEPS * ROWS // 2, 1))
-    ids = (starts + np.arange(12) * 3) % 250 + 5  # every third token follows
+    ids = (starts + np.arange(12) * 3) % 250 + 5  # each token is three above the last
     examples = [Example((row.tolist(),), ([0] * len(row),)) for row in ids]
     found, read = own_losses(folder, NextWord(), examples)
     still = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0} if name.startswith("gpt2") else {}
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, **still)
-    # nobody says the first token, and the reference counts it for some families if it may
+    # the first token is not predicted; some families' reference would count its label
     given = [{"input_ids": one.ids[0], "labels": [-100, *one.ids[0][1:]]} for one in read]
     assert_same(found, trainer_losses(model, given, tmp_path))
 
@@ -160,4 +160,4 @@ def test_pieces_of_a_batch_are_the_batch(
         numbers.append(torch.cat([p.detach().flatten() for p in loop.parameters.values()]))
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
     assert norms[0] == pytest.approx(norms[1], rel=1e-5)
-    assert float((numbers[0] - numbers[1]).abs().mean()) < 1e-6  # AdamW divides small slopes by their own size
+    assert float((numbers[0] - numbers[1]).abs().mean()) < 1e-6  # AdamW divides small gradients by their own size

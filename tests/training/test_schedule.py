@@ -1,4 +1,4 @@
-"""Learning rates from step to step, against PyTorch's own and the reference's formulas."""
+"""Learning rate schedules, against PyTorch's own and the reference's formulas."""
 
 import itertools
 import math

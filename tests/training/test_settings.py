@@ -1,4 +1,4 @@
-"""What a person says of a training: each value of its type, each mistake in a sentence that names it."""
+"""Training settings: each value is converted to its type, and each error names the setting."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -60,11 +60,11 @@ def test_warm_up_is_a_share_or_a_number_of_steps() -> None:
 
 @pytest.mark.parametrize("warmup", [0.1, 1, 25])
 def test_warm_up_is_never_all_there_is(warmup: float) -> None:
-    """The rate begins at nothing, so a training that only warms up for a step would learn nothing."""
+    """The rate starts at 0, so a run that only warms up would not train at all."""
     assert [Settings(warmup=warmup).warmup_steps(steps) for steps in (1, 2)] == [0, 1]
 
 
-# -- from words to values ----------------------------------------------------------------------------------------------
+# -- from strings to values --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_name_that_is_neither_is_met_by_near_ones() -> None:
         objective_and_settings(objective_named("translation"), {"teacher": "m"})
 
 
-# -- the list ----------------------------------------------------------------------------------------------------------
+# -- the list of objectives --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", OBJECTIVES, ids=lambda one: one.name)

@@ -1,4 +1,4 @@
-"""Where a training begins: whose numbers go on, which are random, what does not learn; what was given stays so."""
+"""The start of training: which weights are kept, random or frozen; the given model stays unchanged."""
 
 import logging
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Opened = Callable[..., "pellucid.Model"]
 
 
 class Headed(Objective):
-    """An objective that needs some head and some labels, and nothing else."""
+    """An objective with a given head, labels and facts, and nothing else."""
 
     def __init__(self, head: str | None, labels: tuple[str, ...] | None = None, **facts: Any) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ def same(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor], names: 
     return all(torch.equal(ours[name], theirs[name]) for name in names)
 
 
-# -- numbers ----------------------------------------------------------------------------------------------------------
+# -- weights ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_body_gets_a_new_head_of_the_seed(body: "pellucid.Model") -> None:
@@ -173,7 +173,7 @@ def test_heads_have_the_form_of_their_family(opened: Opened) -> None:
 
 
 def test_a_decoder_without_padding_gets_some(opened: Opened) -> None:
-    """By the reference's rule the last word of a text stands before the first token of padding."""
+    """By the reference's rule, the last token of a text is the one before the first padding token."""
     given = opened("gpt2")
     assert given.config.pad_token_id is None and given.tokenizer.pad_token_id is None
     found = model_for_training(given.loaded, CLASSES, Settings())
@@ -204,7 +204,7 @@ def test_a_sentence_model_with_a_head_is_none(minilm: "pellucid.Model") -> None:
     assert model_for_training(minilm.loaded, Headed(None), Settings()).pooling == minilm.loaded.pooling
 
 
-# -- what learns ------------------------------------------------------------------------------------------------------
+# -- what is trained --------------------------------------------------------------------------------------------------
 
 
 def frozen(loaded: Any) -> set[str]:
@@ -249,7 +249,7 @@ def test_packed_numbers_do_not_learn(checkpoint: Callable[[str], Any]) -> None:
 
 def test_what_training_would_lose_is_refused(body: "pellucid.Model") -> None:
     with body.edit({"layers.0.attention.output": 0.0}):
-        body.embed("good")  # or the edit complains that it never fired
+        body.embed("good")  # otherwise the edit would report that it never applied
         with pytest.raises(InputError, match="an edited model cannot be trained"):
             pellucid.train(body, [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}], "classify", validation=0)
     layer, query = body.loaded.module.layers[0], body.loaded.module.layers[0].attention.query

@@ -1,4 +1,4 @@
-"""Tagging: the loss and the labels of the reference, long sentences, CoNLL's files, and names that are found."""
+"""Tagging: the reference's loss and labels, long sentences, CoNLL files, and finding planted names."""
 
 import json
 import random
@@ -35,7 +35,7 @@ CHANCE = np.random.default_rng(0)
 
 
 def rows(many: int, seed: int = 0) -> Rows:
-    """Sentences with names in them."""
+    """Sentences with planted names."""
     chance, found = random.Random(seed), []
     for _ in range(many):
         parts = [([word], ["O"]) for word in chance.choices(WORDS, k=chance.randint(3, 8))]
@@ -51,12 +51,12 @@ def rows(many: int, seed: int = 0) -> Rows:
 def asked(
     model: "pellucid.Model", data: Rows, **options: Any
 ) -> tuple[TokenClassification, "pellucid.Model", list[Example]]:
-    """The objective, the model as it begins, and the examples."""
+    """The objective, the model at the start of training, and the examples."""
     objective, loaded = ready(model.loaded, TokenClassification(**options), data)
     return objective, pellucid.Model(loaded), objective.examples(loaded, data)
 
 
-# -- as the reference --------------------------------------------------------------------------------------------------
+# -- against the reference ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["bert-cased-reader", "roberta-people", "xlm-roberta-people", "albert-people"])
@@ -181,12 +181,12 @@ def test_labels_that_begin_nothing_are_scored(opened: Opened) -> None:
 def test_whoever_answers_what_was_asked_is_right(opened: Opened) -> None:
     loaded = opened("gpt2-inside").loaded
     bias = dict(loaded.module.named_parameters())["head.classifier.bias"]
-    with torch.no_grad():  # it always says I-PER
+    with torch.no_grad():  # it always predicts I-PER
         bias += 1e3 * torch.tensor([label == "I-PER" for label in loaded.config.labels])
     task, names = TokenClassification(), ["Angela", "Merkel", "Gustave", "Eiffel"]
     examples = task.examples(loaded, [{"tokens": names, "tags": ["B-PER", "I-PER", "B-PER", "I-PER"]}])
     scores = task.score(loaded, examples)
-    assert scores["accuracy"] == 1.0 and scores["recall"] == 0.0  # no label parts names that touch
+    assert scores["accuracy"] == 1.0 and scores["recall"] == 0.0  # no label separates adjacent names
 
 
 def test_tags_of_schemes() -> None:
@@ -226,7 +226,7 @@ def test_conll_files(shared: Callable[[str], Path], tmp_path: Path) -> None:
         archive.extract("conll2002/esp.testa", tmp_path)
     path = tmp_path / "conll2002" / "esp.testa"
     found = read_conll(path)
-    assert len(found) == 1915 and sum(len(row["tokens"]) for row in found) == 52923  # as the shared task counts
+    assert len(found) == 1915 and sum(len(row["tokens"]) for row in found) == 52923  # the count of the shared task
     assert found[0]["tags"][:5] == ["B-LOC", "I-LOC", "O", "B-LOC", "O"] and "español" in found[1]["tokens"] + [
         "español"
     ]
@@ -239,7 +239,7 @@ def test_conll_files(shared: Callable[[str], Path], tmp_path: Path) -> None:
 
 
 def test_notes_in_conll_files_are_no_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As MultiCoNER and Universal Dependencies have them before each sentence; `#` alone is also a word."""
+    """As in MultiCoNER and Universal Dependencies, before each sentence; a lone `#` may also be a word."""
     path, three = tmp_path / "a.conll", "Sao _ _ B-LOC\nPaulo _ _ I-LOC\n# _ _ O\n\n"
     path.write_text(f"# id 5239\tdomain=en\n{three}# newdoc\n# text = a b\n# _ _ O\n{three}", encoding="utf-8")
     first, second = (row["tokens"] for row in read_conll(path))
@@ -311,12 +311,12 @@ def test_labels_that_are_unknown_or_alone(body: "pellucid.Model") -> None:
         TokenClassification().fitted([{"tokens": ["a"], "tags": ["O"]}] * 2)
 
 
-# -- what is learned ---------------------------------------------------------------------------------------------------
+# -- training results --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def finder(tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[[str], Path]) -> Path:
-    """A folder with a model that has learned to find names."""
+    """A folder with a model trained to find names."""
     sizes = {"vocab_size": 600, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 98}
     config = pellucid.Config.of("bert", intermediate_size=64, pad_token_id=0, **sizes, **still)
@@ -379,7 +379,7 @@ def test_scores_count_whole_entities(finder: Path) -> None:
 
 
 def test_the_simplest_answer_is_the_commonest_tag_of_the_rows_learned_from(opened: Opened) -> None:
-    """A row counts once, in however many stretches it is read."""
+    """A row counts once, in however many windows it is read."""
     learned = [{"tokens": ["good"] * 40, "tags": ["O"] * 40}, {"tokens": ["Berlin"] * 30, "tags": ["B-LOC"] * 30}]
     held = [{"tokens": ["Berlin"] * 30 + ["good"] * 10, "tags": ["B-LOC"] * 30 + ["O"] * 10}]
     objective, model, examples = asked(opened("bert-body"), learned, max_length=16)

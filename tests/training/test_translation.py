@@ -1,4 +1,4 @@
-"""Sequence to sequence: what is read and what is to be said, the loss beside the reference's, and what is written."""
+"""Sequence to sequence: inputs and targets, the loss beside the reference's, and generated texts."""
 
 import dataclasses
 import random
@@ -40,7 +40,7 @@ MARKS = {"pad": "<pad>", "bos": "<s>", "eos": "</s>", "unk": "<unk>"}
 
 
 class Plain:
-    """The plain module as a learner that drops nothing, in whatever numbers it has."""
+    """The plain module as a learner without dropout, in its own dtype."""
 
     def __init__(self, loaded: Loaded) -> None:
         self.module = loaded.module
@@ -63,7 +63,7 @@ def mean_loss(loaded: Loaded, objective: TextToText, rows: Any = ROWS) -> Tensor
     return objective.loss(learner, batch) / objective.weight(batch)
 
 
-# -- beside the reference ---------------------------------------------------------------------------------------------
+# -- against the reference --------------------------------------------------------------------------------------------
 
 
 def reference_of(folder: Path) -> tuple[Any, Any]:
@@ -73,7 +73,7 @@ def reference_of(folder: Path) -> tuple[Any, Any]:
 
 
 def their_batch(tokenizer: Any, rows: Any = ROWS, prefix: str = "") -> dict[str, Tensor]:
-    """As a collator of the reference makes it."""
+    """A batch as a collator of the reference makes it."""
     given = tokenizer([prefix + row["text"] for row in rows], padding=True, return_tensors="pt")
     right = tokenizer([row["target"] for row in rows], padding=True, return_tensors="pt")
     labels = right.input_ids.masked_fill(right.attention_mask == 0, IGNORED)
@@ -122,7 +122,7 @@ def test_what_the_decoder_reads_is_shifted_as_the_reference_shifts_it(
 
 
 def test_what_is_said_of_writing_begins_what_is_learned_too(checkpoint: Callable[[str], Path]) -> None:
-    """A model learned behind one token and wrote behind another."""
+    """Otherwise a model trains with one start token and generates with another."""
     loaded = dataclasses.replace(pellucid.load(checkpoint("bart")).loaded, generation={"decoder_start_token_id": 5})
     assert batch_of(loaded, TextToText())["decoder_input_ids"][:, 0].unique().tolist() == [5]
 
@@ -137,11 +137,11 @@ def test_smoothing_is_the_reference_s(checkpoint: Callable[[str], Path]) -> None
     exact = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), label_smoothing=0.1)
     torch.testing.assert_close(found, exact, rtol=0, atol=1e-9)
     smoothed = LabelSmoother(0.1)({"logits": logits}, batch["labels"])
-    torch.testing.assert_close(found, smoothed.double(), rtol=0, atol=1e-5)  # it sums in float32
+    torch.testing.assert_close(found, smoothed.double(), rtol=0, atol=1e-5)  # the reference sums in float32
 
 
 def test_a_marian_model_has_the_same_loss() -> None:
-    """Its facts are those of the family `transformer`: post-norm, waves in halves, SiLU, a summand per token."""
+    """Its facts are those of the family `transformer`: post-norm, sinusoids in halves, SiLU, a logits bias."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(1)
     sizes = {
@@ -166,7 +166,7 @@ def test_a_marian_model_has_the_same_loss() -> None:
 
 
 def marian(theirs: Any) -> Loaded:
-    """The same numbers in our module."""
+    """The same weights in our module."""
     facts = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 40, "waves": "halves"}
     side = {"num_decoder_layers": 2, "decoder_attention_heads": 4, "decoder_intermediate_size": 24}
     tokens = {"pad_token_id": 39, "eos_token_id": 0, "decoder_start_token_id": 39, "bos_token_id": None}
@@ -192,7 +192,7 @@ def marian(theirs: Any) -> Loaded:
     return model.loaded
 
 
-# -- as it learns -----------------------------------------------------------------------------------------------------
+# -- training copy ----------------------------------------------------------------------------------------------------
 
 
 def gradients(loaded: Loaded, learner: Any) -> dict[str, Tensor]:
@@ -204,7 +204,7 @@ def gradients(loaded: Loaded, learner: Any) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("name", ["bart", "t5-tied", "t5-gated"])
 def test_the_learner_is_as_exact_as_the_plain_module(checkpoint: Callable[[str], Path], name: str) -> None:
-    """Both in float32, beside the gradients of the plain module in float64."""
+    """Both in float32, against the gradients of the plain module in float64."""
     still = Settings(dropout=0.0, attention_dropout=0.0, precision="float32")
     loaded = model_for_training(pellucid.load(checkpoint(name)).loaded, TextToText(), still)
     exact = pellucid.load(checkpoint(name), dtype="float64").loaded
@@ -263,13 +263,13 @@ def test_what_is_scored_is_written_as_the_checkpoint_says_of_the_task(checkpoint
 def test_what_cannot_be_written_is_refused_before_anything_is_learned(
     checkpoint: Callable[[str], Path], tmp_path: Path, said: dict[str, Any], fragment: str, generate: bool | None
 ) -> None:
-    """A training would end, and its model be lost."""
+    """Otherwise training would end and its model be lost."""
     model = pellucid.load(checkpoint("t5-tied"))
     how = {"out": tmp_path / "new", "max_steps": 1, "validation": ROWS, "generate": generate, "progress": False}
     with pytest.raises(InputError, match=fragment):
         pellucid.train(model, ROWS, "text2text-generation", **how, **said)
     assert not list(tmp_path.rglob("log.jsonl"))
-    if generate is None and "length_penalty" in said and "num_beams" not in said:  # nobody writes: nothing to refuse
+    if generate is None and "length_penalty" in said and "num_beams" not in said:  # generates nothing: not refused
         pellucid.train(model, ROWS, "text2text-generation", **how | {"validation": 0}, **said)
         assert len((tmp_path / "new" / "log.jsonl").read_text().splitlines()) == 1
 
@@ -314,7 +314,7 @@ def test_that_nothing_stood_before_a_text_is_kept_too(checkpoint: Callable[[str]
 def test_what_is_learned_is_what_is_read_later(
     checkpoint: Callable[[str], Path], tmp_path: Path, name: str, task: str, options: Any, run: Any
 ) -> None:
-    """The task's own prefix was not learned with, and was then read in place of the one that was."""
+    """Inference used the task's own prefix, in place of the one that the model was trained with."""
     begun, text = pellucid.load(checkpoint(name)).loaded, "The <extra_id_0> saw."
     objective = objective_named(task).objective()(**options)
     (one,) = objective.examples(begun, [{"text": text, "target": "no"}])
@@ -353,11 +353,11 @@ def test_targets_are_in_the_words_of_the_decoder_and_end() -> None:
     writes = train_tokenizer(None, "characters", texts=["xyz"], special_tokens=MARKS)
     loaded = small(reads, target_tokenizer=writes).loaded
     (one,) = TextToText().examples(loaded, [{"text": "ab", "target": "zx"}])
-    assert one.ids == ([4, 5], [6, 4, 2])  # neither tokenizer ends a text: the target's end comes from the config
+    assert one.ids == ([4, 5], [6, 4, 2])  # neither tokenizer adds an end token: the target's comes from the config
     assert one.target == "zx"
     batch = batch_of(loaded, TextToText(), [{"text": "ab", "target": "zx"}])
     assert batch["decoder_input_ids"].tolist() == [[1, 6, 4]]
-    assert "attention_mask" not in batch  # nothing is padding
+    assert "attention_mask" not in batch  # no padding
 
 
 def test_long_texts_are_cut_with_a_note_and_still_end(caplog: pytest.LogCaptureFixture) -> None:
@@ -449,7 +449,7 @@ def test_scores_do_not_depend_on_the_batch(checkpoint: Callable[[str], Path]) ->
     assert found["loss"] == pytest.approx(mean_loss(loaded, objective).item(), abs=1e-5)
     alone = [objective.score(loaded, [one])["loss"] * len(one.ids[1]) for one in examples]
     assert sum(alone) / sum(len(one.ids[1]) for one in examples) == pytest.approx(found["loss"], abs=1e-5)
-    assert TextToText(label_smoothing=0.1, generate=False).score(loaded, examples) == found  # unsmoothed
+    assert TextToText(label_smoothing=0.1, generate=False).score(loaded, examples) == found  # without smoothing
 
 
 def test_what_is_written_is_scored_where_it_was_asked_for(checkpoint: Callable[[str], Path]) -> None:
@@ -463,7 +463,7 @@ def test_what_is_written_is_scored_where_it_was_asked_for(checkpoint: Callable[[
 
 
 def test_a_model_is_scored_with_the_languages_that_it_has_learned_with(tmp_path: Path) -> None:
-    """The token before a target stands in the recipe alone."""
+    """The token before a target is stored in the recipe alone."""
     tokenizer = train_tokenizer(
         None, "characters", texts=["abc"], special_tokens=MARKS, extra_tokens=["__en__", "__de__"], add_eos=True
     )
@@ -479,7 +479,7 @@ def test_a_model_is_scored_with_the_languages_that_it_has_learned_with(tmp_path:
 
 
 def small(tokenizer: Any, target_tokenizer: Any = None, **facts: Any) -> "pellucid.Model":
-    """An untrained pair, 1 + 1 layers, 16 wide."""
+    """An untrained encoder-decoder, 1 + 1 layers, hidden size 16."""
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     sizes |= {"num_decoder_layers": 1, "decoder_attention_heads": 2, "decoder_intermediate_size": 16, "vocab_size": 12}
     config = pellucid.Config.of("transformer", head=SequenceToSequenceLM(), **(sizes | facts))
@@ -491,7 +491,7 @@ def small(tokenizer: Any, target_tokenizer: Any = None, **facts: Any) -> "pelluc
     return pellucid.Model(replace(model.loaded, target_tokenizer=target_tokenizer))
 
 
-# -- what is learned --------------------------------------------------------------------------------------------------
+# -- training results -------------------------------------------------------------------------------------------------
 
 DIGITS = "0123456789"
 
@@ -503,7 +503,7 @@ def rows_of_digits(many: int, seed: int, long: int) -> list[dict[str, str]]:
 
 
 def vanilla(residual: str, layers: int, hidden: int) -> "pellucid.Model":
-    """The pair of "Attention Is All You Need", small: waves for places, ReLU, one table; it reads digits."""
+    """A small "Attention Is All You Need" model for digits: sinusoids, ReLU, one embedding table."""
     special = {"pad": "<pad>", "bos": "<s>", "eos": "</s>"}
     tokenizer = train_tokenizer(None, "characters", texts=[DIGITS], special_tokens=special, add_eos=True)
     sizes = {"hidden_size": hidden, "num_hidden_layers": layers, "num_decoder_layers": layers, "vocab_size": 13}
@@ -515,7 +515,7 @@ def vanilla(residual: str, layers: int, hidden: int) -> "pellucid.Model":
 
 @pytest.mark.slow
 def test_a_vanilla_pair_learns_to_copy_what_it_has_never_seen(tmp_path: Path) -> None:
-    """Every one of 200 rows digit by digit (the first task of Rush, 2018, "The Annotated Transformer")."""
+    """Each of 200 unseen rows, digit by digit (the first task of Rush, 2018, "The Annotated Transformer")."""
     learned = rows_of_digits(2000, 1, long=8)
     seen = {row["text"] for row in learned}
     held = [row for row in rows_of_digits(220, 2, long=8) if row["text"] not in seen][:200]
@@ -533,7 +533,7 @@ def test_a_vanilla_pair_learns_to_copy_what_it_has_never_seen(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_pre_norm_learns_at_a_rate_at_which_post_norm_needs_a_warm_up() -> None:
-    """Six layers on each side; what knows nothing but the frequencies of the tokens has a loss of 2.3."""
+    """Six layers on each side; a model of the token frequencies alone has a loss of 2.3."""
     rows = rows_of_digits(2000, 1, long=4)
     told = {"batch_size": 32, "max_steps": 100, "learning_rate": 1e-2, "schedule": "constant", "dropout": 0.0}
 

@@ -1,4 +1,4 @@
-"""What goes wrong while something learns: numbers that are none, a full disk, a second process, data that change."""
+"""Failures in training: values that are not finite, a full disk, a second process, changed data."""
 
 import ctypes
 import json
@@ -28,11 +28,11 @@ from tests.training.test_resume import study
 Feelings = Callable[..., Rows]
 
 
-# -- numbers that are none --------------------------------------------------------------------------------------------
+# -- values that are not finite ---------------------------------------------------------------------------------------
 
 
 class Trouble(TextClassification):
-    """Text classification with a loss, or a gradient, that is no number at some steps."""
+    """Text classification whose loss or gradient is not finite at some steps."""
 
     steps: tuple[int, ...] = ()
     wrong = float("nan")
@@ -51,7 +51,7 @@ class Trouble(TextClassification):
 
 
 class Wrong(torch.autograd.Function):
-    """A number whose gradient is another one."""
+    """The identity, whose gradient is multiplied by `wrong`."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, wrong: float) -> torch.Tensor:
@@ -121,7 +121,7 @@ def test_three_in_a_row_end_it_and_the_last_good_numbers_are_kept(
 def test_looks_are_counted_once_where_steps_are_taken_back(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path
 ) -> None:
-    """Nothing is learned at a rate of 0, so that the first look is the best, and patience ends it after the seventh."""
+    """At a rate of 0 nothing improves: the first evaluation is the best, and patience ends it after the seventh."""
     said = {"validation": 0.5, "evaluate_every": 1, "patience": 6, "learning_rate": 0.0, "epochs": 20}
     assert troubled(body, feelings(30), None, **said).steps == 7
     with pytest.raises(DivergedError):
@@ -161,7 +161,7 @@ def test_bad_steps_are_counted_across_a_resume(body: "pellucid.Model", feelings:
         troubled(body, feelings(30), tmp_path / "a", 6, before=5, resume=True)
 
 
-# -- no room ----------------------------------------------------------------------------------------------------------
+# -- no disk space ----------------------------------------------------------------------------------------------------
 
 _LIMITED = """
 import json, resource, sys
@@ -173,7 +173,7 @@ sys.exit(main(asked))
 
 
 def limited(asked: Asked, most: int) -> tuple[int, str]:
-    """Runs it in a process that may write no longer file; its exit code, and what it said."""
+    """Runs it in a process whose files are limited to `most` bytes; returns its exit code and stderr."""
     around = os.environ | {"OMP_NUM_THREADS": "1", "PELLUCID_THREADS": "1"}
     command = [sys.executable, "-c", _LIMITED, str(most), asked.command()[-1]]
     done = subprocess.run(command, cwd=ROOT, env=around, capture_output=True, text=True, check=False, timeout=120)
@@ -184,7 +184,7 @@ def limited(asked: Asked, most: int) -> tuple[int, str]:
 def test_without_room_the_old_state_stays_and_nothing_half_written_is_left(
     body: "pellucid.Model", checkpoint: Callable[[str], Path], feelings: Feelings, tmp_path: Path, most: int
 ) -> None:
-    """The log has no room after a few lines; the state, of 490,000 bytes, has none at all."""
+    """The log finds no space after a few lines, and the state, of 490,000 bytes, none at all."""
     out, rows = tmp_path / "a", feelings(30)
 
     def on_event(one: Any) -> None:
@@ -395,7 +395,7 @@ def test_a_rate_that_nobody_means_is_told(
 def test_a_training_does_not_write_over_what_it_began_with(
     body: "pellucid.Model", feelings: Feelings, tmp_path: Path
 ) -> None:
-    """Killed while the model is written, it would have nothing to go on from."""
+    """If it were killed while writing the model, it could not be resumed."""
     base = body.save(tmp_path / "base")
     before = sorted(base.iterdir())
     with pytest.raises(InputError, match=r"base, which a training needs to resume: choose another"):

@@ -1,4 +1,4 @@
-"""PyTorch's usual kind of number, which anybody may have set, changes nothing of what is learned."""
+"""PyTorch's default dtype, which any caller may have set, does not affect training."""
 
 from collections.abc import Callable
 from typing import Any
