@@ -39,7 +39,7 @@ def test_a_training_that_ran_over_is_told() -> None:
 
 
 def test_nothing_to_draw_is_said() -> None:
-    with pytest.raises(InputError, match="no training was given"):
+    with pytest.raises(InputError, match="no training log was given"):
         compared({})
     with pytest.raises(InputError, match="the log of 'post-norm' holds no loss"):
         compared({"pre-norm": log(0.1), "post-norm": [{"step": 1, "loss": None}]})

@@ -201,7 +201,7 @@ function fixOnPaper(stage) {
 function makeToolbar(controls, own) {
   const elements = controls.map((control) => control.element);
   const rows = [make("div", {}, ...elements.slice(0, -1)), make("div", {}, ...elements.slice(-1), own)];
-  return make("nav", { class: "toolbar", "aria-label": "what is shown" }, ...rows);
+  return make("nav", { class: "toolbar", "aria-label": "view options" }, ...rows);
 }
 
 /** @returns {Page} */

@@ -42,7 +42,7 @@ export class Column {
     const tell = (action) => (event) => of(event) && action(side, Number(of(event).dataset.index));
     this.element = make("div", {
       class: `column ${side}`, role: "listbox",
-      "aria-label": side === "query" ? "queries: tokens that look" : "keys: tokens that are looked at",
+      "aria-label": side === "query" ? "queries: tokens that attend" : "keys: tokens attended to",
       onmouseover: tell(hand.enter), onclick: tell(hand.press),
       onfocusin: (event) => of(event)?.matches(":focus-visible") && tell(hand.enter)(event),
     });

@@ -35,7 +35,7 @@ export async function toClipboard(text, beside) {
 }
 
 function copyFromField(text, beside) {
-  const field = make("textarea", { class: "copy", readonly: true, rows: 4, "aria-label": "the text: copy it with Ctrl+C" });
+  const field = make("textarea", { class: "copy", readonly: true, rows: 4, "aria-label": "text to copy with Ctrl+C" });
   field.value = text;
   beside.append(field);
   const before = document.activeElement;

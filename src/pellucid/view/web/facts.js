@@ -38,7 +38,7 @@ export class FactsBox {
     const context = pen(this.bars, STEPS * WIDE, TALL);
     context.fillStyle = headColour(0, theme);
     counts.forEach((count, at) => count && context.fillRect(at * WIDE, TALL - Math.max(1, (count / peak) * TALL), WIDE - 1, TALL));
-    const words = counts.length ? inWords(counts.indexOf(peak), peak, said) : "histogram: there are no finite numbers";
+    const words = counts.length ? inWords(counts.indexOf(peak), peak, said) : "histogram: no finite numbers";
     mark(this.bars, "aria-label", words);
     mark(this.bars, "title", words);
   }
@@ -46,5 +46,5 @@ export class FactsBox {
 
 function inWords(at, peak, { least, most }) {
   const edge = (step) => shortest(Number((least + ((most - least) * step) / STEPS).toPrecision(4)));
-  return `histogram: the fullest of ${STEPS} steps holds ${peak} numbers, from ${edge(at)} to ${edge(at + 1)}`;
+  return `histogram: the fullest of ${STEPS} bins holds ${peak} numbers, from ${edge(at)} to ${edge(at + 1)}`;
 }

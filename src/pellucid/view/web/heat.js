@@ -155,7 +155,7 @@ export class Heat {
   /** The sentence of the legend about pooling. */
   pooling() {
     const { row, column } = this.pool;
-    return row * column === 1 ? "" : `A drawn cell stands for ${row} × ${column} numbers and shows the largest of them by size.`;
+    return row * column === 1 ? "" : `Each cell drawn is the largest of ${row} × ${column} numbers by absolute value.`;
   }
 }
 

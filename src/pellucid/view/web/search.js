@@ -27,7 +27,7 @@ class Search {
     this.list = make("ul", { id: this.name, role: "listbox", "aria-label": "tokens found", onclick: (event) => this.take(event.target.closest("li")) });
     this.said = make("p", { class: "quiet", role: "status" });
     this.input = make("input", { type: "search", role: "combobox", "aria-controls": this.name, "aria-autocomplete": "list",
-      "aria-label": "letters of a token, or its number", oninput: () => this.look(), onkeydown: (event) => this.press(event) });
+      "aria-label": "text or index of a token", oninput: () => this.look(), onkeydown: (event) => this.press(event) });
     this.dialog = openSheet(root, "search", make("h2", {}, "Go to a token"), this.input, this.said, this.list);
     this.look();
     this.input.focus();
@@ -37,7 +37,7 @@ class Search {
     const wanted = sought(this.input.value.trim());
     const fits = (index) => sought(visible(this.tokens[index].text)).includes(wanted) || String(index) === wanted;
     const found = [...this.tokens.keys()].filter(fits);
-    const rest = found.length > MOST ? `, of which the first ${MOST} are listed` : "";
+    const rest = found.length > MOST ? `; the first ${MOST} are listed` : "";
     this.said.textContent = `${found.length} ${found.length === 1 ? "token" : "tokens"}${rest}`;
     const option = (index) => make("li", { id: `${this.name}-${index}`, role: "option", "data-index": index }, make("bdi", {}, inWords(this.tokens, index)));
     this.list.replaceChildren(...found.slice(0, MOST).map(option));

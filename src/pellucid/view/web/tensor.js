@@ -34,7 +34,7 @@ class TensorView {
     this.list = new TensorList(page.manifest.tensors, (name) => this.shape(name).join(" × "), (name) => this.choose(name));
     this.axes = new AxisPicker((cut) => this.recut(cut));
     this.cell = new Cell(() => this.hand(), (cell) => this.take(cell));
-    this.heat = new Heat({ label: "the numbers; arrow keys move the cell", ...this.cell.pointer, leave: () => this.exit() });
+    this.heat = new Heat({ label: "the numbers; arrow keys move the selected cell", ...this.cell.pointer, leave: () => this.exit() });
     this.facts = new FactsBox();
     this.copies = make("p", { class: "copies" }, copyButton("copy as NumPy", () => this.slice.numpy(), { class: "plain framed" }),
       copyButton("as CSV", () => this.csv(), { class: "plain framed" }), copyButton("as Python", () => this.python(), { class: "plain framed" }));
@@ -169,11 +169,11 @@ class TensorView {
     const scale = SCALES[this.page.state().scale];
     const odd = `${nan ? `, ${nan.toLocaleString("en")} NaN` : ""}${infinite ? `, ${infinite.toLocaleString("en")} infinite` : ""}`;
     return [
-      `Colour runs from ${signed ? `−${end} (blue) over 0 to ${end} (orange)` : `0 to ${end}`}, on a ${scale} scale.`,
+      `Colours run from ${signed ? `−${end} (blue) through 0 to ${end} (orange)` : `0 to ${end}`}, on a ${scale} scale.`,
       this.heat.pooling(),
-      this.said.nan ? "What is no number (NaN) is drawn black, on a dark page white." : "", this.said.infinite ? "Infinite numbers are left empty." : "",
+      this.said.nan ? "NaN is black (white on a dark page)." : "", this.said.infinite ? "Infinite numbers are empty." : "",
       this.said.count < count ? `The whole tensor holds ${count.toLocaleString("en")} numbers${span(this.whole)}${odd}.` : "",
-      this.said.count > COPIED ? `More than ${COPIED.toLocaleString("en")} numbers are not copied: copy the Python expression instead.` : "",
+      this.said.count > COPIED ? `At most ${COPIED.toLocaleString("en")} numbers can be copied: copy the Python expression instead.` : "",
     ].filter(Boolean);
   }
 
@@ -200,11 +200,11 @@ class TensorView {
     const { row, column } = this.hand();
     const [rows, columns] = [around(row, ROWS, this.slice.rows), around(column, COLUMNS, this.slice.columns)];
     const left = this.said.count - rows.length * columns.length;
-    const rest = left ? ` ${left.toLocaleString("en")} numbers around these are left out: move the cell, or copy all as CSV.` : "";
+    const rest = left ? ` ${left.toLocaleString("en")} more numbers are left out: move the selected cell to see others, or copy all as CSV.` : "";
     const name = (which) => (at) => make("span", {}, this.label(which, at), this.tokensOf(this.slice.cut[which]) ? make("small", {}, ` ${at}`) : "");
     return {
       title: this.tensor.name,
-      caption: [`${this.slice.python()}: a row is a place on the axis ${this.axisName("rows") || "–"}, a column one on ${this.axisName("columns") || "–"}.${rest}`],
+      caption: [`${this.slice.python()}: rows follow the axis ${this.axisName("rows") || "–"}, columns the axis ${this.axisName("columns") || "–"}.${rest}`],
       columns: columns.map(name("columns")), rows: rows.map((at) => ({ name: name("rows")(at), cells: columns.map((place) => exact(this.slice.at(at, place))) })),
     };
   }

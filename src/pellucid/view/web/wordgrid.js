@@ -47,7 +47,7 @@ export class WordGrid {
 
   makeRow(name, index, title = "") {
     const element = make("div", { class: "words-row", role: "row", "aria-rowindex": index + 1 },
-      make("div", { class: "words-name", role: index ? "rowheader" : "columnheader", "aria-colindex": 1, title }, make("span", {}, name || "after ↓ at →")));
+      make("div", { class: "words-name", role: index ? "rowheader" : "columnheader", "aria-colindex": 1, title }, make("span", {}, name || "layer ↓ token →")));
     element.style.height = `${HEIGHT}px`;
     return element;
   }
