@@ -153,7 +153,7 @@ def test_the_pointer_reads_a_number_of_any_strip(show: Show) -> None:
         assert (product["dimension"], product["key"]) == ("5", str(key))
         assert turned["numbers"][4] == product["numbers"][1]
     tab.mouse.move(3, 3)
-    assert "Point at a number" in tab.locator(".neuron-told").inner_text()
+    assert "Point at a number" in tab.locator(".neuron-dimension").inner_text()
     tab.locator(".keylist-row[data-key='5']").click()
     assert said(tab)["weight"] == pytest.approx(weights(data, 0, 8)[1][5], abs=2e-6)
 

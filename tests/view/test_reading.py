@@ -227,7 +227,7 @@ def test_an_address_is_not_written_over_before_it_is_read(show: Show) -> None:
     tab = show(make_case(), "#view=matrix&layer=0&heads=8")
     tab.evaluate("""() => {
       location.hash = '#view=matrix&layer=0&heads=5'; // the browser tells the page of it later
-      document.querySelector("[aria-label='light or dark']").click(); // which draws at once
+      document.querySelector("[aria-label='light or dark theme']").click(); // which draws at once
     }""")
     until(tab, "() => location.hash.includes('heads=5&head=5')")
     assert chosen(tab, "heads") == ["5"]

@@ -126,7 +126,7 @@ def test_the_facts_are_those_of_what_is_drawn(show: Show) -> None:
         assert float(said[name].replace("−", "-")) == pytest.approx(fact.item(), rel=1e-5)
     assert said["min"].startswith("−")
     assert "NaN" in tab.locator(".legend").inner_text() and "left empty" in tab.locator(".legend").inner_text()
-    assert "histogram: the fullest of 48 steps" in tab.locator(".tensor-facts canvas").get_attribute("aria-label")
+    assert "histogram: the fullest of 48 bins" in tab.locator(".tensor-facts canvas").get_attribute("aria-label")
 
 
 def test_colours_follow_sign_and_size(show: Show) -> None:

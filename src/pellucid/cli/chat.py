@@ -30,7 +30,7 @@ def command(message: str | None, model: str, dtype: str, system: str | None, **t
     """Talk with a chat model.
 
     With a MESSAGE (`-` reads it from standard input) it answers once. Without one each line is a message, from the
-    terminal or from a pipe, until /exit or Ctrl-D; /reset forgets what was said, of which the oldest is left out
+    terminal or from a pipe, until /exit or Ctrl-D; /reset clears the conversation, of which the oldest is left out
     where the model can read no more. Ctrl-C stops an answer; pressed again, or between answers, it quits. The likeliest
     token is taken each time, unless a sampling option is given, or the model's own generation_config.json says
     otherwise.

@@ -40,15 +40,15 @@ FALLBACK_NOTE = "These are the numbers of the page without shades: to see those,
 
 _THEME_SCRIPT = """
 const frame = this;
-const wear = () => {
+const setScheme = () => {
   const ink = getComputedStyle(frame.parentElement ?? document.body).color;
   const [red, green, blue] = ink.match(/[\\d.]+/g) ?? [0, 0, 0];
   frame.style.colorScheme = 0.2126 * red + 0.7152 * green + 0.0722 * blue > 127.5 ? 'dark' : 'light';
 };
-wear();
-if (frame.dataset.worn) return;
-frame.dataset.worn = 'yes';
-const watch = new MutationObserver(wear);
+setScheme();
+if (frame.dataset.watched) return;
+frame.dataset.watched = 'yes';
+const watch = new MutationObserver(setScheme);
 for (const element of [document.documentElement, document.body]) watch.observe(element, { attributes: true });
 """
 """Runs in the host, since the page has no script: sets the frame to dark where the text around it is light."""

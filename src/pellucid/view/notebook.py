@@ -24,16 +24,16 @@ MAX_STILL_CHARACTERS = 1_000_000
 
 _FRAME_SCRIPT = """
 const frame = this;
-const tell = () => frame.contentWindow?.postMessage({ ink: getComputedStyle(frame).color }, '*');
-tell();
-if (frame.dataset.heard) return;
-frame.dataset.heard = 'yes';
+const sendInk = () => frame.contentWindow?.postMessage({ ink: getComputedStyle(frame).color }, '*');
+sendInk();
+if (frame.dataset.listening) return;
+frame.dataset.listening = 'yes';
 window.addEventListener('message', (event) => {
   if (event.source !== frame.contentWindow) return;
-  if (event.data.asks) tell();
+  if (event.data.asks) sendInk();
   if (event.data.height > 0) frame.style.height = event.data.height + 'px';
 });
-const watch = new MutationObserver(tell);
+const watch = new MutationObserver(sendInk);
 for (const element of [document.documentElement, document.body]) watch.observe(element, { attributes: true });
 """
 """The host's part: it sends its text colour whenever that may have changed, and receives the height of the page."""

@@ -54,7 +54,7 @@ export class Chain {
   }
 
   weight({ exponential, total, weight }, { stored }) {
-    const words = ["÷\u00a0", step("total", total), ", their sum over all keys: the weight"];
+    const words = ["÷\u00a0", step("total", total), ", the sum of these over all keys: the weight"];
     if (stored) words.push("; the model’s own weight, stored here, is ", step("stored", weight));
     return this.link(step("weight", exponential / total), ...words);
   }

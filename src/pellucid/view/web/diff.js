@@ -137,7 +137,7 @@ class Diff {
     const names = { row: (query) => this.name("query", query), column: (key) => this.name("key", key) };
     this.heat.draw({ key, rows: one.queries, columns: one.keys, value, largest: this.largest, signed: true, scale: state.scale, names,
       axes: { row: "query", column: "key" }, room, height: TALL },
-    { row: state.key === null ? null : state.query, column: state.key, pinned: state.pinned, theme: this.page.theme(), said: this.inWords(state) });
+    { row: state.key === null ? null : state.query, column: state.key, pinned: state.pinned, theme: this.page.theme(), description: this.inWords(state) });
   }
 
   /** The token of this run, and that of the other run where it differs. */

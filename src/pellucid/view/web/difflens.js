@@ -51,8 +51,8 @@ export class LensDiff {
     const { one, other, gap, same } = this.pair(row, column);
     const name = ({ text }) => make("bdi", { class: "token" }, shortened(text));
     const text = make("span", {}, name(one), ...(same ? [] : [" | ", name(other)]));
-    const said = ({ text: letters, log }) => `${visible(letters)}  ${percent(Math.exp(log))}`;
-    const title = same ? `both: ${visible(one.text)}` : `this run: ${said(one)}\nthe other: ${said(other)}`;
+    const describe = ({ text: letters, log }) => `${visible(letters)}  ${percent(Math.exp(log))}`;
+    const title = same ? `both: ${visible(one.text)}` : `this run: ${describe(one)}\nthe other: ${describe(other)}`;
     return { text, share: gap, mark: same ? null : "≠", title };
   }
 

@@ -158,7 +158,7 @@ class Grid {
     const largest = Number.isNaN(most) ? "some weights are NaN" : `largest weight about ${most?.toPrecision(2)}`;
     const opens = this.page.views.find((view) => view.name === this.opens())?.label;
     return { words: [`${this.nameOf(cell.place)} · head ${cell.head}`], value: "",
-      note: [entry.thumb && largest, `${this.hover ? "click" : "press Enter"} to open it in ${opens}`].filter(Boolean).join(" · ") };
+      note: [entry.thumb && largest, `${this.hover ? "click" : "press Enter"} to open the head in ${opens}`].filter(Boolean).join(" · ") };
   }
 
   /** The sentences of the legend about the picture. */

@@ -156,10 +156,10 @@ class Heads {
   legend() {
     const state = this.page.state();
     if (!state.heads.length) return ["No head is on: switch one on above."];
-    const coloured = state.heads.includes(state.head) ? `, colour is head ${state.head}` : "";
+    const coloured = state.heads.includes(state.head) ? `, coloured ones head ${state.head}` : "";
     const hold = this.mass.all ? `; they carry ${this.hidden} of the weight${this.partial ? " of the rows on screen" : ""}` : "";
     return [
-      isMean(state) ? `Grey is the mean of ${state.heads.length} heads${coloured}.` : "Wider, stronger lines are larger weights.",
+      isMean(state) ? `Grey lines are the mean of ${state.heads.length} heads${coloured}.` : "Wider, stronger lines are larger weights.",
       state.threshold
         ? `Lines below ${state.threshold} are hidden${hold}.`
         : "All lines are drawn.",

@@ -69,7 +69,7 @@ class Matrix {
       scale: state.scale, names: { row: (place) => this.name("query", place), column: (place) => this.name("key", place) },
       axes: { row: "query", column: "key" }, room: key.length * this.side, height: query.length * this.side, most: this.side,
       finish: (context, width, height) => this.finish(context, width, height) },
-    { row: null, column: null, pinned: state.pinned, theme: this.page.theme(), said: this.inWords(state) });
+    { row: null, column: null, pinned: state.pinned, theme: this.page.theme(), description: this.inWords(state) });
     if (opens && state.pinned) this.lift(state); // it comes from the address
     this.ends.element.hidden = !this.largest;
     this.ends.draw(this.largest, false, this.page.theme());

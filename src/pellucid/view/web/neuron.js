@@ -12,7 +12,7 @@ import { endsOf, sharing, turnsOf } from "./headfacts.js";
 import { KeyList } from "./keylist.js";
 import { onSheet } from "./paper.js";
 import { placeOf } from "./readout.js";
-import { exact, inNodes, sought, visible } from "./tokens.js";
+import { exact, inNodes, searchKey, visible } from "./tokens.js";
 import { Vectors } from "./vectors.js";
 
 /** The message where only weights are stored. */
@@ -35,13 +35,13 @@ class Neuron {
     this.title = make("h2", { class: "neuron-title" });
     this.shared = make("p", { class: "neuron-shared" });
     this.vectors = new Vectors((place) => this.point(this.pair.key, place));
-    this.told = make("div", { class: "neuron-told", "aria-live": "polite" });
+    this.dimension = make("div", { class: "neuron-dimension", "aria-live": "polite" });
     this.chain = new Chain();
     this.list = new KeyList({ press: (key) => this.press("key", key), point: (key, place) => this.point(key ?? this.pair.key, place),
       ready: () => page.ready() });
     const name = make("div", { class: "neuron-name", "aria-hidden": "true" }, make("b", {}, "query"));
     this.body = make("div", { class: "neuron-body" }, make("div", {}, name, this.queries), make("div", { class: "neuron-pair" },
-      this.title, this.shared, this.vectors.element, this.told, this.chain.element, this.list.element));
+      this.title, this.shared, this.vectors.element, this.dimension, this.chain.element, this.list.element));
     this.element = make("div", { class: "neuron" }, this.why, this.body);
     this.find = make("input", { type: "search", placeholder: "find a key", "aria-label": "list only keys that contain this text", oninput: () => this.page.set({}) });
     const order = picker("Keys", "order of the keys", ORDERS, (chosen) => this.page.set({ order: chosen }), (state) => state.order);
@@ -122,7 +122,7 @@ class Neuron {
       ...before("key", "key"), { part: "key", name: `key${turned}`, numbers: steps.key, end: this.ends.key },
       { part: "product", name: "products", numbers: steps.products, end: this.ends.product }], this.look());
     this.keep("pair", `${this.nameOf(state)} ${key}`, () => (this.reading = { key, place: this.vectors.place }));
-    this.tell(this.reading.key, this.reading.place);
+    this.showDimension(this.reading.key, this.reading.place);
     this.chain.draw(steps, { head: state.head, distance: key - query, biased: Boolean(attention.bias), stored: attention.stored });
   }
 
@@ -146,10 +146,10 @@ class Neuron {
   drawList(state, attention) {
     const { query, key } = this.pair;
     const row = attention.row(state.head, query);
-    const wanted = sought(this.find.value.trim());
+    const wanted = searchKey(this.find.value.trim());
     const name = [this.nameOf(state), state.pair, state.order, wanted].join();
     const keys = this.keep("keys", name, () => {
-      const found = this.shown.key.filter((index) => sought(visible(this.tokens.key[index].text)).includes(wanted));
+      const found = this.shown.key.filter((index) => searchKey(visible(this.tokens.key[index].text)).includes(wanted));
       return state.order === "weight" ? found.sort((a, b) => row[b] - row[a]) : found;
     });
     const picture = [this.nameOf(state), ...Object.values(this.look()), this.element.clientWidth, window.devicePixelRatio].join();
@@ -163,24 +163,24 @@ class Neuron {
     this.vectors.place = key === this.pair.key ? place : null; // the strips show the pair
     this.reading = { key, place };
     this.vectors.drawPlace();
-    this.tell(key, place);
+    this.showDimension(key, place);
   }
 
   /** One dimension in numbers: the product, and with rotation the origin of its two factors. */
-  tell(key, place) {
+  showDimension(key, place) {
     const name = [this.nameOf(this.page.state()), key, place].join();
-    if (this.toldName === name) return;
-    this.toldName = name;
+    if (this.dimensionName === name) return;
+    this.dimensionName = name;
     const steps = this.steps(key);
     if (place === null) {
-      this.told.replaceChildren(make("p", { class: "quiet" }, "Point at a number to read it; each column is one dimension of both vectors."));
+      this.dimension.replaceChildren(make("p", { class: "quiet" }, "Point at a number to read it; each column is one dimension of both vectors."));
       return;
     }
     const { query, key: other, products } = steps;
     const whose = key === this.pair.key ? [] : [" with ", ...inNodes(this.tokens.key, key)];
     const product = make("p", { "data-dimension": place, "data-key": key }, `dimension ${place}`, ...whose, ": ",
       make("b", {}, exact(query[place])), " × ", make("b", {}, exact(other[place])), " = ", make("b", {}, exact(products[place])));
-    this.told.replaceChildren(product, ...turnsOf(this.page, steps, { query: this.pair.query, key }, place));
+    this.dimension.replaceChildren(product, ...turnsOf(this.page, steps, { query: this.pair.query, key }, place));
   }
 
   press(side, index) {

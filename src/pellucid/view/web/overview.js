@@ -82,12 +82,12 @@ export class Overview {
     this.heat.draw({ key: String(this.done.size), rows: attentions.length, columns: heads, value, largest, signed: false, scale: this.page.state().scale,
       names, axes: { row: "layer", column: "head" }, room, height: 22 * attentions.length },
     { row: at.place, column: at.head, pinned: chosen, theme: this.page.theme(),
-      said: `largest difference of each of ${heads} heads in ${attentions.length} layers; ${this.inWords(at)}` });
+      description: `largest difference of each of ${heads} heads in ${attentions.length} layers; ${this.inWords(at)}` });
   }
 
   inWords({ place, head }) {
-    const said = this.done.get(place)?.[head]?.toPrecision(4) ?? this.why(place);
-    return `${layerWords(this.page.manifest.attentions[place])}, head ${head}: ${said}`;
+    const text = this.done.get(place)?.[head]?.toPrecision(4) ?? this.why(place);
+    return `${layerWords(this.page.manifest.attentions[place])}, head ${head}: ${text}`;
   }
 
   /** The text of the readout about a head. */

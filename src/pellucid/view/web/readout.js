@@ -13,7 +13,7 @@ export class Readout {
     this.words = make("span", { class: "readout-words" });
     this.value = make("span", { class: "readout-value" });
     this.note = make("span", { class: "readout-note" });
-    this.noted = undefined;
+    this.lastNote = undefined;
     this.element = make("p", { class: "readout", role: "status" }, this.words, this.value, this.note);
   }
 
@@ -21,13 +21,13 @@ export class Readout {
     const { page } = this;
     const own = page.view().readout?.();
     const cell = own || !page.ready() ? null : this.cell(page.state());
-    const said = own ?? (cell ? this.about(cell) : { words: [`${placeOf(page)} · point at a ${page.state().view === "matrix" ? "cell" : "token"} to read its weight`] });
+    const reading = own ?? (cell ? this.about(cell) : { words: [`${placeOf(page)} · point at a ${page.state().view === "matrix" ? "cell" : "token"} to read its weight`] });
     const before = `${this.words.textContent} ${this.value.textContent}`;
-    this.words.replaceChildren(...said.words);
-    this.value.textContent = said.value ?? "";
-    const same = before === `${this.words.textContent} ${this.value.textContent}` && this.noted === said.note;
-    if (!same) this.note.textContent = said.note ?? ""; // else it may report that this number was copied
-    this.noted = said.note;
+    this.words.replaceChildren(...reading.words);
+    this.value.textContent = reading.value ?? "";
+    const same = before === `${this.words.textContent} ${this.value.textContent}` && this.lastNote === reading.note;
+    if (!same) this.note.textContent = reading.note ?? ""; // else it may report that this number was copied
+    this.lastNote = reading.note;
     this.keepTall();
     mark(this.value, "data-layer", cell && page.layerName());
     mark(this.value, "data-head", cell && page.state().head);
