@@ -189,9 +189,9 @@ def test_a_budget_stores_less_exactly_and_then_leaves_layers_out(
     assert tab.locator(".column.query .row").count() > 5
     with pytest.raises(pellucid.InputError, match=r"budget_mb is 0\.01"):
         pellucid.view(trace, budget_mb=0.01)
-    with pytest.raises(pellucid.InputError, match=r"leaves 0\.\d\d MB .* take 0\.\d\d MB: give more"):
+    with pytest.raises(pellucid.InputError, match=r"leaves 0\.\d\d MB .* takes 0\.\d\d MB: raise it"):
         pellucid.view(trace, budget_mb=0.35).html()
-    with pytest.raises(pellucid.InputError, match=r"MB, 0\.20 MB of it tensors: .* or keep fewer tensors"):
+    with pytest.raises(pellucid.InputError, match=r"MB, 0\.20 MB of it for tensors: .* or keep fewer tensors"):
         pellucid.view(trace, tensors=["layers.0.attention.key"], precision="float32", budget_mb=0.2).html()
 
 
@@ -354,7 +354,7 @@ def test_query_and_key_do_not_stand_for_weights_that_an_edit_changed(minilm: pel
     with minilm.edit({edited: scale(0.5, head=0)}):
         part, whole = minilm.trace("time flies", keep=keep), minilm.trace("time flies", keep="view")
     with pytest.raises(
-        pellucid.InputError, match=r"changed what layers\.0\.attention makes .* record with keep='view'"
+        pellucid.InputError, match=r"changed the weights that layers\.0\.attention computes .* record with keep='view'"
     ):
         pellucid.view(part)
     found, _ = head_weights((data := pellucid.view(whole).data), data.manifest["attentions"][0], 0)
@@ -435,7 +435,7 @@ def test_a_lens_is_stored_number_by_number(writer: pellucid.Model) -> None:
     np.testing.assert_array_equal(block_numbers(data, stored["log_probabilities"]), lens.log_probabilities.numpy())
     assert {int(id_): word for id_, word in stored["words"].items()} == lens.words
     json.dumps(data.manifest, allow_nan=False)
-    with pytest.raises(pellucid.InputError, match="lens is of 7 tokens, and the page of 3"):
+    with pytest.raises(pellucid.InputError, match="lens has 7 tokens and the page 3"):
         pellucid.view(writer.trace("time"), lens=lens)
     with pytest.raises(
         pellucid.InputError, match="lens has 'time' at token 1, and the page 'fruit': compute the lens of the"

@@ -173,9 +173,9 @@ def test_a_page_is_of_a_trace_or_of_weights(minilm: pellucid.Model) -> None:
         pellucid.view(minilm.trace("time"), layr=1)
     with pytest.raises(pellucid.InputError, match="include_layers names no layer"):
         pellucid.view(minilm.trace("time"), include_layers=[])
-    with pytest.raises(pellucid.InputError, match=r"not of TracedText: view\(model.trace\(prompt \+ text\)\)"):
+    with pytest.raises(pellucid.InputError, match=r"not TracedText: view\(model.trace\(prompt \+ text\)\)"):
         pellucid.view(TracedText("The sky", " is", ()))
-    with pytest.raises(pellucid.InputError, match="not of tuple"):
+    with pytest.raises(pellucid.InputError, match="not tuple"):
         pellucid.view((GOOD,))
 
 
