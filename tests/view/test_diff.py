@@ -280,7 +280,9 @@ def test_two_models_on_one_page_are_named(minilm: "pellucid.Model", show: Show) 
     other = pellucid.view(one, edited).data.manifest["other"]
     assert other["label"] == "an untrained model (gpt2); layers.0.attention.heads: zero(head=1)"
     assert pellucid.view(two, edited).data.manifest["other"]["label"] == "layers.0.attention.heads: zero(head=1)"
-    with pytest.raises(pellucid.InputError, match=r"only one of the traces has .*: they come from two models of different"):
+    with pytest.raises(
+        pellucid.InputError, match=r"only one of the traces has .*: they come from two models of different"
+    ):
         pellucid.view(one, minilm.trace("time flies"))
 
 

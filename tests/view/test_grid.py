@@ -219,7 +219,7 @@ def test_the_table_holds_the_largest_weight_of_every_head(show: Show) -> None:
     expected = [(pictures(data, place).max((1, 2)) / 255) ** 2 for place in range(4)]
     assert np.allclose(np.reshape(cells, (4, 4)), expected, atol=1e-3)
     assert tab.locator("tbody th").all_inner_texts() == [
-        "encoder layer 0", "encoder layer 1", "decoder layer 0", "cross attention, layer 0"]  # fmt: skip
+        "encoder layer 0", "encoder layer 1", "decoder layer 0", "cross-attention, layer 0"]  # fmt: skip
 
 
 def test_one_token_and_no_picture(show: Show) -> None:

@@ -160,7 +160,7 @@ def test_a_long_text_is_drawn_in_part_and_says_so() -> None:
     )
     row = np.sort(head_weights(data, data.manifest["attentions"][0], 1)[0][250])[::-1]
     words = " ".join(texts_of(draw(data, heads=1, token=250)))
-    assert "those with the largest weights" in words and f"hold {100 * row[:64].sum():.1f} % of the weight" in words
+    assert "those with the largest weights" in words and f"carry {100 * row[:64].sum():.1f} % of the weight" in words
 
 
 # -- the matrix view ------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_a_large_matrix_keeps_its_strongest_weights() -> None:
     choice = choose_attention(data, heads=[2])
     svg = draw(data, view="matrix", heads=[2])
     assert len(cells_of(svg)) == 101**2
-    assert "Of 301 x 301 weights each cell is the largest of 3 x 3" in " ".join(texts_of(svg))
+    assert "Each cell is the largest of 3 x 3 of the 301 x 301 weights." in " ".join(texts_of(svg))
     darkest = "#{:02x}{:02x}{:02x}".format(*ramp("light")[255])
     place = int(np.argmax(choice.weights[0]))
     folded = (place // 301 // 3) * 101 + place % 301 // 3

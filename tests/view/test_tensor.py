@@ -125,7 +125,10 @@ def test_the_facts_are_those_of_what_is_drawn(show: Show) -> None:
     for name, fact in zip(("min", "max", "mean", "standard deviation"), expected):
         assert float(said[name].replace("−", "-")) == pytest.approx(fact.item(), rel=1e-5)
     assert said["min"].startswith("−")
-    assert "NaN" in tab.locator(".legend").inner_text() and "left empty" in tab.locator(".legend").inner_text()
+    assert (
+        "NaN" in tab.locator(".legend").inner_text()
+        and "infinite numbers are empty" in tab.locator(".legend").inner_text()
+    )
     assert "histogram: the fullest of 48 bins" in tab.locator(".tensor-facts canvas").get_attribute("aria-label")
 
 
@@ -151,7 +154,7 @@ def test_a_wide_tensor_is_pooled_and_its_strongest_numbers_survive(show: Show) -
     tab = show(page, "#view=tensor")
     choose(tab, "logits")
     said = tab.locator(".legend").inner_text()
-    pool = int(said.split("stands for 1 × ")[1].split()[0])
+    pool = int(said.split("is the largest of 1 × ")[1].split()[0])
     assert pool > 1
     point(tab, 3, 4321 // pool, (1, 28))
     assert number(tab) == 99 and "[0, 3, 4321]" in tab.locator(".readout-words").inner_text()
@@ -236,7 +239,7 @@ def test_the_table_holds_the_numbers_around_the_cell(show: Show) -> None:
     tab.keyboard.press("t")
     cells = torch.tensor([float(text) for text in tab.locator("dialog tbody td").all_inner_texts()])
     assert cells.view(7, 10).allclose(page.numbers["logits.tensor"][:, 3:13], rtol=0, atol=1e-7)
-    assert "34,930 numbers around these are left out" in tab.locator("dialog caption").inner_text()
+    assert "34,930 more numbers are left out" in tab.locator("dialog caption").inner_text()
 
 
 @pytest.mark.slow

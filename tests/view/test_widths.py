@@ -124,7 +124,7 @@ def printed(tab: Page) -> tuple[str, list[int]]:
     ("count", "told"),
     [
         (20, ""),
-        (90, "are rows 1 to 56 of the 90 queries and rows 1 to 41 of the 90 keys; what crosses its edge is cut off."),
+        (90, "shows rows 1 to 56 of the 90 queries and rows 1 to 41 of the 90 keys; what crosses its edge is cut off."),
     ],
 )
 def test_a_list_grows_on_paper_or_says_what_is_on_it(show: Show, count: int, told: str, width: int) -> None:
@@ -149,7 +149,7 @@ def test_a_lens_of_many_layers_stands_on_paper_whole(show: Show) -> None:
     ("view", "size", "width", "told"),
     [
         ("heads", 12, 1200, ""),
-        ("heads", 90, 1200, "rows 1 to 28 of the 90 queries and rows 1 to 28 of the 90 keys; what stands at its edge"),
+        ("heads", 90, 1200, "rows 1 to 28 of the 90 queries and rows 1 to 28 of the 90 keys; what crosses its edge"),
         ("matrix", 20, 1200, ""),
         ("matrix", 400, 390, "columns 1 to 289 of the 400 keys."),
         ("grid", 8, 1200, ""),

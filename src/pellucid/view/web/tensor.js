@@ -171,7 +171,7 @@ class TensorView {
     return [
       `Colours run from ${signed ? `−${end} (blue) through 0 to ${end} (orange)` : `0 to ${end}`}, on a ${scale} scale.`,
       this.heat.pooling(),
-      this.shownFacts.nan ? "NaN is black (white on a dark page)." : "", this.shownFacts.infinite ? "Infinite numbers are empty." : "",
+      this.shownFacts.nan ? "NaN is black (white on a dark page)." : "", this.shownFacts.infinite ? "Cells of infinite numbers are empty." : "",
       this.shownFacts.count < count ? `The whole tensor holds ${count.toLocaleString("en")} numbers${span(this.whole)}${odd}.` : "",
       this.shownFacts.count > COPIED ? `At most ${COPIED.toLocaleString("en")} numbers can be copied: copy the Python expression instead.` : "",
     ].filter(Boolean);
