@@ -66,7 +66,7 @@ def test_lines_stand_over_their_steps(theme: str) -> None:
     assert {text.attrib["fill"] for text in svg.iter(f"{SVG}text")} == {
         THEMES[theme][name] for name in ("ink", "quiet")
     }
-    assert "10 steps; the best numbers are those of step 10" in texts(svg)
+    assert "10 steps; the best numbers are from step 10" in texts(svg)
 
 
 def test_heights_are_numbers() -> None:
