@@ -55,7 +55,7 @@ def test_include_layers_keeps_their_numbers(called: dict[str, Any]) -> None:
     assert [entry["layer"] for entry in view.data.manifest["attentions"]] == [1, 4]
     wanted = called["attention"][4][0, 7].numpy()
     np.testing.assert_allclose(choose_attention(view.data, heads=7).weights[0], wanted, rtol=0, atol=1e-3)
-    with pytest.raises(pellucid.InputError, match="layer 2 is not there: this page has layers"):
+    with pytest.raises(pellucid.InputError, match="layer 2 does not exist: this page has layers"):
         head_view(**called, include_layers=[1, 4], layer=2).html()
 
 

@@ -40,7 +40,7 @@ def test_rows_are_spread_and_pictures_keep_the_strongest() -> None:
 def test_no_page_makes_weights_again_that_an_edit_has_changed(minilm: "pellucid.Model") -> None:
     with minilm.edit({"layers.1.attention.weights": edits.zero(head=1, position=5)}):
         sampled = record_long(minilm.loaded, TEXT)
-    with pytest.raises(pellucid.InputError, match=r"zero\(.*changed what layers.1.attention makes of query and key"):
+    with pytest.raises(pellucid.InputError, match=r"zero\(.*changed the weights that layers.1.attention computes from"):
         pellucid.view(sampled)
 
 

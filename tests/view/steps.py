@@ -10,7 +10,7 @@ from pellucid.view.data import PageData
 from tests.view.made import Made, tokens_of
 
 SETTLED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-TOLD = """() => [...document.querySelectorAll(".neuron-told p")].map((line) => ({ ...line.dataset,
+TOLD = """() => [...document.querySelectorAll(".neuron-dimension p")].map((line) => ({ ...line.dataset,
   numbers: [...line.querySelectorAll("b")].map((number) => Number(number.textContent)) }))"""
 
 

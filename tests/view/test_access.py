@@ -281,7 +281,7 @@ def test_a_view_that_is_switched_by_a_key_puts_no_token_in_hand(show: Show) -> N
 def test_search_goes_to_a_token(show: Show) -> None:
     tab = show(written(), "#view=heads")
     press(tab, "/")
-    field = tab.get_by_role("combobox", name="letters of a token")
+    field = tab.get_by_role("combobox", name="text or index of a token")
     for letters, listed in (("qqq", "false"), ("", "true")):
         field.fill(letters)
         assert field.get_attribute("aria-expanded") == listed

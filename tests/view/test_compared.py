@@ -21,7 +21,7 @@ def test_each_training_is_a_line_with_its_name(tmp_path: Path) -> None:
     lines = [one for one in root.iter() if one.tag.endswith("polyline")]
     assert len(lines) == 2
     assert len({line.get("stroke") for line in lines}) == 2
-    for said in ("pre-norm", "post-norm", "Where norms stand", "30 steps at most"):
+    for said in ("pre-norm", "post-norm", "Where norms stand", "at most 30 steps"):
         assert said in text
     first, second = ([float(pair.split(",")[1]) for pair in str(line.get("points")).split()] for line in lines)
     assert first[-1] > first[0]  # y grows downwards: the loss falls
@@ -35,11 +35,11 @@ def test_each_training_is_a_line_with_its_name(tmp_path: Path) -> None:
 def test_a_training_that_ran_over_is_told() -> None:
     broken = [*log(0.1, 20), *({"step": i, "loss": math.nan} for i in range(21, 31))]
     text = compared({"one": log(0.1), "two": broken}).text()
-    assert text.count("2 trainings, 30 steps at most; two: 10 without a finite loss") == 2  # drawn, and read aloud
+    assert text.count("2 training runs, at most 30 steps; two: 10 without a finite loss") == 2  # drawn, and read aloud
 
 
 def test_nothing_to_draw_is_said() -> None:
-    with pytest.raises(InputError, match="no training was given"):
+    with pytest.raises(InputError, match="no training log was given"):
         compared({})
     with pytest.raises(InputError, match="the log of 'post-norm' holds no loss"):
         compared({"pre-norm": log(0.1), "post-norm": [{"step": 1, "loss": None}]})

@@ -92,7 +92,7 @@ def test_a_page_of_an_edited_run_says_so(minilm: pellucid.Model, show: Show) -> 
         assert (said in cell["text/plain"]) is there
         for drawn in ("heads", "matrix"):
             svg = draw(view.data, view=drawn)
-            assert (said in svg) is there and ("those of the edited run" in svg) is there
+            assert (said in svg) is there and ("the weights of the edited run" in svg) is there
 
 
 def test_many_edits_stay_on_the_sheet(minilm: pellucid.Model, show: Show) -> None:
@@ -189,9 +189,9 @@ def test_a_budget_stores_less_exactly_and_then_leaves_layers_out(
     assert tab.locator(".column.query .row").count() > 5
     with pytest.raises(pellucid.InputError, match=r"budget_mb is 0\.01"):
         pellucid.view(trace, budget_mb=0.01)
-    with pytest.raises(pellucid.InputError, match=r"leaves 0\.\d\d MB .* take 0\.\d\d MB: give more"):
+    with pytest.raises(pellucid.InputError, match=r"leaves 0\.\d\d MB .* takes 0\.\d\d MB: raise it"):
         pellucid.view(trace, budget_mb=0.35).html()
-    with pytest.raises(pellucid.InputError, match=r"MB, 0\.20 MB of it tensors: .* or fewer tensors"):
+    with pytest.raises(pellucid.InputError, match=r"MB, 0\.20 MB of it for tensors: .* or keep fewer tensors"):
         pellucid.view(trace, tensors=["layers.0.attention.key"], precision="float32", budget_mb=0.2).html()
 
 
@@ -230,9 +230,9 @@ def test_include_layers_keep_their_numbers(minilm: pellucid.Model, show: Show) -
     tab = show(view.html(), "#layer=4")
     tab.evaluate(READ)
     assert "layer 4" in tab.locator(".readout").inner_text() and "layer=4" in tab.url
-    with pytest.raises(pellucid.InputError, match="layer 9 is not there: this trace has layers 0, 1, 2, 3, 4, 5"):
+    with pytest.raises(pellucid.InputError, match="layer 9 does not exist: this trace has layers 0, 1, 2, 3, 4, 5"):
         pellucid.view(trace, include_layers=[9])
-    with pytest.raises(pellucid.InputError, match="layer 2 is not there"):
+    with pytest.raises(pellucid.InputError, match="layer 2 does not exist"):
         pellucid.view(trace, include_layers=[1, 4], layer=2)
 
 
@@ -277,7 +277,7 @@ def test_weights_below_0_are_drawn_as_0_and_told(minilm: pellucid.Model, show: S
     until(tab, "() => document.querySelector('.legend').innerText.includes('Weights below 0 have no line')")
     below = int((weights < 0).sum())
     drawn = [draw(view.data, layer=0, heads=1, view=name) for name in ("matrix", "heads")]
-    told = f"{below} of the weights are below 0; they count as 0 here"
+    told = f"{below} of the weights are below 0; they are drawn as 0"
     assert below and all(told in " ".join(texts_of(one)) for one in drawn)
 
 
@@ -302,8 +302,8 @@ def test_an_infinite_weight_leaves_the_shares_of_the_others(minilm: pellucid.Mod
     tab.keyboard.press("Escape")
     tab.evaluate(READ)
     legend = tab.locator(".legend").inner_text()
-    assert f"they hold {hidden}" in legend and "NaN or infinite: no line is drawn" in legend
-    assert f"they hold {hidden}" in " ".join(texts_of(draw(view.data, layer=2, heads=2, view="heads")))
+    assert f"they carry {hidden}" in legend and "NaN or infinite: no line is drawn" in legend
+    assert f"they carry {hidden}" in " ".join(texts_of(draw(view.data, layer=2, heads=2, view="heads")))
 
 
 def test_the_largest_is_among_those_that_are_seen(minilm: pellucid.Model, show: Show) -> None:
@@ -331,11 +331,9 @@ def test_a_picture_tells_the_largest_weight_that_it_cannot_show(minilm: pellucid
     assert float(cell.inner_text()) == pytest.approx(largest, rel=1e-2)
     for key in ("Escape", "h"):
         tab.keyboard.press(key)
-    until(
-        tab, "() => document.querySelector('.legend').innerText.includes('Lines of weights above 1 are drawn as those')"
-    )
+    until(tab, "() => document.querySelector('.legend').innerText.includes('Weights above 1 are drawn as 1')")
     drawn = draw(pellucid.view(trace).data, layer=0, heads=1, view="heads")
-    assert "Lines of weights above 1 are drawn as those of 1" in " ".join(texts_of(drawn))
+    assert "Weights above 1 are drawn as 1" in " ".join(texts_of(drawn))
     assert max(float(part.split('"')[0]) for part in drawn.split('stroke-opacity="')[1:]) <= 1
 
 
@@ -356,7 +354,7 @@ def test_query_and_key_do_not_stand_for_weights_that_an_edit_changed(minilm: pel
     with minilm.edit({edited: scale(0.5, head=0)}):
         part, whole = minilm.trace("time flies", keep=keep), minilm.trace("time flies", keep="view")
     with pytest.raises(
-        pellucid.InputError, match=r"changed what layers\.0\.attention makes .* record with keep='view'"
+        pellucid.InputError, match=r"changed the weights that layers\.0\.attention computes .* record with keep='view'"
     ):
         pellucid.view(part)
     found, _ = head_weights((data := pellucid.view(whole).data), data.manifest["attentions"][0], 0)
@@ -437,10 +435,10 @@ def test_a_lens_is_stored_number_by_number(writer: pellucid.Model) -> None:
     np.testing.assert_array_equal(block_numbers(data, stored["log_probabilities"]), lens.log_probabilities.numpy())
     assert {int(id_): word for id_, word in stored["words"].items()} == lens.words
     json.dumps(data.manifest, allow_nan=False)
-    with pytest.raises(pellucid.InputError, match="lens is of 7 tokens, and the page of 3"):
+    with pytest.raises(pellucid.InputError, match="lens has 7 tokens and the page 3"):
         pellucid.view(writer.trace("time"), lens=lens)
     with pytest.raises(
-        pellucid.InputError, match="lens has 'time' at token 1, and the page 'fruit': give the lens the"
+        pellucid.InputError, match="lens has 'time' at token 1, and the page 'fruit': compute the lens of the"
     ):
         pellucid.view(writer.trace("fruit flies like a banana"), lens=lens)
     with pytest.raises(pellucid.InputError, match="lens is dict without 'kind'"):

@@ -81,7 +81,7 @@ def test_the_overview_holds_the_largest_difference_of_every_head(show: Show) -> 
     tab = show(page := compared(0, 3), "#view=diff&layer=1&heads=0")
     expected = torch.stack([difference(page, layer).abs().amax((1, 2)) for layer in range(LAYERS)])
     assert overview(tab, LAYERS, HEADS).allclose(expected, rtol=0, atol=2e-6)
-    assert tab.get_by_text("Both runs are the same").is_hidden()
+    assert tab.get_by_text("Both runs are identical").is_hidden()
     ends = tab.locator(".diff-weights .field").inner_text().split()  # of its own colour scale
     assert [float(end) for end in ends] == [0, pytest.approx(expected.max().item(), abs=5e-4)]
     point(tab, ".diff-weights > section:first-child", 1, 2, LAYERS, HEADS)
@@ -111,13 +111,13 @@ def test_the_readout_leaves_a_head_under_the_pointer_for_what_is_taken_by_keyboa
         tab.keyboard.press(key)
         tab.evaluate(DRAWN)
     assert "largest difference" not in readout.inner_text()
-    assert ("point at a cell" if taken == "choose" else "here") in readout.inner_text()
+    assert ("point at a cell" if taken == "choose" else "this run") in readout.inner_text()
 
 
 def test_a_run_with_itself_is_all_zero(show: Show) -> None:
     tab = show(compared(5, 5), "#view=diff&layer=1&heads=0")
     assert not overview(tab, LAYERS, HEADS).any()
-    assert tab.get_by_text("Both runs are the same").is_visible()
+    assert tab.get_by_text("Both runs are identical").is_visible()
     assert tab.locator(".ramp:visible").count() == 0 and "orange" not in tab.locator(".legend").inner_text()
     assert "every weight is the same" in tab.locator(".diff-list").inner_text()
     point(tab, ".diff-head", 4, 2, len(TEXTS), len(TEXTS))
@@ -160,7 +160,7 @@ def test_texts_of_another_length_are_told_apart_in_a_sentence(show: Show) -> Non
     tab.evaluate(DRAWN)
     assert "the numbers of tokens are equal" in tab.locator(".diff-lens").inner_text()
     tab.keyboard.press("t")
-    assert "words can be compared place by place only" in tab.get_by_role("dialog").inner_text()
+    assert "lenses can be compared position by position only" in tab.get_by_role("dialog").inner_text()
 
 
 def test_a_layer_that_was_left_out_has_no_numbers_of_another(show: Show) -> None:
@@ -209,7 +209,7 @@ def test_what_only_the_other_run_looks_at_is_drawn(minilm: "pellucid.Model", sho
     side = f"canvas.width / {len(plain.tokens[0])}"
     opacity = f"(canvas) => canvas.getContext('2d').getImageData(4.5 * {side}, 1.5 * {side}, 1, 1).data[3]"
     assert tab.locator(".diff-head .plot canvas").evaluate(opacity) == 255
-    assert "equal ones may differ a little" in tab.locator(".legend").inner_text()
+    assert "equal ones may differ slightly" in tab.locator(".legend").inner_text()
 
 
 def test_a_weight_that_is_infinite_is_named_and_leaves_the_scale(minilm: "pellucid.Model", show: Show) -> None:
@@ -221,7 +221,7 @@ def test_a_weight_that_is_infinite_is_named_and_leaves_the_scale(minilm: "pelluc
     until(tab, ALL_DONE)
     assert "-Infinity" in tab.locator(".readout").inner_text() and "∞" not in tab.locator(".toolbar").inner_text()
     assert "Infinity" not in tab.locator(".toolbar").inner_text()
-    assert "NaN or infinite is drawn black" in tab.locator(".legend").inner_text()
+    assert "NaN or infinite are black" in tab.locator(".legend").inner_text()
 
 
 def test_without_a_second_run_there_is_no_such_view(show: Show) -> None:
@@ -280,7 +280,9 @@ def test_two_models_on_one_page_are_named(minilm: "pellucid.Model", show: Show) 
     other = pellucid.view(one, edited).data.manifest["other"]
     assert other["label"] == "an untrained model (gpt2); layers.0.attention.heads: zero(head=1)"
     assert pellucid.view(two, edited).data.manifest["other"]["label"] == "layers.0.attention.heads: zero(head=1)"
-    with pytest.raises(pellucid.InputError, match=r"only one of the traces has .*: their models are two, and not of"):
+    with pytest.raises(
+        pellucid.InputError, match=r"only one of the traces has .*: they come from two models of different"
+    ):
         pellucid.view(one, minilm.trace("time flies"))
 
 
@@ -336,7 +338,7 @@ def test_no_other_number_than_the_one_in_hand_is_copied(show: Show) -> None:
 def test_a_key_within_the_frame_of_a_switch_waits_for_what_is_loaded(show: Show) -> None:
     tab = show(compared(0, 3), "#view=diff")
     tab.evaluate("""() => {
-      document.querySelector("[aria-label='what is compared'] [data-value=lens]").click();
+      document.querySelector("[aria-label='what to compare'] [data-value=lens]").click();
       document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowDown", bubbles: true }));
     }""")
     until(tab, "() => document.querySelector('.readout').innerText.includes('embeddings · at ')")
@@ -351,9 +353,9 @@ def test_weights_that_are_no_numbers_are_no_sameness(show: Show) -> None:
     overview = tab.locator(".diff-overview canvas").first
     until(tab, """() => /head 0: NaN$/.test(document.querySelector(".diff-overview canvas").ariaLabel)""")
     assert overview.evaluate(INK)[0] == [0, 0, 0, 255]
-    assert tab.get_by_text("Both runs are the same").is_hidden()
+    assert tab.get_by_text("Both runs are identical").is_hidden()
     assert tab.locator(".diff-list").inner_text().startswith("There are none: some weights are NaN or infinite")
-    assert "NaN or infinite is drawn black" in tab.locator(".legend").inner_text()
+    assert "NaN or infinite are black" in tab.locator(".legend").inner_text()
 
 
 def test_where_no_weight_of_a_head_is_a_number_there_are_no_others(show: Show) -> None:

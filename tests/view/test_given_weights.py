@@ -75,14 +75,14 @@ def test_what_was_given_is_not_called_a_model_s(show: Show, bert: tuple[torch.Te
     tab = show(pellucid.view(attention=bert[:1], tokens=WORDS).html(), "#query=1&key=2&heads=3")
     tab.evaluate(READ)
     assert "1 layer × 4 heads" in tab.locator(".model").inner_text()
-    assert "Weights as they were given, stored as float32, not recomputed." in tab.locator(".legend").inner_text()
+    assert "Weights as given, stored as float32, not recomputed." in tab.locator(".legend").inner_text()
     assert "model’s own" not in tab.locator(".legend").inner_text()
     less = pellucid.view(attention=bert, tokens=WORDS, precision="compact")
     tab = show(less.html(), "#layer=2")
     tab.evaluate(READ)
-    assert "Largest difference from those that were given in this layer: 0.00" in tab.locator(".legend").inner_text()
-    assert "Weights as they were given." in draw(pellucid.view(attention=bert, tokens=WORDS).data)
-    assert "Weights as they were given, to 0.00" in draw(less.data)
+    assert "Largest difference from the given weights in this layer: 0.00" in tab.locator(".legend").inner_text()
+    assert "Weights as given." in draw(pellucid.view(attention=bert, tokens=WORDS).data)
+    assert "Weights as given, to 0.00" in draw(less.data)
 
 
 @pytest.mark.parametrize(("address", "expression"), [
@@ -139,9 +139,9 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"attention": ["words"], "tokens": list("abc")}, "is str, expected a tensor or an array"),
     ({"attention": [GOOD], "tokens": list("abc"), "sentence_b_start": 3}, "from 1 to 2"),
     ({"attention": [GOOD], "tokens": list("abc"), "include_layers": [1]}, "have layers 0 to 0"),
-    ({"attention": [GOOD], "tokens": list("abc"), "layer": 1}, "layer 1 is not there"),
+    ({"attention": [GOOD], "tokens": list("abc"), "layer": 1}, "layer 1 does not exist"),
     ({"attention": [GOOD], "tokens": list("abc"), "heads": [2]}, "heads 0 to 1"),
-    ({"attention": [GOOD], "tokens": list("abc"), "heads": []}, r"no head was chosen: .* heads=\[8\]"),
+    ({"attention": [GOOD], "tokens": list("abc"), "heads": []}, r"no head was selected: .* heads=\[8\]"),
     ({"attention": [GOOD], "tokens": list("abc"), "tensors": "*"}, "tensors come from a trace"),
     ({"attention": [GOOD], "tokens": list("abc"), "cross_attention": [GOOD]}, "both given"),
     (
@@ -152,7 +152,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"attention": [GOOD], "tokens": list("abc"), "model": None}, "model is None, expected a name for the page"),
     (
         {"attention": [GOOD], "tokens": list("abc"), "other": 42},
-        "were given, and 'other' beside them: a page of two runs",
+        "were given together with 'other': a page of two runs",
     ),
     ({"cross_attention": [GOOD], "encoder_tokens": list("abc")}, "decoder_tokens are missing"),
     ({"attentions": [GOOD], "tokens": list("abc")}, r"no argument 'attentions' \(did you mean attention"),
@@ -167,15 +167,15 @@ def test_what_fits_no_page_is_told_in_a_sentence(arguments: dict[str, Any], sent
 
 
 def test_a_page_is_of_a_trace_or_of_weights(minilm: pellucid.Model) -> None:
-    with pytest.raises(pellucid.InputError, match="a trace was given, and 'tokens' beside it"):
+    with pytest.raises(pellucid.InputError, match="a trace was given together with 'tokens'"):
         pellucid.view(minilm.trace("time"), tokens=["a"])
     with pytest.raises(pellucid.InputError, match=r"^view has no argument 'layr' \(did you mean layer\?\)$"):
         pellucid.view(minilm.trace("time"), layr=1)
     with pytest.raises(pellucid.InputError, match="include_layers names no layer"):
         pellucid.view(minilm.trace("time"), include_layers=[])
-    with pytest.raises(pellucid.InputError, match=r"not of TracedText: view\(model.trace\(prompt \+ text\)\)"):
+    with pytest.raises(pellucid.InputError, match=r"not TracedText: view\(model.trace\(prompt \+ text\)\)"):
         pellucid.view(TracedText("The sky", " is", ()))
-    with pytest.raises(pellucid.InputError, match="not of tuple"):
+    with pytest.raises(pellucid.InputError, match="not tuple"):
         pellucid.view((GOOD,))
 
 

@@ -70,7 +70,7 @@ def test_layers_without_numbers_are_named(show: Show, minilm: "pellucid.Model") 
     small = pellucid.view(minilm.trace(text), layer=0, heads=[8], budget_mb=0.7)
     assert small.told and small.data.manifest["attentions"][2]["query"] is None
     said = show(small.data, "#view=grid").inner_text("body")
-    assert "but for those of layer 1, layer 2, layer 3, layer 4, layer 5, which were left out" in said
+    assert "except those of layer 1, layer 2, layer 3, layer 4, layer 5, which were left out" in said
     tab = show(small.data, "#view=matrix&layer=2&heads=8&head=8")
     assert "were left out to keep this page small" in tab.inner_text("body")
     assert not tab.locator("canvas.ramp").is_visible()
@@ -92,7 +92,7 @@ def test_the_pictures_are_the_stored_ones(show: Show, theme: str) -> None:
         steps = np.rint(255 * bytes_ / bytes_.max((1, 2), keepdims=True)).astype(int)
         assert np.abs(seen[..., :3] - colours[steps]).max() <= 2 and (seen[..., 3] == 255).all()
     tab.get_by_label("colour scale").select_option("linear")
-    tab.get_by_label("where the colours end").select_option("one")
+    tab.get_by_label("end of the colour range").select_option("one")
     steps = np.rint(255 * (pictures(data, 1) / 255) ** 2).astype(int)
     assert np.abs(drawn(tab, 1, 5, 7, 7)[..., :3] - colours[steps]).max() <= 2
     assert "from 0 to 1 on a linear scale" in tab.locator(".legend").inner_text()
@@ -168,7 +168,7 @@ def test_three_kinds_of_attention_stand_under_each_other(show: Show) -> None:
     data = three_kinds()
     tab = show(data, "#view=grid")
     assert [title.split(":")[0] for title in tab.locator(".grid-title").all_inner_texts()] == [
-        "Encoder", "Decoder", "Cross attention"]  # fmt: skip
+        "Encoder", "Decoder", "Cross-attention"]  # fmt: skip
     steps = np.rint(255 * pictures(data, 3) / pictures(data, 3).max((1, 2), keepdims=True)).astype(int)
     seen = drawn(tab, 3, 4, 4, 9)[..., :3]
     assert np.abs(seen - ramp(tab, "light")[steps]).max() <= 2
@@ -219,7 +219,7 @@ def test_the_table_holds_the_largest_weight_of_every_head(show: Show) -> None:
     expected = [(pictures(data, place).max((1, 2)) / 255) ** 2 for place in range(4)]
     assert np.allclose(np.reshape(cells, (4, 4)), expected, atol=1e-3)
     assert tab.locator("tbody th").all_inner_texts() == [
-        "encoder layer 0", "encoder layer 1", "decoder layer 0", "cross attention, layer 0"]  # fmt: skip
+        "encoder layer 0", "encoder layer 1", "decoder layer 0", "cross-attention, layer 0"]  # fmt: skip
 
 
 def test_one_token_and_no_picture(show: Show) -> None:

@@ -127,7 +127,7 @@ def test_what_the_text_really_says_is_marked_and_counted(show: Show) -> None:
     assert f"{right} of {len(TEXTS) - 1} after the last layer" in tab.locator(".legend").inner_text()
     tab.locator(".word[data-row='1'][data-column='1']").hover()
     tab.evaluate(DRAWN)
-    assert "“·like”: number 3 of this list" in tab.locator(".lens-detail").inner_text()
+    assert "“·like”: number 3 in this list" in tab.locator(".lens-detail").inner_text()
     tab.locator(".word[data-row='1'][data-column='6']").hover()
     tab.evaluate(DRAWN)
     assert "The text ends here" in tab.locator(".lens-detail").inner_text()

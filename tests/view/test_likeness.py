@@ -55,7 +55,7 @@ def test_the_page_shows_every_number_to_everyone(
     darkest = [max(row, key=lambda shade: int(shade[1:])) for row in rows]
     assert page.locator(".passage span").evaluate_all("(all) => all.map((one) => one.className)") == darkest
     assert (
-        "In the text above, a word has the shade of the largest number of its row."
+        "In the text above, each word has the shade of the largest number in its row."
         in page.locator(".note").inner_text()
     )
     assert _paper(page) == {"light": "rgb(253, 252, 249)", "dark": "rgb(21, 24, 29)"}[theme]

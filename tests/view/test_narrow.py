@@ -164,7 +164,7 @@ def test_the_overview_of_a_comparison_fits_a_phone(show: Show, monkeypatch: pyte
     monkeypatch.setattr("tests.view.written.HEADS", 12)
     tab = show(compared(0, 3), "#view=diff", viewport=PHONE)
     tab.evaluate(DRAWN)
-    assert box(tab, ".diff [aria-label='every head'] canvas")["right"] <= 304
+    assert box(tab, ".diff [aria-label='all heads'] canvas")["right"] <= 304
 
 
 def test_a_dialog_can_be_read_and_closed_on_a_phone(show: Show) -> None:

@@ -27,7 +27,7 @@ CELLS = """(canvas, count) => {
 CASES: dict[str, tuple[Callable[[], PageData], list[tuple[int, int, int]]]] = {
     "encoder": (plain, [(0, 2, 7), (3, 8, 0)]),
     "rotary, grouped": (rotary, [(0, 8, 3), (4, 7, 7), (5, 0, 0)]),
-    "bias for distances": (biased, [(1, 2, 8), (3, 8, 0)]),
+    "distance bias": (biased, [(1, 2, 8), (3, 8, 0)]),
     "window": (windowed, [(2, 8, 6), (0, 3, 1)]),
     "cross attention": (across, [(1, 8, 11), (2, 0, 3)]),
 }
@@ -112,7 +112,7 @@ def test_a_sign_and_its_number_stand_on_one_line(show: Show, width: int) -> None
 
 def test_what_is_masked_says_so(show: Show) -> None:
     tab = show(windowed(), "#view=neuron&head=1&heads=1&query=8&key=2")
-    assert "the mask forbids this pair" in tab.locator(".chain").inner_text()
+    assert "the mask excludes this pair" in tab.locator(".chain").inner_text()
     assert said(tab)["weight"] == 0 and said(tab)["masked"] == -math.inf
 
 
@@ -153,7 +153,7 @@ def test_the_pointer_reads_a_number_of_any_strip(show: Show) -> None:
         assert (product["dimension"], product["key"]) == ("5", str(key))
         assert turned["numbers"][4] == product["numbers"][1]
     tab.mouse.move(3, 3)
-    assert "Point at a number" in tab.locator(".neuron-told").inner_text()
+    assert "Point at a number" in tab.locator(".neuron-dimension").inner_text()
     tab.locator(".keylist-row[data-key='5']").click()
     assert said(tab)["weight"] == pytest.approx(weights(data, 0, 8)[1][5], abs=2e-6)
 
@@ -201,7 +201,7 @@ def test_numbers_that_are_none_are_shown_as_such(show: Show) -> None:
     tab.keyboard.press("Escape")
     tab.evaluate(SETTLED)
     readout = tab.locator(".readout").inner_text()
-    assert "NaN" in readout and "choose a query" in readout and "its largest" not in readout
+    assert "NaN" in readout and "choose a query" in readout and "largest" not in readout
 
 
 def test_one_token_looks_at_itself(show: Show) -> None:
@@ -238,7 +238,7 @@ def test_weights_alone_cannot_be_taken_apart(show: Show) -> None:
     for key in "ArrowDown ArrowRight t Escape".split():
         tab.keyboard.press(key)
     sentence = tab.locator(".neuron .problem").inner_text()
-    assert "cannot be taken apart here" in sentence and not tab.locator(".chain").is_visible()
+    assert "cannot show how a weight was computed" in sentence and not tab.locator(".chain").is_visible()
     assert tab.locator(".readout").inner_text().strip() == "layer 0 · head 0"  # no token is selected
 
 

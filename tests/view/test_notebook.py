@@ -214,7 +214,7 @@ def test_without_frames_there_is_a_still(
     long = pellucid.view(minilm.trace("a pane of glass lets light through " * 12), show=show)
     kept = re.sub("<style>.*?</style>|<iframe.*?</iframe>", "", cell(long)["text/html"], flags=re.DOTALL)
     tab = read(f"<!doctype html><body>{kept}</body>")
-    assert "This is a still" in tab.inner_text("body")
+    assert "This is a static picture" in tab.inner_text("body")
     if show == "matrix" and not can:
         assert "strongest links between words" in tab.locator("pre").inner_text()
     else:

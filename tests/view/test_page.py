@@ -136,7 +136,7 @@ def test_hover_says_in_words_what_is_read_and_the_legend_what_is_hidden(show: Sh
     tab.mouse.move(5, 5)
     tab.locator("input[type=range]").press("ArrowRight")
     assert tab.evaluate(READ)[0] == ""
-    said = re.search(r"below 0.05 are hidden: they hold ([\d.]+) %", tab.locator(".legend").inner_text())
+    said = re.search(r"below 0.05 are hidden; they carry ([\d.]+) %", tab.locator(".legend").inner_text())
     assert float(said[1]) == pytest.approx(100 * weights[weights < 0.05].sum().item() / 13, abs=0.051)
     assert tab.locator("output").inner_text() == f"0.05 hides {said[1]} %"
 
@@ -234,7 +234,7 @@ def test_long_texts_stay_light(show: Show) -> None:
     case.manifest["sequences"][0]["cut"] = 3252
     tab = show(case, "#heads=1.2.3")
     tab.evaluate(READ)
-    assert "512 tokens (3,252 more were cut)" in tab.locator(".model").inner_text()
+    assert "512 tokens (3,252 more were cut off)" in tab.locator(".model").inner_text()
     assert tab.locator("output").inner_text().startswith("0.002 hides")  # a line shows what an even row would give
     tab.locator(".scroller").evaluate("(scroller) => scroller.scrollTo(0, 5000)")
     row(tab, "query", 240).hover()

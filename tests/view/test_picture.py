@@ -128,7 +128,7 @@ def test_the_share_of_hidden_weight_is_told_and_true() -> None:
     data = plain(10)
     weights, _ = head_weights(data, data.manifest["attentions"][0], 1)
     share = weights[weights < 0.1].sum() / weights.sum()
-    assert f"they hold {100 * share:.1f} % of the weight" in " ".join(texts_of(draw(data, heads=1, threshold=0.1)))
+    assert f"they carry {100 * share:.1f} % of the weight" in " ".join(texts_of(draw(data, heads=1, threshold=0.1)))
 
 
 @pytest.mark.parametrize("tokens, first", [(10, "0.02"), (100, "0.02"), (101, "0.01"), (512, "0.002")])
@@ -160,7 +160,7 @@ def test_a_long_text_is_drawn_in_part_and_says_so() -> None:
     )
     row = np.sort(head_weights(data, data.manifest["attentions"][0], 1)[0][250])[::-1]
     words = " ".join(texts_of(draw(data, heads=1, token=250)))
-    assert "keys that get most" in words and f"hold {100 * row[:64].sum():.1f} % of the weight" in words
+    assert "those with the largest weights" in words and f"carry {100 * row[:64].sum():.1f} % of the weight" in words
 
 
 # -- the matrix view ------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_a_large_matrix_keeps_its_strongest_weights() -> None:
     choice = choose_attention(data, heads=[2])
     svg = draw(data, view="matrix", heads=[2])
     assert len(cells_of(svg)) == 101**2
-    assert "Of 301 x 301 weights each cell is the largest of 3 x 3" in " ".join(texts_of(svg))
+    assert "Each cell is the largest of 3 x 3 of the 301 x 301 weights." in " ".join(texts_of(svg))
     darkest = "#{:02x}{:02x}{:02x}".format(*ramp("light")[255])
     place = int(np.argmax(choice.weights[0]))
     folded = (place // 301 // 3) * 101 + place % 301 // 3
@@ -273,7 +273,7 @@ def test_a_head_that_is_named_twice_is_drawn_once(view: str) -> None:
 
 @pytest.mark.parametrize("heads", [[1], [0, 1, 2]])
 def test_a_matrix_says_which_side_looks(heads: list[int]) -> None:
-    assert "A row is a query, a column a key." in " ".join(texts_of(draw(plain(), view="matrix", heads=heads)))
+    assert "Rows are queries, columns are keys." in " ".join(texts_of(draw(plain(), view="matrix", heads=heads)))
 
 
 def test_one_token() -> None:
@@ -297,10 +297,10 @@ def test_numbers_that_are_none_are_told() -> None:
     ("arguments", "fragment"),
     [
         ({"view": "matrx"}, "did you mean matrix"),
-        ({"layer": 3}, "layer 3 is not there: this page has layers 0"),
-        ({"heads": [4]}, "head 4 is not there: this attention has heads 0 to 3"),
-        ({"heads": []}, "no head was chosen"),
-        ({"token": 8}, "token 8 is not there: the text has tokens 0 to 7"),
+        ({"layer": 3}, "layer 3 does not exist: this page has layers 0"),
+        ({"heads": [4]}, "head 4 does not exist: this attention has heads 0 to 3"),
+        ({"heads": []}, "no head was selected"),
+        ({"token": 8}, "token 8 does not exist: the text has tokens 0 to 7"),
         ({"side": "decoder"}, "no attention of the decoder"),
         ({"side": "croos"}, "did you mean cross"),
         ({"theme": "sepia"}, "'light' or 'dark'"),
@@ -344,10 +344,10 @@ def test_one_weight_that_is_no_number_leaves_the_shares_true(count: int) -> None
     entry |= {"query": None, "key": None, "weights": made.block("weights", weights)}
     said = " ".join(texts_of(draw(made.data(), view="heads", threshold=0.02)))
     shown = np.nan_to_num(weights[0, :64, :64])
-    assert f"they hold {100 * shown[shown < 0.02].sum() / shown.sum():.1f} % of the weight" in said
+    assert f"they carry {100 * shown[shown < 0.02].sum() / shown.sum():.1f} % of the weight" in said
     if count > 64:
         part = 100 * shown.sum() / np.nansum(weights[0, :64])
-        assert f"the links between them hold {part:.1f} % of the weight" in said
+        assert f"the links between them carry {part:.1f} % of the weight" in said
 
 
 def test_an_attention_without_the_heads_that_are_shown_first_is_drawn_with_all_of_its_own() -> None:

@@ -61,8 +61,8 @@ def test_a_cell_has_the_colour_of_its_weight(show: Show, theme: str, scale: str)
 def test_what_the_mask_forbids_is_hatched_and_hidden(show: Show) -> None:
     tab = show(make_case(seq=8, mask="causal"), "#view=matrix&layer=1&heads=7&query=3&key=5")
     tab.evaluate(READ)
-    assert "masked: it does not look ahead" in tab.locator(".readout-note").inner_text()
-    assert "Hatched cells are masked: a token does not look ahead." in tab.locator(".legend").inner_text()
+    assert "masked: the key is after the query" in tab.locator(".readout-note").inner_text()
+    assert "Hatched cells are masked: a token cannot attend to later tokens." in tab.locator(".legend").inner_text()
     hatched, seen = tab.evaluate(PIXELS, [[[3, 5], [3, 3]], 8, 8])
     assert hatched[3] < 128 and seen[3] == 255  # hatched, not coloured
     tab.keyboard.press("h")
@@ -105,7 +105,7 @@ def test_sides_have_their_own_layers_heads_and_tokens(show: Show, sides: Any) ->
     assert "cross · layer 1 · head 1" in tab.locator(".readout").inner_text()
     for side, tokens in (("query", sides.target_tokens), ("key", sides.tokens)):
         assert tab.locator(f".column.{side} .token").all_inner_texts() == list(tokens)
-    assert tab.locator(".names").inner_text().split() == ["looks", "from", "decoder", "looks", "at", "encoder"]
+    assert tab.locator(".names").inner_text().split() == ["query", "decoder", "key", "encoder"]
     tab.locator(".column.query .row[data-index='8']").click()
     tab.get_by_role("button", name="encoder", exact=True).click()  # its text has fewer tokens: the selection ends
     assert tab.evaluate(READ)[0] == "" and chips(tab) == list("0123")
@@ -160,7 +160,7 @@ def test_the_largest_weight_is_one_that_is_a_number(show: Show) -> None:
     entry |= {"weights": made.block("weights", weights), "query": None, "key": None}
     tab = show(made.data(), "#view=heads&head=1&heads=1&query=0")
     tab.evaluate(READ)
-    assert re.search("0.750000000\\s+its largest", tab.locator(".readout").inner_text())
+    assert re.search("0.750000000\\s+largest of this query", tab.locator(".readout").inner_text())
     for side in ("query", "key"):
         tab.evaluate(f"location.hash = '#view=heads&head=0&heads=0&{side}=0'")
         until(tab, "() => document.querySelector('.readout').innerText.includes('NaN')")
@@ -227,7 +227,7 @@ def test_an_address_is_not_written_over_before_it_is_read(show: Show) -> None:
     tab = show(make_case(), "#view=matrix&layer=0&heads=8")
     tab.evaluate("""() => {
       location.hash = '#view=matrix&layer=0&heads=5'; // the browser tells the page of it later
-      document.querySelector("[aria-label='light or dark']").click(); // which draws at once
+      document.querySelector("[aria-label='light or dark theme']").click(); // which draws at once
     }""")
     until(tab, "() => location.hash.includes('heads=5&head=5')")
     assert chosen(tab, "heads") == ["5"]
@@ -244,7 +244,7 @@ def test_the_address_keeps_what_a_view_has_of_its_own(show: Show, chosen: str) -
     said = {
         "heads": "0.2 hides",
         "tensor": "layers.1.attention.query" + (" [0, 1, 5, 2]" if "number" in chosen else " · point"),
-        "diff": "layer 1 · at “·and” (5) · “" if "2.5" in chosen else "lens · point at a cell to read what both",
+        "diff": "layer 1 · at “·and” (5) · “" if "2.5" in chosen else "lens · point at a cell to compare both",
         "lens": "layer 1 · at “·and” (5)",
     }
     for _ in range(2):
@@ -406,7 +406,7 @@ def test_texts_of_two_runs_turn_nothing_beside_them(show: Show) -> None:
     page.manifest["other"] |= {"label": "pay \u202e900", "beside": "pay \u202e100", "texts": ["x\u2067y"]}
     tab = show(page, "#view=diff")
     legend, runs = tab.locator(".legend"), tab.locator(".diff-runs")
-    assert "The other run is “pay \ufffd900”. Both runs’ weights" in legend.inner_text()
+    assert "The other run is “pay \ufffd900”. The weights of both runs" in legend.inner_text()
     assert legend.locator("bdi").inner_text() == "pay \ufffd900"
     said = runs.locator("bdi").all_inner_texts()
     assert said == ["".join(TEXTS), "pay \ufffd100", "x\ufffdy", "pay \ufffd900"]

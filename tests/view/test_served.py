@@ -95,7 +95,7 @@ def test_a_server_that_has_gone_is_told(trace: "pellucid.trace.Trace", browser: 
         tab.goto(server.address)
         settled(tab)
     tab.keyboard.press("]")
-    tab.locator(".problem", has_text="does not answer any more: run pellucid look --serve again").wait_for()
+    tab.locator(".problem", has_text="no longer responds: run pellucid look --serve again").wait_for()
     assert tab.locator(".legend").inner_text() == tab.locator(".readout").inner_text().strip() == ""
     context.close()
 

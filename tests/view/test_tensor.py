@@ -71,7 +71,7 @@ def test_the_number_under_the_pointer_is_the_tensor_s(show: Show) -> None:
     for name, head in (("layers.1.attention.query", 2), ("layers.0.attention.weights", 1)):
         choose(tab, name)
         for _ in range(head):
-            tab.get_by_label("next place on the axis heads").click()
+            tab.get_by_label("next index on the axis heads").click()
         value = page.numbers[f"{name}.tensor"][head]
         for row in range(0, value.shape[0], 2):
             for column in range(value.shape[1]):
@@ -83,12 +83,12 @@ def test_the_number_under_the_pointer_is_the_tensor_s(show: Show) -> None:
 def test_axes_are_chosen_and_the_others_stepped(show: Show) -> None:
     tab = show(page := written(), "#view=tensor")
     value = page.numbers["layers.0.attention.query.tensor"]
-    tab.get_by_label("axis drawn as columns").select_option(label="heads (3)")
-    tab.get_by_label("place on the axis head_dim", exact=True).fill("3")
+    tab.get_by_label("axis shown as columns").select_option(label="heads (3)")
+    tab.get_by_label("index on the axis head_dim", exact=True).fill("3")
     tab.keyboard.press("Enter")
     point(tab, 4, 2)
     assert number(tab) == pytest.approx(value[2, 4, 3].item(), abs=1e-8)
-    tab.get_by_label("axis drawn as rows").select_option(label="heads (3)")
+    tab.get_by_label("axis shown as rows").select_option(label="heads (3)")
     point(tab, 1, 5)
     assert number(tab) == pytest.approx(value[1, 5, 3].item(), abs=1e-8)
     tab.locator(".plot").focus()
@@ -102,8 +102,8 @@ def test_axes_are_chosen_and_the_others_stepped(show: Show) -> None:
 def test_the_address_names_the_cut(show: Show) -> None:
     tab = show(page := written(), "#view=tensor")
     choose(tab, "layers.1.attention.query")
-    tab.get_by_label("axis drawn as rows").select_option(label=f"head_dim ({SIZE})")
-    tab.get_by_label("next place on the axis heads").click()
+    tab.get_by_label("axis shown as rows").select_option(label=f"head_dim ({SIZE})")
+    tab.get_by_label("next index on the axis heads").click()
     until(tab, "() => location.hash.endsWith('tensor=layers.1.attention.query&cut=1.c.r')")
     tab.reload()
     until(tab, MOUNTED)
@@ -125,8 +125,11 @@ def test_the_facts_are_those_of_what_is_drawn(show: Show) -> None:
     for name, fact in zip(("min", "max", "mean", "standard deviation"), expected):
         assert float(said[name].replace("−", "-")) == pytest.approx(fact.item(), rel=1e-5)
     assert said["min"].startswith("−")
-    assert "NaN" in tab.locator(".legend").inner_text() and "left empty" in tab.locator(".legend").inner_text()
-    assert "histogram: the fullest of 48 steps" in tab.locator(".tensor-facts canvas").get_attribute("aria-label")
+    assert (
+        "NaN" in tab.locator(".legend").inner_text()
+        and "infinite numbers are empty" in tab.locator(".legend").inner_text()
+    )
+    assert "histogram: the fullest of 48 bins" in tab.locator(".tensor-facts canvas").get_attribute("aria-label")
 
 
 def test_colours_follow_sign_and_size(show: Show) -> None:
@@ -151,7 +154,7 @@ def test_a_wide_tensor_is_pooled_and_its_strongest_numbers_survive(show: Show) -
     tab = show(page, "#view=tensor")
     choose(tab, "logits")
     said = tab.locator(".legend").inner_text()
-    pool = int(said.split("stands for 1 × ")[1].split()[0])
+    pool = int(said.split("is the largest of 1 × ")[1].split()[0])
     assert pool > 1
     point(tab, 3, 4321 // pool, (1, 28))
     assert number(tab) == 99 and "[0, 3, 4321]" in tab.locator(".readout-words").inner_text()
@@ -184,9 +187,9 @@ def test_copied_texts_give_the_numbers_back(show: Show, copied: Callable[[Page, 
 def test_copied_python_runs_and_gives_what_is_shown(show: Show, copied: Callable[[Page, str], str]) -> None:
     tab = show(page := written(), "#view=tensor")
     choose(tab, "layers.1.attention.query")
-    tab.get_by_label("next place on the axis heads").click()
+    tab.get_by_label("next index on the axis heads").click()
     assert evaluated(page, copied(tab, "as Python")).equal(page.numbers["layers.1.attention.query.tensor"][1])
-    tab.get_by_label("axis drawn as rows").select_option(label="head_dim (4)")
+    tab.get_by_label("axis shown as rows").select_option(label="head_dim (4)")
     assert evaluated(page, copied(tab, "as Python")).equal(page.numbers["layers.1.attention.query.tensor"][1].T)
     point(tab, 3, 6)
     tab.keyboard.press("c")
@@ -224,7 +227,7 @@ def test_the_list_is_filtered_and_walked_by_keyboard(show: Show) -> None:
     tab.locator(".tensor-list input").fill(example.removeprefix("filter: "))
     assert tab.locator(".tensor-list li").count() >= 1
     tab.locator(".tensor-list input").fill("nothing")
-    assert "no tensor has such a name" in tab.locator(".tensor-list").inner_text()
+    assert "no tensor has a matching name" in tab.locator(".tensor-list").inner_text()
 
 
 def test_the_table_holds_the_numbers_around_the_cell(show: Show) -> None:
@@ -236,7 +239,7 @@ def test_the_table_holds_the_numbers_around_the_cell(show: Show) -> None:
     tab.keyboard.press("t")
     cells = torch.tensor([float(text) for text in tab.locator("dialog tbody td").all_inner_texts()])
     assert cells.view(7, 10).allclose(page.numbers["logits.tensor"][:, 3:13], rtol=0, atol=1e-7)
-    assert "34,930 numbers around these are left out" in tab.locator("dialog caption").inner_text()
+    assert "34,930 more numbers are left out" in tab.locator("dialog caption").inner_text()
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def test_the_head_of_the_page_counts_tokens_in_thousands_and_is_a_heading_of_phr
       const { children } = called.header.makeHeader(document.body, { manifest, views: [] }, () => {});
       return [children[2].textContent, [...children[1].children].map(({ localName }) => localName)];
     }""")
-    assert head == ["2 layers  ·  1,000 tokens (1,100 more were cut)", ["span", "span"]]
+    assert head == ["2 layers  ·  1,000 tokens (1,100 more were cut off)", ["span", "span"]]
 
 
 @pytest.mark.parametrize(

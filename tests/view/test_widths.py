@@ -124,7 +124,7 @@ def printed(tab: Page) -> tuple[str, list[int]]:
     ("count", "told"),
     [
         (20, ""),
-        (90, "are rows 1 to 56 of the 90 queries and rows 1 to 41 of the 90 keys; what stands at its edge is cut."),
+        (90, "shows rows 1 to 56 of the 90 queries and rows 1 to 41 of the 90 keys; what crosses its edge is cut off."),
     ],
 )
 def test_a_list_grows_on_paper_or_says_what_is_on_it(show: Show, count: int, told: str, width: int) -> None:
@@ -132,8 +132,8 @@ def test_a_list_grows_on_paper_or_says_what_is_on_it(show: Show, count: int, tol
     tab.evaluate(READ)
     legend, hidden = printed(tab)
     assert len(hidden) == 2
-    assert ("On this sheet" in legend) == (min(hidden) > 0) == (max(hidden) > 0) == bool(told) and told in legend
-    assert "On this sheet" not in tab.locator(".legend").inner_text()
+    assert ("This sheet shows" in legend) == (min(hidden) > 0) == (max(hidden) > 0) == bool(told) and told in legend
+    assert "This sheet shows" not in tab.locator(".legend").inner_text()
 
 
 def test_a_lens_of_many_layers_stands_on_paper_whole(show: Show) -> None:
@@ -142,19 +142,19 @@ def test_a_lens_of_many_layers_stands_on_paper_whole(show: Show) -> None:
     for name in ("lens.ids", "lens.log_probabilities"):
         page.store(name, page.numbers[name].repeat(14, 1, 1))
     legend, (hidden,) = printed(show(page, "#view=lens", viewport={"width": 1200, "height": 800}))
-    assert hidden == 0 and "On this sheet are tokens 0 to 5 of 7; what stands at its edge is cut." in legend
+    assert hidden == 0 and "This sheet shows tokens 0 to 5 of 7; what crosses its edge is cut off." in legend
 
 
 @pytest.mark.parametrize(
     ("view", "size", "width", "told"),
     [
         ("heads", 12, 1200, ""),
-        ("heads", 90, 1200, "rows 1 to 28 of the 90 queries and rows 1 to 28 of the 90 keys; what stands at its edge"),
+        ("heads", 90, 1200, "rows 1 to 28 of the 90 queries and rows 1 to 28 of the 90 keys; what crosses its edge"),
         ("matrix", 20, 1200, ""),
         ("matrix", 400, 390, "columns 1 to 289 of the 400 keys."),
         ("grid", 8, 1200, ""),
-        ("grid", 30, 1200, "rows 1 to 9 of the 30 layers; what stands at its edge is cut."),
-        ("grid", 30, 390, "rows 1 to 9 of the 30 layers; what stands at its edge is cut."),
+        ("grid", 30, 1200, "rows 1 to 9 of the 30 layers; what crosses its edge is cut off."),
+        ("grid", 30, 390, "rows 1 to 9 of the 30 layers; what crosses its edge is cut off."),
     ],
 )
 def test_paper_says_what_of_a_view_is_not_on_it(show: Show, view: str, size: int, width: int, told: str) -> None:
@@ -162,8 +162,8 @@ def test_paper_says_what_of_a_view_is_not_on_it(show: Show, view: str, size: int
     tab = show(page, f"#view={view}", viewport={"width": width, "height": 800})
     tab.evaluate(READ)
     legend, _ = printed(tab)
-    assert ("On this sheet" in legend) == bool(told) and told in legend
-    assert "On this sheet" not in tab.locator(".legend").inner_text()
+    assert ("This sheet shows" in legend) == bool(told) and told in legend
+    assert "This sheet shows" not in tab.locator(".legend").inner_text()
     if width == 390 and view == "matrix":  # as many as fit
         tab.evaluate("() => dispatchEvent(new Event('beforeprint'))")
         tab.emulate_media(media="print")

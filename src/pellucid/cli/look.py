@@ -65,7 +65,7 @@ def command(
 ) -> None:
     """Draw the attention of a text as a page.
 
-    The page shows what each token of TEXT looks at in every layer and head, as lines, as matrices and step by step,
+    The page shows what each token of TEXT attends to in every layer and head, as lines, as matrices and step by step,
     with the exact numbers. It opens in any browser and makes no network request. `-` reads TEXT from standard input.
 
     \b
@@ -157,7 +157,7 @@ def _check_layer_and_heads(model: "pellucid.Model", layer: int, heads: tuple[int
     for name, requested, size in (("layer", (layer,), layers), ("head", heads, count)):
         for one in requested:
             if not 0 <= one < size:
-                raise InputError(Argument(name), f" {one} is not there: this model has {name}s 0 to {size - 1}")
+                raise InputError(Argument(name), f" {one} does not exist: this model has {name}s 0 to {size - 1}")
 
 
 def _check_lens(model: "pellucid.Model") -> None:

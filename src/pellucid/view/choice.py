@@ -46,7 +46,7 @@ class Choice:
         return ", ".join(part for part in (what, f"layer {self.entry['layer']}", heads) if part)
 
 
-_SIDE_NAMES = {"encoder": "encoder", "decoder": "decoder", "cross": "decoder looking at the encoder"}
+_SIDE_NAMES = {"encoder": "encoder", "decoder": "decoder", "cross": "decoder attending to the encoder"}
 
 
 def choose_attention(
@@ -64,7 +64,7 @@ def choose_attention(
     chosen = _chosen_heads(entry["heads"], manifest["show"]["heads"], heads)
     queries, keys = (manifest["sequences"][entry[part]]["tokens"] for part in ("queries", "keys"))
     if token is not None and not (type(token) is int and -len(queries) <= token < len(queries)):
-        raise InputError(f"token {shorten(repr(token))} is not there: the text has tokens 0 to {len(queries) - 1}")
+        raise InputError(f"token {shorten(repr(token))} does not exist: the text has tokens 0 to {len(queries) - 1}")
     pairs = [head_weights(data, entry, head) for head in chosen]
     weights, attention_mask = np.stack([weights for weights, _ in pairs]), pairs[0][1]
     weights = np.where(np.isfinite(weights), weights, np.nan)  # values that are not finite are not drawn
@@ -94,9 +94,9 @@ def _chosen_heads(head_count: int, initial: list[int], requested: Any) -> list[i
     )
     for head in chosen:
         if not 0 <= head < head_count:
-            raise InputError(f"head {head} is not there: this attention has heads 0 to {head_count - 1}")
+            raise InputError(f"head {head} does not exist: this attention has heads 0 to {head_count - 1}")
     if not chosen:
-        raise InputError(f"no head was chosen: heads takes {expected}")
+        raise InputError(f"no head was selected: heads takes {expected}")
     return chosen
 
 
@@ -118,7 +118,7 @@ def find_attention(manifest: dict[str, Any], layer: int | None, side: str | None
     if not found:
         known = sorted({entry["layer"] for entry in of_side})
         raise InputError(
-            f"layer {shorten(repr(layer))} is not there: this page has layers {', '.join(map(str, known))}"
+            f"layer {shorten(repr(layer))} does not exist: this page has layers {', '.join(map(str, known))}"
         )
     return found[0]
 

@@ -27,14 +27,14 @@ class Compared(Drawing):
             raw = [(step, loss) for step, loss, _ in course.steps]
             lines.append(Line(name, downsampled(smoothed(raw, max(len(raw) // SMOOTHING_PARTS, 1))), hue))
         last = max(step for course in self.courses.values() for step, *_ in course.steps)
-        subtitle = f"{format_count(len(lines), 'training')}, {last:,} steps at most"
+        subtitle = f"{format_count(len(lines), 'training run')}, at most {last:,} steps"
         for name, course in self.courses.items():
             missing = sum(loss is None for _, loss, _ in course.steps)
             subtitle += f"; {shorten(name, MAX_NAME_CHARACTERS)}: {missing:,} without a finite loss" if missing else ""
         return draw_panels(self.title, subtitle, [Panel("loss", tuple(lines), 260)], last, theme)
 
 
-def compared(logs: Mapping[str, Log], title: str = "How they were learned") -> Compared:
+def compared(logs: Mapping[str, Log], title: str = "Training curves compared") -> Compared:
     """The curves of several trainings, each named at the end of its line.
 
     Raises InputError where there are none, or for one without a single finite loss.
@@ -44,5 +44,5 @@ def compared(logs: Mapping[str, Log], title: str = "How they were learned") -> C
         if not any(loss is not None for _, loss, _ in course.steps):
             raise InputError(f"the log of {name!r} holds no loss: there is nothing to draw")
     if not courses:
-        raise InputError("no training was given: there is nothing to draw")
+        raise InputError("no training log was given: there is nothing to draw")
     return Compared(courses, title)

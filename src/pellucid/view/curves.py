@@ -40,7 +40,7 @@ class Curves(Drawing):
     steps: tuple[tuple[int, float | None, float | None], ...]
     evaluations: tuple[tuple[int, Mapping[str, float]], ...] = ()
     best: int | None = None
-    title: str = "How it was learned"
+    title: str = "Training curves"
 
     def text(self, theme: str = "light") -> str:
         """The panels, one below another, over the same steps, as SVG."""
@@ -62,7 +62,7 @@ class Curves(Drawing):
             Line("training", downsampled(smoothed(raw, max(len(raw) // SMOOTHING_PARTS, 1))), 0),
             Line("held out", held_out, 1, dots=True),
         ]
-        return _panel("loss (faint: of each step)" if len(raw) > 2 * SMOOTHING_PARTS else "loss", lines, 210)
+        return _panel("loss (faint: each step)" if len(raw) > 2 * SMOOTHING_PARTS else "loss", lines, 210)
 
     def _score_panel(self) -> Panel | None:
         names = dict.fromkeys(name for _, scores in self.evaluations for name in scores if name != "loss")
@@ -78,7 +78,7 @@ class Curves(Drawing):
         return _panel("learning rate", [Line("", rates, 4)], 80, linear=True)
 
 
-def curves(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]], title: str = "How it was learned") -> Curves:
+def curves(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]], title: str = "Training curves") -> Curves:
     """The curves of a training from its log: a `log.jsonl`, the folder that holds one, or its lines as dicts.
 
     Of a step that occurs twice, because a training was interrupted after its last checkpoint and resumed from there,

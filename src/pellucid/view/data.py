@@ -62,7 +62,7 @@ def build_data(
         exact = "float32" if 4 * numbers <= MAX_FLOAT32_BYTES else "int16"
     data = _data_at_precision(subject, show, exact, extras, other)
     if max_bytes is not None and data.size > max_bytes and precision == "auto" and exact == "float32":
-        less = f"numbers are stored as int16, since with float32 they take {data.size / 1e6:.1f} MB"
+        less = f"numbers are stored as int16, since float32 would take {data.size / 1e6:.1f} MB"
         data = _data_at_precision(subject, show, "int16", extras, other)
         data.notes.append(less)
     if max_bytes is not None and data.size > max_bytes:
@@ -138,14 +138,14 @@ def initial_view(
         layers = sorted({attention.layer for attention in subject.attentions})
         is_contiguous = layers == list(range(layers[0], layers[-1] + 1))
         known = f"{layers[0]} to {layers[-1]}" if is_contiguous else str(layers)[1:-1]
-        raise InputError(Argument("layer"), f" {layer} is not there: this page has layers {known}")
+        raise InputError(Argument("layer"), f" {layer} does not exist: this page has layers {known}")
     count = found[0].heads
     heads = list(range(count)) if heads is None else list(dict.fromkeys(heads))
     if not heads:
-        raise InputError("no head was chosen: heads takes their numbers, such as ", Argument("heads", [8]))
+        raise InputError("no head was selected: heads takes their numbers, such as ", Argument("heads", [8]))
     for head in heads:
         if not 0 <= head < count:
-            raise InputError(Argument("head"), f" {head!r} is not there: this model has heads 0 to {count - 1}")
+            raise InputError(Argument("head"), f" {head!r} does not exist: this model has heads 0 to {count - 1}")
     chosen_theme = {} if theme is None else {"theme": theme}
     return {"view": view, "layer": layer, "name": found[0].name, "heads": heads, **chosen_theme}
 
@@ -165,17 +165,16 @@ def _drop_layers(data: PageData, max_bytes: int, precision: str, shown: str) -> 
         manifest["left_out"] = [name for name in names if name in dropped]
     if data.size > max_bytes:
         tensors = {tensor["block"] for tensor in manifest["tensors"]}
-        of_which = (
-            f", {base64_length(data.blocks[name] for name in tensors) / 1e6:.2f} MB of it tensors" if tensors else ""
-        )
+        of_tensors = base64_length(data.blocks[name] for name in tensors) / 1e6
+        of_which = f", {of_tensors:.2f} MB of it for tensors" if tensors else ""
         exact = any(manifest["blocks"][entry["weights"]]["dtype"] == "float32" for entry in entries if entry["weights"])
         raise InputError(
-            f"budget_mb leaves {max_bytes / 1e6:.2f} MB for numbers, and with a single layer they take "
-            f"{data.size / 1e6:.2f} MB{of_which}: give more",
-            *([] if precision == "compact" or exact else [", or ", Argument("precision", "compact")]),
-            *([", or fewer tensors"] if tensors else []),
+            f"budget_mb leaves {max_bytes / 1e6:.2f} MB for numbers, but a single layer takes "
+            f"{data.size / 1e6:.2f} MB{of_which}: raise it",
+            *([] if precision == "compact" or exact else [", or pass ", Argument("precision", "compact")]),
+            *([", or keep fewer tensors"] if tensors else []),
         )
-    pictures = ", but for their pictures" if any(entry["thumb"] for entry in entries) else ""
+    pictures = ", except for their pictures" if any(entry["thumb"] for entry in entries) else ""
     data.notes.append(f"left out to keep the page small{pictures}: {', '.join(manifest['left_out'])}")
 
 

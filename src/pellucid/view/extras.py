@@ -34,7 +34,7 @@ def extras_of(
     """
     patterns = require_names("tensors", tensors, "names of recorded numbers, or patterns")
     if patterns and trace is None:
-        raise InputError("tensors come from a trace, and weights of attention were given in its place")
+        raise InputError("tensors come from a trace, but weights of attention were given instead of one")
     names = [] if trace is None else _matching_names(trace, patterns)
     chosen = [] if trace is None else [(name, trace[name], axes_of(name, trace.config)) for name in names]
     if lens is not None:
@@ -94,13 +94,13 @@ def _check_lens(lens: Any, tokens: int) -> None:
     lacking = [name for name in fields if not hasattr(lens, name)]
     if lacking:
         raise InputError(
-            f"lens is {type(lens).__name__} without {lacking[0]!r}, expected the answer of model.explain.logit_lens"
+            f"lens is {type(lens).__name__} without {lacking[0]!r}, expected the result of model.explain.logit_lens"
         )
     if not isinstance(lens.ids, Tensor) or lens.ids.dim() != 3 or lens.ids.shape != lens.log_probabilities.shape:
         raise InputError("lens has no ids and log_probabilities of one shape [places, tokens, k]")
     if lens.ids.shape[1] != tokens:
         raise InputError(
-            f"lens is of {format_count(lens.ids.shape[1], 'token')}, and the page of {tokens}: give the lens the "
+            f"lens has {format_count(lens.ids.shape[1], 'token')} and the page {tokens}: compute the lens of the "
             "same text"
         )
 
@@ -110,7 +110,7 @@ def _check_tokens(lens: Any, trace: Trace) -> None:
     tokens = trace.target_tokens if trace.config.decoder is not None else trace.tokens
     for i, (one, two) in enumerate(zip(getattr(lens, "tokens", ()), tokens)):
         if one != two:
-            raise InputError(f"lens has {one!r} at token {i}, and the page {two!r}: give the lens the same text")
+            raise InputError(f"lens has {one!r} at token {i}, and the page {two!r}: compute the lens of the same text")
 
 
 def _lens_entry(store: BlockStore, lens: Any) -> dict[str, Any]:

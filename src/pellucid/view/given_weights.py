@@ -40,7 +40,7 @@ class GivenWeights:
     encoder_tokens: Sequence[str] | None = None
     decoder_tokens: Sequence[str] | None = None
     sentence_b_start: int | None = None
-    model: str = "weights that were given"
+    model: str = "given weights"
 
 
 def subject_of_weights(weights: GivenWeights, include_layers: Iterable[int] | None = None) -> Subject:
@@ -75,7 +75,7 @@ def subject_of_weights(weights: GivenWeights, include_layers: Iterable[int] | No
     )
     for layer in layers or ():
         if layer not in range(depth):
-            raise InputError(f"layer {layer!r} is not there: these weights have layers 0 to {depth - 1}")
+            raise InputError(f"layer {layer!r} does not exist: these weights have layers 0 to {depth - 1}")
     sequences = _sequences(weights, paired_names)
     attentions = [
         attention
@@ -105,7 +105,7 @@ def _sequences(weights: GivenWeights, paired_names: list[str]) -> list[dict[str,
 
 def _tokens(name: str, tokens: Sequence[str] | None, second: int | None) -> list[dict[str, Any]]:
     if tokens is None:
-        raise InputError(f"{name} are missing: the page writes them beside the weights")
+        raise InputError(f"{name} are missing: the page labels the weights with them")
     checked = require_list(name, tokens, "a list of one token or more")
     for token in checked:
         if not isinstance(token, str):

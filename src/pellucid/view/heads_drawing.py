@@ -37,7 +37,7 @@ def draw_heads(choice: Choice, theme: str, threshold: float) -> str:
     left = _row_heights(choice.queries, queries)
     right = _row_heights(choice.keys, keys)
     widths = [
-        max(width_of(text) for text in [*(token_label(t["text"]) for t in shown), "looks from"])
+        max(width_of(text) for text in [*(token_label(t["text"]) for t in shown), "query"])
         for shown in ([choice.queries[i] for i in queries], [choice.keys[i] for i in keys])
     ]
     start, top = MARGIN + widths[0] + 10, sheet.top + 50
@@ -121,7 +121,7 @@ def _draw_tokens(sheet: Sheet, choice: Choice, ends: dict[str, tuple], head_line
     colours = theme_colours(sheet.theme)
     for side, tokens, anchor, step in (("left", choice.queries, "end", -10), ("right", choice.keys, "start", 10)):
         x, top, places = ends[side]
-        heading = "looks from" if side == "left" else "looks at"
+        heading = "query" if side == "left" else "key"
         sheet.marks.append(
             text_element(x + step, top - 10, heading, colours["quiet"], text_anchor=anchor, font_size=11)
         )
@@ -161,19 +161,19 @@ def _notes(
 ) -> list[str]:
     """Notes on what is drawn, and what is left out."""
     omitted_share = (
-        f": they hold {percent(max(0.0, 1 - drawn_weight / total_weight))} of the weight between these tokens"
+        f"; they carry {percent(max(0.0, 1 - drawn_weight / total_weight))} of the weight between these tokens"
         if total_weight
         else ""
     )
-    notes = [f"Lines below {threshold:g} are left out{omitted_share}." if threshold else "Every line is drawn."]
+    notes = [f"Lines below {threshold:g} are left out{omitted_share}." if threshold else "All lines are drawn."]
     if any(bool((one.weights > MAX_WEIGHT).any()) for one in head_lines):
-        notes.append("Lines of weights above 1 are drawn as those of 1.")
+        notes.append("Weights above 1 are drawn as 1.")
     if len(keys) < len(choice.keys) or len(queries) < len(choice.queries):
         rows = [choice.token] if choice.token is not None else queries
         part = sum(float(np.nan_to_num(one.weights[rows]).clip(min=0).sum()) for one in head_lines)
-        which = "the keys that get most" if choice.token is not None else "the first"
+        which = "those with the largest weights" if choice.token is not None else "the first"
         notes.append(
             f"{len(queries)} of {len(choice.queries)} queries are drawn, and {len(keys)} of {len(choice.keys)} keys "
-            f"({which}); the links between them hold {percent(total_weight / part if part else 0.0)} of the weight."
+            f"({which}); the links between them carry {percent(total_weight / part if part else 0.0)} of the weight."
         )
     return notes

@@ -24,31 +24,31 @@ MAX_FRAME_HEIGHT = 640
 """The largest height of a frame in a notebook, in pixels; a taller page scrolls in it."""
 
 NOTE = (
-    "A column is a word of the query, a row a word of the text; the word that is most like each word of the query "
-    "is framed. "
-    "In the text above, a word has the shade of the largest number of its row. "
-    "Each number is the cosine of two words' vectors after the last layer, from −1 to 1; a word of several tokens is "
-    "their mean, and punctuation is left out where there is anything else. It shows which words are alike in "
-    "their contexts, not why the texts as a whole are near: their vectors are made from all tokens together."
+    "Columns are words of the query, rows are words of the text; a frame marks the word most similar to each word of "
+    "the query. In the text above, each word has the shade of the largest number in its row. "
+    "Each number is the cosine similarity, from −1 to 1, of two words' vectors after the last layer; the vector of a "
+    "word of several tokens is their mean, and punctuation is left out unless there is nothing else. This shows which "
+    "words are similar in their contexts, not why the texts as a whole are close: their vectors are made from all "
+    "tokens together."
 )
 
 COLUMNS_PROPERTY = "columns"
 """The property of a table by which `likeness.css` scales it for narrow paper."""
 
-FALLBACK_NOTE = "These are the numbers of the page without its shades: to see them, trust the notebook or run the cell."
+FALLBACK_NOTE = "These are the numbers of the page without shades: to see those, trust the notebook or run the cell."
 """Shown where the frame is removed."""
 
 _THEME_SCRIPT = """
 const frame = this;
-const wear = () => {
+const setScheme = () => {
   const ink = getComputedStyle(frame.parentElement ?? document.body).color;
   const [red, green, blue] = ink.match(/[\\d.]+/g) ?? [0, 0, 0];
   frame.style.colorScheme = 0.2126 * red + 0.7152 * green + 0.0722 * blue > 127.5 ? 'dark' : 'light';
 };
-wear();
-if (frame.dataset.worn) return;
-frame.dataset.worn = 'yes';
-const watch = new MutationObserver(wear);
+setScheme();
+if (frame.dataset.watched) return;
+frame.dataset.watched = 'yes';
+const watch = new MutationObserver(setScheme);
 for (const element of [document.documentElement, document.body]) watch.observe(element, { attributes: true });
 """
 """Runs in the host, since the page has no script: sets the frame to dark where the text around it is light."""

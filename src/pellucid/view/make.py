@@ -62,16 +62,16 @@ def view(
         subject = subject_of_weights(GivenWeights(**_check_names(given)), include_layers)
         if other is not None:
             raise InputError(
-                "weights of attention were given, and 'other' beside them: a page of two runs is of two traces"
+                "weights of attention were given together with 'other': a page of two runs needs two traces"
             )
         second = others = None
     else:
         if _check_names(given):
-            raise InputError(f"a trace was given, and {next(iter(given))!r} beside it: a page is of one or the other")
+            raise InputError(f"a trace was given together with {next(iter(given))!r}: a page shows one or the other")
         subject = subject_of(_require_trace(trace), include_layers)
         lens, others = lens if isinstance(lens, tuple | list) and len(lens) == 2 else (lens, None)
         if others is not None and other is None:
-            raise InputError("lens is a pair, and there is one trace: give the other trace, or one lens")
+            raise InputError("lens is a pair, but there is one trace: pass the other trace too, or one lens")
         second = None if other is None else subject_of(_require_trace(other), include_layers)
     shown = None if heads is None else require_integers("heads", heads, "the numbers of heads")
     first, name = None if layer is None else require_integer("layer", layer, "the number of a layer"), None
@@ -94,11 +94,11 @@ def view(
 def _require_trace(trace: Any) -> Trace:
     if isinstance(trace, TracedText | TracedStep):
         raise InputError(
-            f"a page is of one trace of a whole text, not of {type(trace).__name__}: view(model.trace(prompt + text))"
+            f"a page shows one trace of a whole text, not {type(trace).__name__}: view(model.trace(prompt + text))"
         )
     if not isinstance(trace, Trace):
         raise InputError(
-            f"a page is of a trace, not of {type(trace).__name__}: weights of attention go by name, "
+            f"a page shows a trace, not {type(trace).__name__}: pass weights of attention by name, "
             "view(attention=..., tokens=...)"
         )
     return trace
@@ -118,6 +118,6 @@ def _data_budget(budget_mb: float) -> int:
     left = int(budget_mb * 1e6) - scaffold_size()
     if left <= 0:
         raise InputError(
-            f"budget_mb is {budget_mb}: the page itself, without a number, takes {scaffold_size() / 1e6:.2f}"
+            f"budget_mb is {budget_mb}: the page itself, without any numbers, takes {scaffold_size() / 1e6:.2f}"
         )
     return left

@@ -46,12 +46,12 @@ def draw_matrix(choice: Choice, theme: str, scale: str) -> str:
     _draw_ramp(sheet, colours, largest)
     scale_name = "square root" if scale == "sqrt" else scale
     sheet.notes += [
-        "A row is a query, a column a key.",
-        f"Colour runs from 0 to {largest:.4g} on a {scale_name} scale.",
+        "Rows are queries, columns are keys.",
+        f"Colours run from 0 to {largest:.4g} on a {scale_name} scale.",
     ]
     if fold > 1:
         cells = f"{len(chosen.queries)} x {len(chosen.keys)} weights"
-        sheet.notes.append(f"Of {cells} each cell is the largest of {fold} x {fold}.")
+        sheet.notes.append(f"Each cell is the largest of {fold} x {fold} of the {cells}.")
     if not chosen.attention_mask.all():
         sheet.notes.append("Empty cells are masked.")
     description = f"{len(chosen.queries)} queries (rows), {len(chosen.keys)} keys (columns)"

@@ -20,20 +20,20 @@ MAX_PAGE_CHARACTERS, MAX_CELL_CHARACTERS = 8_000_000, 10_000_000
 is not put into the notebook, and a picture that would exceed the limit is left out."""
 
 MAX_STILL_CHARACTERS = 1_000_000
-"""The most characters of the still in place of the frame, the smaller of SVG and PNG; above it the table is shown."""
+"""The most characters of the static picture in place of the frame, the smaller of SVG and PNG; or a table is shown."""
 
 _FRAME_SCRIPT = """
 const frame = this;
-const tell = () => frame.contentWindow?.postMessage({ ink: getComputedStyle(frame).color }, '*');
-tell();
-if (frame.dataset.heard) return;
-frame.dataset.heard = 'yes';
+const sendInk = () => frame.contentWindow?.postMessage({ ink: getComputedStyle(frame).color }, '*');
+sendInk();
+if (frame.dataset.listening) return;
+frame.dataset.listening = 'yes';
 window.addEventListener('message', (event) => {
   if (event.source !== frame.contentWindow) return;
-  if (event.data.asks) tell();
+  if (event.data.asks) sendInk();
   if (event.data.height > 0) frame.style.height = event.data.height + 'px';
 });
-const watch = new MutationObserver(tell);
+const watch = new MutationObserver(sendInk);
 for (const element of [document.documentElement, document.body]) watch.observe(element, { attributes: true });
 """
 """The host's part: it sends its text colour whenever that may have changed, and receives the height of the page."""
@@ -45,8 +45,8 @@ _FRAME = (
 )
 
 _TRUST_NOTE = (
-    "<p>Where frames are shown the page can be pointed at: trust the notebook or run the cell; "
-    "<code>view.save('page.html')</code> writes it as a file.</p>"
+    "<p>Where frames are shown, the page is interactive: trust the notebook or run the cell; "
+    "<code>view.save('page.html')</code> saves it to a file.</p>"
 )
 
 
@@ -78,8 +78,8 @@ def iframe_html(page: str, fallback: str = "") -> str:
     if len(page) > MAX_PAGE_CHARACTERS:
         size = f"{len(page) / 1e6:.0f} MB"
         return (
-            f"<p>This view has {size}, too much for a cell of a notebook: <code>view.save('page.html')</code> makes "
-            "it a file; <code>precision='int16'</code> or <code>include_layers=[...]</code> makes it smaller.</p>"
+            f"<p>This view takes {size}, too much for a notebook cell: <code>view.save('page.html')</code> saves "
+            "it to a file; <code>precision='int16'</code> or <code>include_layers=[...]</code> makes it smaller.</p>"
         ) + fallback
     frame = _FRAME.format(height=HEIGHT, hello=html.escape(" ".join(_FRAME_SCRIPT.split())), page=html.escape(page))
     return with_fallback(frame, fallback + _TRUST_NOTE)
@@ -102,7 +102,7 @@ def _fallback_html(drawing: str, cell: dict[str, str]) -> str:
         if len(encoded) <= MAX_STILL_CHARACTERS
         else f"<pre>{html.escape(table)}</pre>"
     )
-    return f"{shown}<p>This is a still of the page.</p>"
+    return f"{shown}<p>This is a static picture of the page.</p>"
 
 
 def link_table(data: PageData, max_links: int = 8) -> str:

@@ -68,9 +68,9 @@ def _chosen_layers(include_layers: Iterable[int], trace: Trace) -> set[int]:
     known = {_layer_number(name) for name in _attention_paths(trace)}
     chosen = set(require_integers("include_layers", include_layers, "the numbers of layers"))
     if not chosen:
-        raise InputError("include_layers names no layer: a page is of one at least")
+        raise InputError("include_layers names no layer: a page needs at least one")
     for layer in chosen - known:
-        raise InputError(f"layer {layer} is not there: this trace has layers {', '.join(map(str, sorted(known)))}")
+        raise InputError(f"layer {layer} does not exist: this trace has layers {', '.join(map(str, sorted(known)))}")
     return chosen
 
 
@@ -83,10 +83,10 @@ def _attention_data(trace: Trace, name: str) -> AttentionData:
     queries, keys = (1, 0) if cross or trace.before else (int(side == "decoder"),) * 2
     is_recomputable = _has_query_and_key(trace, name) and not trace.before
     if not is_recomputable and weights is None:
-        raise _missing_error(f"{name} follows a cache, and this trace has no {name + '.weights'!r}")
+        raise _missing_error(f"{name} comes after a cache, and this trace has no {name + '.weights'!r}")
     sample = trace.samples.get(name) if isinstance(trace, LongTrace) else None
     if weights is None and (edit := _edit_of_weights(trace, name)):
-        reason = f"{shorten(repr(str(edit)))} changed what {name} makes of query and key"
+        reason = f"{shorten(repr(str(edit)))} changed the weights that {name} computes from query and key"
         raise _missing_error(f"{reason}, and this trace has no {name + '.weights'!r}")
     attention = AttentionData(
         name, _layer_number(name), queries, keys, None, None, weights, "cross" if cross else "self", side
@@ -105,7 +105,7 @@ def _attention_data(trace: Trace, name: str) -> AttentionData:
     bias, rotation = (None, None) if cross else (_distance_bias(trace, side), cosines_and_sines(config, seq))
     if bias is None and not cross and isinstance(config.attention_position, RelativeBias):
         if weights is None:
-            raise _missing_error(f"this trace has no bias for distances, which {name} needs")
+            raise _missing_error(f"this trace has no distance bias, which {name} needs")
         return attention
     scale = size**-0.5 if config.attention.attention_scale is None else config.attention.attention_scale
     window = window if mask == "window" else None

@@ -54,19 +54,17 @@ def percent(share: float) -> str:
 def _missing_notes(weights: np.ndarray) -> list[str]:
     missing, below = int(np.isnan(weights).sum()), int((weights < 0).sum())
     notes = [f"{missing:,} of the weights are NaN or infinite; they are not drawn."] if missing else []
-    return [*notes, f"{below:,} of the weights are below 0; they count as 0 here."] if below else notes
+    return [*notes, f"{below:,} of the weights are below 0; they are drawn as 0."] if below else notes
 
 
 def _exactness_note(choice: Choice) -> str:
     error = choice.entry["max_error"]
-    source = "as stored" if choice.entry["weights"] is not None else "recomputed from query and key"
+    source = "as stored" if choice.entry["weights"] is not None else "recomputed from queries and keys"
     if choice.has_given_weights:
-        return (
-            "Weights as they were given." if not error else f"Weights as they were given, to {error:.2g} in this layer."
-        )
+        return "Weights as given." if not error else f"Weights as given, to {error:.2g} in this layer."
     if error is None:
         return f"Weights after softmax, {source}."
-    whose = "those of the edited run" if choice.edits else "the model's own"
+    whose = "the weights of the edited run" if choice.edits else "the model's own"
     return f"Weights after softmax, {source}; largest difference from {whose} in this layer: {error:.2g}."
 
 

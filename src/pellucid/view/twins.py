@@ -15,14 +15,14 @@ def check_comparable(first: Subject, second: Subject) -> None:
         if len(one["tokens"]) != len(two["tokens"]):
             side = f" of the {one['name']}" if one["name"] else ""
             raise InputError(
-                f"the traces have {len(one['tokens'])} and {len(two['tokens'])} tokens{side}: differences need equally "
-                "many"
+                f"the traces have {len(one['tokens'])} and {len(two['tokens'])} tokens{side}: differences need the "
+                "same number"
             )
     names = [attention.name for attention in first.attentions], [attention.name for attention in second.attentions]
     if names[0] != names[1]:
         unmatched = next(iter(set(names[0]) ^ set(names[1])), names[0][0])
         alike = first.model == second.model
-        advice = "record both with the same keep" if alike else "their models are two, and not of one shape"
+        advice = "record both with the same keep" if alike else "they come from two models of different shapes"
         raise InputError(f"only one of the traces has {unmatched!r}: {advice}")
     for one, two in zip(first.attentions, second.attentions):
         if one.heads != two.heads:

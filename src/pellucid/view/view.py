@@ -36,7 +36,7 @@ class View:
     @property
     def told(self) -> list[str]:
         """What was done to keep the page small, in sentences; empty where nothing was."""
-        return self.data.told
+        return self.data.notes
 
     def html(self) -> str:
         """The whole page as text; it is self-contained and makes no requests."""

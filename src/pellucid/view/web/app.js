@@ -93,7 +93,7 @@ function start(root, source) {
   const choice = viewSwitch(page, views);
   const own = make("div", { class: "own" });
   const stage = make("section", { class: "stage" });
-  root.append(makeHeader(root, page, () => wear(page.theme() === "dark" ? "light" : "dark")),
+  root.append(makeHeader(root, page, () => setTheme(page.theme() === "dark" ? "light" : "dark")),
     makeToolbar([choice, ...common], own), readout.element, stage, legend.element);
 
   let shown; // the view whose controls are shown
@@ -173,22 +173,22 @@ function start(root, source) {
     stage.replaceChildren(sentence(error));
   }
 
-  function wear(theme) {
+  function setTheme(theme) {
     root.dataset.theme = theme;
     draw();
   }
 
-  wear(manifest.show?.theme ?? preferredTheme());
+  setTheme(manifest.show?.theme ?? preferredTheme());
   listen(root, page, views);
   answerHost(root, (theme) => {
-    if (!manifest.show?.theme && root.dataset.theme !== theme) wear(theme);
+    if (!manifest.show?.theme && root.dataset.theme !== theme) setTheme(theme);
   });
   function readAddress() {
     address = location.hash;
     store.set({ ...NO_TOKEN, ...hashState(manifest, views, store.get().layer) });
   }
 
-  followWindow(stage, readAddress, draw, root, wear);
+  followWindow(stage, readAddress, draw, root, setTheme);
 }
 
 /** Passes the size for which the stage was drawn to the style sheet: in print it is the same, only smaller. */
@@ -201,7 +201,7 @@ function fixOnPaper(stage) {
 function makeToolbar(controls, own) {
   const elements = controls.map((control) => control.element);
   const rows = [make("div", {}, ...elements.slice(0, -1)), make("div", {}, ...elements.slice(-1), own)];
-  return make("nav", { class: "toolbar", "aria-label": "what is shown" }, ...rows);
+  return make("nav", { class: "toolbar", "aria-label": "view options" }, ...rows);
 }
 
 /** @returns {Page} */
@@ -258,19 +258,19 @@ function keepAddress(state, manifest) {
   }
 }
 
-function followWindow(stage, readAddress, draw, root, wear) {
+function followWindow(stage, readAddress, draw, root, setTheme) {
   new ResizeObserver(() => requestAnimationFrame(draw)).observe(stage);
   window.addEventListener("hashchange", readAddress);
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => "host" in root.dataset || wear(preferredTheme()));
-  let worn; // the theme to restore after printing, which is always light
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => "host" in root.dataset || setTheme(preferredTheme()));
+  let screenTheme; // the theme to restore after printing, which is always light
   window.addEventListener("beforeprint", () => {
-    worn = root.dataset.theme;
+    screenTheme = root.dataset.theme;
     root.dataset.printing = ""; // lists expand
-    wear("light");
+    setTheme("light");
   });
   window.addEventListener("afterprint", () => {
     delete root.dataset.printing;
-    wear(worn);
+    setTheme(screenTheme);
   });
 }
 

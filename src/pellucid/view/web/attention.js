@@ -36,7 +36,7 @@ export class Attention {
     [this.dtype, this.coding] = [shape.dtype, shape.coding];
     this.recipe = entry.recipe;
     this.mask = MASKS[entry.recipe.mask];
-    if (!this.mask) throw new Problem(`The mask “${entry.recipe.mask}” is not known to this page: a newer pellucid can draw it.`);
+    if (!this.mask) throw new Problem(`The mask “${entry.recipe.mask}” is unknown to this page: open it with a newer pellucid.`);
     const block = (name) => (name ? source.block(name) : null);
     this.weights = block(entry.weights);
     this.bias = block(entry.recipe.bias);
@@ -217,7 +217,7 @@ export function strongest(weights, places) {
 
 /** The message for an attention without numbers. @param {import("./data.js").Entry} entry */
 export function leftOut({ name, thumb }) {
-  return `The numbers of ${name} were left out to keep this page small${thumb ? "; its picture is in the view of the whole model" : ""}.`;
+  return `The numbers of ${name} were left out to keep this page small${thumb ? "; its picture is in the Model view" : ""}.`;
 }
 
 /** Whether the page holds the data of the weights. @param {import("./data.js").Entry} entry */

@@ -28,7 +28,7 @@ export class AxisPicker {
 
   picker(which, axes, shape) {
     const option = (name, axis) => make("option", { value: axis }, `${name} (${shape[axis]})`);
-    const select = make("select", { "aria-label": `axis drawn as ${which}`, onchange: () => this.draws(which, Number(select.value)) }, ...axes.map(option));
+    const select = make("select", { "aria-label": `axis shown as ${which}`, onchange: () => this.draws(which, Number(select.value)) }, ...axes.map(option));
     select.value = String(this.cut[which] ?? axes.findIndex((_, axis) => axis !== this.cut.columns));
     return make("label", { class: "field" }, make("span", { class: "name" }, which), select);
   }
@@ -42,9 +42,9 @@ export class AxisPicker {
 
   stepper(axis, name, size) {
     const set = (place) => this.choose({ ...this.cut, fixed: this.cut.fixed.with(axis, Math.min(size - 1, Math.max(0, Math.round(place) || 0))) });
-    const input = make("input", { type: "number", min: 0, max: size - 1, step: 1, "data-axis": axis, "aria-label": `place on the axis ${name}`,
+    const input = make("input", { type: "number", min: 0, max: size - 1, step: 1, "data-axis": axis, "aria-label": `index on the axis ${name}`,
       onchange: () => set(Number(input.value)) });
-    const step = (by, label, sign) => button(sign, () => set(this.cut.fixed[axis] + by), { "aria-label": `${label} place on the axis ${name}` });
+    const step = (by, label, sign) => button(sign, () => set(this.cut.fixed[axis] + by), { "aria-label": `${label} index on the axis ${name}` });
     return make("div", { class: "field" }, make("span", { class: "name" }, name), step(-1, "previous", "‹"), input, step(1, "next", "›"),
       make("span", { class: "quiet" }, `of ${size}`));
   }

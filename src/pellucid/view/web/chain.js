@@ -27,7 +27,7 @@ export class Chain {
   draw(steps, about) {
     const links = [this.sum(steps), this.scaled(steps)];
     if (about.biased) links.push(this.biased(steps, about));
-    if (!steps.seen) links.push(this.link(make("b", { "data-step": "masked" }, "−∞"), "the mask forbids this pair, whatever its score"));
+    if (!steps.seen) links.push(this.link(make("b", { "data-step": "masked" }, "−∞"), "the mask excludes this pair, whatever its score"));
     links.push(this.exponential(steps), this.weight(steps, about));
     this.element.replaceChildren(...links);
   }
@@ -50,12 +50,12 @@ export class Chain {
 
   /** The start of softmax: subtracting the largest score changes no weight and keeps numbers small. */
   exponential({ exponential, largest }) {
-    return this.link(step("exponential", exponential), "e to the power of the score −\u00a0", step("largest", largest), ", the largest of the row");
+    return this.link(step("exponential", exponential), "e to the power of the score −\u00a0", step("largest", largest), ", the largest in the row");
   }
 
   weight({ exponential, total, weight }, { stored }) {
-    const words = ["÷\u00a0", step("total", total), ", the same summed over all keys: the weight"];
-    if (stored) words.push("; the model’s own, stored here, is ", step("stored", weight));
+    const words = ["÷\u00a0", step("total", total), ", the sum of these over all keys: the weight"];
+    if (stored) words.push("; the model’s own weight, stored here, is ", step("stored", weight));
     return this.link(step("weight", exponential / total), ...words);
   }
 }

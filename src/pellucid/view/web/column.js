@@ -39,12 +39,12 @@ export class Column {
     this.rows = new Map();
     this.twins = repeated(tokens.map((token) => token.text));
     const of = (event) => event.target.closest(".row");
-    const tell = (action) => (event) => of(event) && action(side, Number(of(event).dataset.index));
+    const forward = (action) => (event) => of(event) && action(side, Number(of(event).dataset.index));
     this.element = make("div", {
       class: `column ${side}`, role: "listbox",
-      "aria-label": side === "query" ? "queries: tokens that look" : "keys: tokens that are looked at",
-      onmouseover: tell(hand.enter), onclick: tell(hand.press),
-      onfocusin: (event) => of(event)?.matches(":focus-visible") && tell(hand.enter)(event),
+      "aria-label": side === "query" ? "queries: tokens that attend" : "keys: tokens attended to",
+      onmouseover: forward(hand.enter), onclick: forward(hand.press),
+      onfocusin: (event) => of(event)?.matches(":focus-visible") && forward(hand.enter)(event),
     });
     this.element.style.height = `${this.layout.height}px`;
   }

@@ -49,7 +49,7 @@ export function viewSwitch(page, views) {
 
 /** @returns {Control} */
 export function pairFilter(page) {
-  const control = segments("pair: which text looks at which", PAIRS, (pair) => page.set({ pair, ...NO_TOKEN }), (state) => state.pair);
+  const control = segments("pair: which text attends to which", PAIRS, (pair) => page.set({ pair, ...NO_TOKEN }), (state) => state.pair);
   const draw = (state) => {
     const { queries, keys } = page.manifest.attentions[state.layer];
     control.element.hidden = queries !== keys || !hasPair(page.tokens().query);
@@ -102,7 +102,7 @@ export function stepLayer(page, by) {
 export function thresholdSlider(page) {
   const value = make("output", { "aria-live": "off" }); // the slider announces itself, and every token would change this
   const input = make("input", { type: "range", min: 0, max: THRESHOLDS.length - 1, step: 1,
-    "aria-label": "threshold: lighter lines are hidden", oninput: () => page.set({ threshold: THRESHOLDS[input.value] }) });
+    "aria-label": "threshold: lines of smaller weights are hidden", oninput: () => page.set({ threshold: THRESHOLDS[input.value] }) });
   const draw = ({ threshold }, hidden) => {
     input.value = String(THRESHOLDS.findLastIndex((step) => step <= threshold));
     value.textContent = `${threshold}${hidden ? ` hides ${hidden}` : ""}`;
@@ -138,7 +138,7 @@ export function headChips(page) {
 }
 
 function makeChip(head, press, solo) {
-  const title = `head ${head}: click switches, double click shows it alone`;
+  const title = `head ${head}: click to select or toggle, double-click to show it alone`;
   const chip = button(String(head), (event) => press(head, event), { class: "chip", title, ondblclick: () => solo(head) });
   chip.append(make("i"));
   return chip;

@@ -2,7 +2,7 @@
 import { button, make } from "./dom.js";
 
 /** How long a button confirms a copy, in milliseconds. */
-const SAID = 1600;
+const CONFIRMED = 1600;
 
 /**
  * A button that copies the result of `text` when pressed.
@@ -14,7 +14,7 @@ export function copyButton(label, text, attributes = {}) {
   const element = button(label, async () => {
     const done = await toClipboard(text(), element.parentElement);
     element.textContent = done ? "copied" : "copy it from the field";
-    setTimeout(() => (element.textContent = label), SAID);
+    setTimeout(() => (element.textContent = label), CONFIRMED);
   }, attributes);
   return element;
 }
@@ -35,7 +35,7 @@ export async function toClipboard(text, beside) {
 }
 
 function copyFromField(text, beside) {
-  const field = make("textarea", { class: "copy", readonly: true, rows: 4, "aria-label": "the text: copy it with Ctrl+C" });
+  const field = make("textarea", { class: "copy", readonly: true, rows: 4, "aria-label": "text to copy with Ctrl+C" });
   field.value = text;
   beside.append(field);
   const before = document.activeElement;

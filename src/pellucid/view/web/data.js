@@ -71,7 +71,7 @@ export function createSource(manifest, read) {
     has: (name) => decoded.has(name),
     load: async (names) => void (await Promise.all(names.map(loadOne))),
     block(name) {
-      if (!decoded.has(name)) throw new Problem(`The block ${name} was asked for before it was loaded.`);
+      if (!decoded.has(name)) throw new Problem(`The block ${name} was requested before it was loaded.`);
       return decoded.get(name);
     },
   };
@@ -92,7 +92,7 @@ export function readManifest(text) {
   }
   if (manifest?.format !== "pellucid-view") throw new Problem("The data of this page is not a pellucid view.");
   if (manifest.version !== VERSION) {
-    const which = manifest.version > VERSION ? "a newer pellucid can draw it" : "write the page anew from its trace";
+    const which = manifest.version > VERSION ? "open it with a newer pellucid" : "save the page again from its trace";
     throw new Problem(`This data has version ${manifest.version}, and this page reads version ${VERSION}: ${which}.`);
   }
   if (!manifest.attentions?.length) throw new Problem("There is nothing to draw: no attention was recorded.");

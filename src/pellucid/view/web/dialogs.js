@@ -35,11 +35,11 @@ export function covered(root) {
 export function openHelp(root, views) {
   const line = ({ shown, means }) => [make("dt", {}, ...shown.split(" ").map((key) => make("kbd", {}, key))), make("dd", {}, means)];
   openSheet(root, "help", make("h2", {}, "How to read this page"),
-    make("p", {}, "In every layer each head lets each token look at the others. It shares out a weight of 1: what it looks at"
-      + " most gets the most. A line, or a cell of the matrix, is such a weight."),
-    make("p", {}, "Point at a token to see only its lines. Click to pin it, then point at a token on the other side to read that"
-      + " one number. Click a head to switch it on or off; double click shows it alone."),
+    make("p", {}, "In every layer, each head lets each token attend to the others, with weights that add up to 1."
+      + " A line, or a cell of the matrix, is one such weight."),
+    make("p", {}, "Point at a token to see only its lines. Click to pin it, then point at a token on the other side to read the"
+      + " weight between them. Click a head to switch it on or off; double-click it to show it alone."),
     make("dl", {}, ...shortcutsOf(views).flatMap(line)),
-    make("p", { class: "quiet" }, "Tab goes from group to group; the left and right arrows go on inside a group of buttons."
-      + " A weight says where a head looked, not why the model answered as it did."));
+    make("p", { class: "quiet" }, "Tab moves from group to group; the left and right arrows move within a group of buttons."
+      + " A weight shows what a head attended to, not why the model gave its answer."));
 }

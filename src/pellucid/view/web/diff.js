@@ -34,17 +34,17 @@ class Diff {
         ({ row, column, pinned }) => this.take({ side: "query", query: row, key: column, pinned })),
       lens: new Cell(() => this.hand(), (cell) => this.set(cell)),
     };
-    this.heat = new Heat({ label: "difference of the weights of one head; arrow keys move the cell", ...this.cells.weights.pointer });
+    this.heat = new Heat({ label: "differences in the weights of one head; arrow keys move the selected cell", ...this.cells.weights.pointer });
     this.list = new DifferenceList(this.cells.weights.pointer.press);
     this.fault = make("p", { class: "problem" });
     this.weights = make("div", { class: "diff-weights" },
       this.overview.element,
-      make("section", { class: "diff-head", "aria-label": "the chosen head" }, this.heading = make("h2", {}), this.fault,
+      make("section", { class: "diff-head", "aria-label": "the selected head" }, this.heading = make("h2", {}), this.fault,
         make("div", { class: "tensor-scroll" }, this.heat.element), make("h3", {}, "Largest differences"), this.list.element));
     this.words = make("div", {});
     this.element = make("div", { class: "diff" }, runs(manifest), this.weights, this.words);
     this.ends = new Ends();
-    const which = segments("what is compared", { weights: "weights", lens: "lens" }, (of) => this.set({ of }), () => this.hand().of);
+    const which = segments("what to compare", { weights: "weights", lens: "lens" }, (of) => this.set({ of }), () => this.hand().of);
     which.element.hidden = !(manifest.lens && manifest.other.lens);
     this.controls = [which, scaleSwitch(page), { element: this.ends.element }];
   }
@@ -136,8 +136,8 @@ class Diff {
     const room = Math.max(160, this.heat.element.parentElement.clientWidth - 150);
     const names = { row: (query) => this.name("query", query), column: (key) => this.name("key", key) };
     this.heat.draw({ key, rows: one.queries, columns: one.keys, value, largest: this.largest, signed: true, scale: state.scale, names,
-      axes: { row: "looks from", column: "looks at" }, room, height: TALL },
-    { row: state.key === null ? null : state.query, column: state.key, pinned: state.pinned, theme: this.page.theme(), said: this.inWords(state) });
+      axes: { row: "query", column: "key" }, room, height: TALL },
+    { row: state.key === null ? null : state.query, column: state.key, pinned: state.pinned, theme: this.page.theme(), description: this.inWords(state) });
   }
 
   /** The token of this run, and that of the other run where it differs. */
@@ -154,7 +154,7 @@ class Diff {
   inWords({ query, key, head }) {
     const pair = query === null || key === null ? null : [inWords(this.page.tokens().query, query), inWords(this.page.tokens().key, key)];
     const cell = pair ? `: ${pair.join(" to ")} ${this.rows[query][key].toPrecision(3)}` : "";
-    return `difference of weights, ${layerWords(this.page.entry())}, head ${head}${cell}`;
+    return `differences in weights, ${layerWords(this.page.entry())}, head ${head}${cell}`;
   }
 
   /** The text of the readout. */
@@ -170,7 +170,7 @@ class Diff {
     const [mine, theirs] = [this.twins.one, this.twins.other].map((each) => each.row(state.head, state.query)[state.key]);
     return {
       words: [place, ...inNodes(this.page.tokens().query, state.query), " → ", ...inNodes(this.page.tokens().key, state.key)],
-      value: exact(mine - theirs), note: `${exact(mine)} here, ${exact(theirs)} there${seen(state.query, state.key)}${state.pinned ? " · pinned" : ""}`,
+      value: exact(mine - theirs), note: `this run ${exact(mine)}, other ${exact(theirs)}${seen(state.query, state.key)}${state.pinned ? " · pinned" : ""}`,
     };
   }
 
@@ -181,9 +181,9 @@ class Diff {
     const end = exact(this.largest);
     const scale = `on a ${SCALES[this.page.state().scale]} scale.`;
     return [
-      this.largest ? `This run minus the other: orange is more here, blue is more there, from −${end} to ${end} ${scale}` : "",
+      this.largest ? `This run minus the other: orange is larger in this run, blue in the other, from −${end} to ${end} ${scale}` : "",
       this.heat.pooling(),
-      this.broken || this.overview.broken() ? "A cell where a weight of a run is NaN or infinite is drawn black, on a dark page white." : "",
+      this.broken || this.overview.broken() ? "Cells where the weight of either run is NaN or infinite are black (white on a dark page)." : "",
       this.overview.legend(),
     ].filter(Boolean);
   }
@@ -204,7 +204,7 @@ class Diff {
     if (this.twins.fault()) throw new Problem(this.twins.fault());
     const [queries, keys] = [around(query, WHOLE, this.twins.one.queries), around(key, WHOLE, this.twins.one.keys)];
     const left = this.twins.one.queries * this.twins.one.keys - queries.length * keys.length;
-    const caption = `A row is a query, a column is a key.${left ? ` ${left.toLocaleString("en")} cells around these are left out: move the cell in hand.` : ""}`;
+    const caption = `Rows are queries, columns are keys.${left ? ` ${left.toLocaleString("en")} more cells are left out: move the selected cell to see others.` : ""}`;
     const named = (side) => (index) => make("span", {}, this.name(side, index), make("small", {}, ` ${index}`));
     const rows = queries.map((at) => ({ name: named("query")(at), cells: keys.map((place) => exact(this.rows[at][place])) }));
     return { title, caption: [caption], columns: keys.map(named("key")), rows };

@@ -19,7 +19,7 @@ export class LensDiff {
     this.places = this.one.places.filter((name) => this.other.places.includes(name));
     this.differ = this.fault() ? 0 : this.countDiffering();
     this.grid = this.fault() ? null : new WordGrid({
-      label: "where the likeliest words differ", columns: tokens.length, rows: this.places.map((name) => ({ name: placeName(name), title: name })),
+      label: "where the most likely tokens differ", columns: tokens.length, rows: this.places.map((name) => ({ name: placeName(name), title: name })),
       heading: (column) => tokenLabel(tokens[column]), word: (row, column) => this.word(row, column), ...cell.pointer,
     });
     this.element = make("div", { class: "diff-lens" }, this.grid?.element ?? make("p", { class: "problem" }, this.fault()));
@@ -35,7 +35,7 @@ export class LensDiff {
   fault() {
     const [one, other] = [this.one.tokens.length, this.other.tokens.length];
     if (one === other) return "";
-    return `This run has ${one} tokens and the other ${other}: words can be compared place by place only where the numbers of tokens are equal.`;
+    return `This run has ${one} tokens and the other ${other}: lenses can be compared position by position only if the numbers of tokens are equal.`;
   }
 
   /** The likeliest tokens of both runs at a cell, and the difference in probability of this run's token. */
@@ -51,8 +51,8 @@ export class LensDiff {
     const { one, other, gap, same } = this.pair(row, column);
     const name = ({ text }) => make("bdi", { class: "token" }, shortened(text));
     const text = make("span", {}, name(one), ...(same ? [] : [" | ", name(other)]));
-    const said = ({ text: letters, log }) => `${visible(letters)}  ${percent(Math.exp(log))}`;
-    const title = same ? `both: ${visible(one.text)}` : `this run: ${said(one)}\nthe other: ${said(other)}`;
+    const describe = ({ text: letters, log }) => `${visible(letters)}  ${percent(Math.exp(log))}`;
+    const title = same ? `both: ${visible(one.text)}` : `this run: ${describe(one)}\nthe other: ${describe(other)}`;
     return { text, share: gap, mark: same ? null : "≠", title };
   }
 
@@ -62,12 +62,12 @@ export class LensDiff {
 
   readout({ row: place, column: token, pinned }) {
     if (!this.grid) return { words: ["the two lenses cannot be compared"] };
-    if (place === null) return { words: ["lens · point at a cell to read what both runs say"] };
+    if (place === null) return { words: ["lens · point at a cell to compare both runs"] };
     const { one, other, there, same } = this.pair(place, token);
     const words = [`${placeName(this.places[place])} · at `, ...inNodes(this.one.tokens, token), " · “", make("bdi", {}, shortened(one.text)), "”"];
     if (!same) words.push(" | “", make("bdi", {}, shortened(other.text)), "”");
     const value = there === null ? "" : exact(one.log - there);
-    const note = there === null ? `not among the ${this.other.most} likeliest of the other run` : "this run’s log-probability of its word, minus the other’s";
+    const note = there === null ? `not among the ${this.other.most} most likely in the other run` : "log-probability of this token, minus that in the other run";
     return { words, value, note: pinned ? `${note} · pinned` : note };
   }
 
@@ -84,11 +84,11 @@ export class LensDiff {
     const cells = this.places.length * this.one.tokens.length;
     return [
       this.differ
-        ? `The likeliest word differs in ${this.differ} of ${cells} cells, marked ≠; there this run’s word stands first.`
-        : `The likeliest word is the same in all ${cells} cells.`,
-      "The shade says by how much the probability of this run’s word differs,"
-        + ` from 0 to 100 % on a ${SCALES[this.page.state().scale]} scale; where it is not among the`
-        + " words kept of the other run, the least likely of those stands in for it.",
+        ? `The most likely token differs in ${this.differ} of ${cells} cells, marked ≠; this run’s token comes first.`
+        : `The most likely token is the same in all ${cells} cells.`,
+      "The shade shows by how much the probability of this run’s token differs,"
+        + ` from 0 to 100 % on a ${SCALES[this.page.state().scale]} scale; if it is not among the`
+        + " tokens kept for the other run, the least likely of those is used instead.",
       this.grid.leftOut(),
     ].filter(Boolean);
   }
@@ -102,9 +102,9 @@ export class LensDiff {
     };
     return {
       title: "Lens, both runs",
-      caption: ["At ", ...inNodes(this.one.tokens, token), "; other tokens have tables of their own."
-        + " The last column is what the other run gives to this run’s word."],
-      columns: ["this run", "log-probability", "the other", "log-probability", "this run’s word there"],
+      caption: ["At ", ...inNodes(this.one.tokens, token), "; other tokens have their own tables."
+        + " The last column is the log-probability of this run’s token in the other."],
+      columns: ["this run", "log-probability", "the other", "log-probability", "this run’s token in the other"],
       rows: this.places.map((name, row) => ({ name: placeName(name), cells: line(row) })),
     };
   }

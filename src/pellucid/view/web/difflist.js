@@ -23,7 +23,7 @@ export class DifferenceList {
       const [mine, theirs] = [twins.one, twins.other].map((each) => each.row(head, query)[key].toPrecision(4));
       const line = button("", () => this.go(query, key), { class: "plain", tabindex: place ? -1 : 0 });
       line.append(make("b", {}, signed(value)), " ", make("span", {}, ...inNodes(tokens.query, query), " → ", ...inNodes(tokens.key, key),
-        make("small", {}, ` ${mine} here, ${theirs} there`)));
+        make("small", {}, ` ${mine} vs ${theirs}`)));
       return make("li", {}, line);
     };
     const cells = largestOf(rows, LISTED);

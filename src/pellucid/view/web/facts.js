@@ -14,7 +14,7 @@ export class FactsBox {
     this.element = make("div", { class: "tensor-facts" }, this.facts, this.bars);
   }
 
-  /** @param {import("./numbers.js").Facts} said */
+  /** @param {import("./numbers.js").Facts} facts */
   write({ least, most, mean, deviation, nan, infinite, count }) {
     const number = (value) => (Number.isFinite(value) ? minus(shortest(Number(value.toPrecision(7)))) : "none");
     const facts = { numbers: count.toLocaleString("en"), min: number(least), max: number(most), mean: number(mean),
@@ -26,19 +26,19 @@ export class FactsBox {
   /**
    * @param {string} key identifies the picture
    * @param {Float32Array} values
-   * @param {import("./numbers.js").Facts} said
+   * @param {import("./numbers.js").Facts} facts
    * @param {import("./colour.js").Theme} theme
    */
-  drawHistogram(key, values, said, theme) {
+  drawHistogram(key, values, facts, theme) {
     const picture = [key, theme, window.devicePixelRatio].join();
     if (picture === this.picture) return;
     this.picture = picture;
-    const counts = Number.isFinite(said.least) ? histogram(values, said, STEPS) : [];
+    const counts = Number.isFinite(facts.least) ? histogram(values, facts, STEPS) : [];
     const peak = Math.max(1, ...counts);
     const context = pen(this.bars, STEPS * WIDE, TALL);
     context.fillStyle = headColour(0, theme);
     counts.forEach((count, at) => count && context.fillRect(at * WIDE, TALL - Math.max(1, (count / peak) * TALL), WIDE - 1, TALL));
-    const words = counts.length ? inWords(counts.indexOf(peak), peak, said) : "histogram: there are no finite numbers";
+    const words = counts.length ? inWords(counts.indexOf(peak), peak, facts) : "histogram: no finite numbers";
     mark(this.bars, "aria-label", words);
     mark(this.bars, "title", words);
   }
@@ -46,5 +46,5 @@ export class FactsBox {
 
 function inWords(at, peak, { least, most }) {
   const edge = (step) => shortest(Number((least + ((most - least) * step) / STEPS).toPrecision(4)));
-  return `histogram: the fullest of ${STEPS} steps holds ${peak} numbers, from ${edge(at)} to ${edge(at + 1)}`;
+  return `histogram: the fullest of ${STEPS} bins holds ${peak} numbers, from ${edge(at)} to ${edge(at + 1)}`;
 }

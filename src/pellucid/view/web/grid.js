@@ -15,7 +15,7 @@ import { largestOf, paintThumbs, thumbsOf } from "./thumbs.js";
 const SIZE = { least: 22, most: 120, gap: 6, side: 42, head: 24, title: 38 };
 
 /** The names of the groups, in display order. */
-const TITLES = { encoder: "Encoder", decoder: "Decoder", cross: "Cross attention: the decoder looks at the encoder" };
+const TITLES = { encoder: "Encoder", decoder: "Decoder", cross: "Cross-attention: the decoder attends to the encoder" };
 
 /** The weight at the end of a thumbnail's ramp. */
 const ENDS = { own: "each head’s largest", one: "1 for all heads" };
@@ -43,10 +43,10 @@ class Grid {
     this.body = make("div", { class: "grid-body", onclick: (event) => this.open(this.at(event)),
       ...onPointer({ move: (event) => this.point(this.at(event)), leave: () => this.point(null) }) }, this.heads, this.current, this.pointed);
     this.element = make("div", { class: "grid scroller", tabindex: 0, role: "group",
-      "aria-label": "all heads of all layers; arrow keys go from head to head, Enter opens one",
+      "aria-label": "all heads of all layers; arrow keys move between heads, Enter opens one",
       onscroll: () => this.draw() }, this.body);
     document.addEventListener("keydown", (event) => this.press(event));
-    const ends = picker("up to", "where the colours end", ENDS, (end) => this.page.set({ ends: end }), (state) => state.ends);
+    const ends = picker("up to", "end of the colour range", ENDS, (end) => this.page.set({ ends: end }), (state) => state.ends);
     this.controls = [scaleSwitch(page), ends];
     this.common = ["side", "layer", "heads"];
     this.tokenless = true;
@@ -146,7 +146,7 @@ class Grid {
   /** For example "layer 3", or with several kinds of attention "encoder layer 3". */
   nameOf(place) {
     const group = groupOf(this.entries[place]);
-    return `${group === "cross" ? "cross attention, " : group ? `${group} ` : ""}layer ${this.entries[place].layer}`;
+    return `${group === "cross" ? "cross-attention, " : group ? `${group} ` : ""}layer ${this.entries[place].layer}`;
   }
 
   /** The text of the readout: the cell under the pointer, or else the one reached by keyboard. */
@@ -158,7 +158,7 @@ class Grid {
     const largest = Number.isNaN(most) ? "some weights are NaN" : `largest weight about ${most?.toPrecision(2)}`;
     const opens = this.page.views.find((view) => view.name === this.opens())?.label;
     return { words: [`${this.nameOf(cell.place)} · head ${cell.head}`], value: "",
-      note: [entry.thumb && largest, `${this.hover ? "a click" : "Enter"} opens it in ${opens}`].filter(Boolean).join(" · ") };
+      note: [entry.thumb && largest, `${this.hover ? "click" : "press Enter"} to open the head in ${opens}`].filter(Boolean).join(" · ") };
   }
 
   /** The sentences of the legend about the picture. */
@@ -166,10 +166,10 @@ class Grid {
     const patches = this.entries.find((entry) => entry.thumb && this.page.manifest.sequences[entry.keys].tokens.length > this.page.manifest.blocks[entry.thumb].shape[2]);
     const masked = this.entries.some(({ recipe }) => recipe.mask !== "full");
     return [
-      "A row is a layer, a picture is one head: a line of it is a query, a column a key.",
-      `Colour runs from 0 to ${this.page.state().ends === "one" ? "1" : "the largest weight of each head"} on a ${SCALES[this.page.state().scale]} scale.`,
+      "Each row is a layer and each picture a head; in a picture, rows are queries and columns are keys.",
+      `Colours run from 0 to ${this.page.state().ends === "one" ? "1" : "the largest weight of each head"} on a ${SCALES[this.page.state().scale]} scale.`,
       this.entries.some(({ beyond }) => beyond) ? "Weights that are NaN or above 1 are drawn as 1, those below 0 as 0." : "",
-      patches ? "Each dot is the largest weight of a patch of tokens." : "", masked ? "Empty parts are masked." : "",
+      patches ? "Each dot is the largest weight in a patch of tokens." : "", masked ? "Empty parts are masked." : "",
       onSheet(this.element, ...this.inSight()),
     ].filter(Boolean);
   }
@@ -191,7 +191,7 @@ class Grid {
   truth() {
     const pictures = "The pictures hold one byte per weight (its square root in 255 steps); the exact numbers are in the view that a picture opens";
     const without = this.order.filter((place) => !hasNumbers(this.entries[place])).map((place) => this.nameOf(place));
-    return without.length ? `${pictures}, but for those of ${without.join(", ")}, which were left out to keep this page small.` : `${pictures}.`;
+    return without.length ? `${pictures}, except those of ${without.join(", ")}, which were left out to keep this page small.` : `${pictures}.`;
   }
 
   /** @returns {import("./table.js").Table} the largest weight of every head */
@@ -200,7 +200,7 @@ class Grid {
       const thumbs = thumbsOf(this.page.source, this.entries[place]);
       return { name: this.nameOf(place), cells: Array.from({ length: thumbs.heads }, (_, head) => largestOf(this.entries[place], thumbs, head).toPrecision(3)) };
     });
-    const caption = ["The largest weight of each head, from pictures with one byte per weight. A row is a layer, a column is a head."];
+    const caption = ["The largest weight of each head, from pictures with one byte per weight. Rows are layers, columns are heads."];
     return { title: "All heads", caption, columns: Array.from({ length: this.columns }, (_, head) => String(head)), rows };
   }
 

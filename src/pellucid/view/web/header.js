@@ -17,8 +17,8 @@ export function makeHeader(root, page, switchTheme) {
     texts.length > 1 ? make("b", { class: "letter" }, letter(place)) : "", make("bdi", {}, text));
   return make("header", {},
     make("div", { class: "buttons" },
-      button("table", () => openTable(root, page), { title: "the numbers as a table" }),
-      button("◐", switchTheme, { class: "plain sign", "aria-label": "light or dark", title: "light or dark" }),
+      button("table", () => openTable(root, page), { title: "show the numbers as a table" }),
+      button("◐", switchTheme, { class: "plain sign", "aria-label": "light or dark theme", title: "light or dark theme" }),
       button("?", () => openHelp(root, page.views), { class: "plain sign", "aria-label": "help", title: "help" })),
     make("h1", {}, ...texts.map((text) => unturned(text) || "(no text)").map(line)),
     make("p", { class: "model" }, ...aboutModel(page.manifest)),
@@ -37,12 +37,12 @@ function aboutModel({ model, sequences }) {
 /** For example "× 12 heads of 32", or "× 6 + 2 heads" if the decoder differs; empty without a fixed number of heads. */
 function headsOf({ num_attention_heads: heads, decoder_attention_heads: decoder = heads, num_key_value_heads: keys, head_dim: size }) {
   if (decoder !== heads) return ` × ${heads} + ${decoder} heads`;
-  return heads ? ` × ${heads} ${heads === 1 ? "head" : "heads"}${keys < heads ? ` (${keys} for keys)` : ""}${size ? ` of ${size}` : ""}` : "";
+  return heads ? ` × ${heads} ${heads === 1 ? "head" : "heads"}${keys < heads ? ` (${keys} key heads)` : ""}${size ? ` of ${size}` : ""}` : "";
 }
 
 /** For example "13 tokens", or in an encoder-decoder "encoder 13 tokens"; and how many were cut off. */
 function counted({ name, tokens, cut }) {
-  return `${name ? `${name} ` : ""}${tokens.length.toLocaleString("en")} ${tokens.length === 1 ? "token" : "tokens"}${cut ? ` (${cut.toLocaleString("en")} more were cut)` : ""}`;
+  return `${name ? `${name} ` : ""}${tokens.length.toLocaleString("en")} ${tokens.length === 1 ? "token" : "tokens"}${cut ? ` (${cut.toLocaleString("en")} more were cut off)` : ""}`;
 }
 
 function parameters(count) {

@@ -60,7 +60,7 @@ export function turnsOf(page, steps, pair, place) {
     const at = pair[side] * half + (place % half);
     const [cosine, sine, before] = [table[at], table[table.length / 2 + at], steps[`${side}Before`]];
     const number = (value) => make("b", {}, exact(value));
-    return make("p", { class: "neuron-turn", "data-side": side }, `${side}, turned with dimension ${partner}: `, number(before[place]), " × cosine ", number(cosine),
+    return make("p", { class: "neuron-turn", "data-side": side }, `${side}, rotated with dimension ${partner}: `, number(before[place]), " × cosine ", number(cosine),
       place < half ? " − " : " + ", number(before[partner]), " × sine ", number(sine), " = ", number(steps[side][place]));
   });
 }

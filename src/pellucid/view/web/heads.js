@@ -28,10 +28,10 @@ class Heads {
     this.scroller = make("div", { class: "scroller", onscroll: () => this.page.ready() && this.draw(), onmouseleave: () => this.leave() }, this.body);
     this.strip = new Strip((share) => (this.scroller.scrollTop = share * this.total - this.scroller.clientHeight / 2));
     this.names = { query: make("span"), key: make("span") };
-    const name = (side, words) => make("div", { class: side }, make("b", {}, words), " ", this.names[side]);
+    const name = (side) => make("div", { class: side }, make("b", {}, side), " ", this.names[side]);
     this.key = make("p", { class: "heads-key" });
     this.element = make("div", { class: "heads" },
-      make("div", { class: "columns names", "aria-hidden": "true" }, name("query", "looks from"), make("div"), name("key", "looks at")),
+      make("div", { class: "columns names", "aria-hidden": "true" }, name("query"), make("div"), name("key")),
       this.scroller, this.strip.canvas, this.key);
     this.slider = thresholdSlider(page);
     this.controls = [{ element: this.slider.element }];
@@ -91,8 +91,8 @@ class Heads {
     const { manifest } = this.page;
     const { queries, keys } = this.page.entry();
     const across = queries !== keys;
-    this.names.query.textContent = across ? manifest.sequences[queries].name : "query";
-    this.names.key.textContent = across ? manifest.sequences[keys].name : "key";
+    this.names.query.textContent = across ? manifest.sequences[queries].name : "";
+    this.names.key.textContent = across ? manifest.sequences[keys].name : "";
     const hand = { enter: (side, index) => this.enter(side, index), press: (side, index) => this.press(side, index) };
     this.element.style.setProperty("--word", `${this.word}px`);
     const digits = String(Math.max(tokens.query.length, tokens.key.length) - 1).length;
@@ -156,17 +156,17 @@ class Heads {
   legend() {
     const state = this.page.state();
     if (!state.heads.length) return ["No head is on: switch one on above."];
-    const coloured = state.heads.includes(state.head) ? `, colour is head ${state.head}` : "";
-    const hold = this.mass.all ? `: they hold ${this.hidden} of the weight${this.partial ? " of the rows on screen" : ""}` : "";
+    const coloured = state.heads.includes(state.head) ? `, coloured ones head ${state.head}` : "";
+    const hold = this.mass.all ? `; they carry ${this.hidden} of the weight${this.partial ? " of the rows on screen" : ""}` : "";
     return [
-      isMean(state) ? `Grey is the mean of ${state.heads.length} heads${coloured}.` : "A broader, stronger line is a larger weight.",
+      isMean(state) ? `Grey lines are the mean of ${state.heads.length} heads${coloured}.` : "Wider, stronger lines are larger weights.",
       state.threshold
         ? `Lines below ${state.threshold} are hidden${hold}.`
-        : "Every line is drawn, nothing is hidden.",
+        : "All lines are drawn.",
       this.mass.below ? "Weights below 0 have no line." : "",
-      this.mass.above ? "Lines of weights above 1 are drawn as those of 1." : "",
+      this.mass.above ? "Weights above 1 are drawn as 1." : "",
       this.mass.broken ? "Some of these weights are NaN or infinite: no line is drawn for them." : "",
-      state.pair === "all" ? "" : "Weights are those over both texts; only a part of them is shown.",
+      state.pair === "all" ? "" : "Weights span both texts; only some of them are shown.",
       onSheet(this.scroller, this.columns.query.inSight(this.scroller, "queries"), this.columns.key.inSight(this.scroller, "keys")),
     ].filter(Boolean);
   }

@@ -36,12 +36,12 @@ export class Heat {
     this.box = make("div", { class: "heat-cell" });
     this.labels = { row: make("div", { class: "labels query" }), column: make("div", { class: "labels key" }) };
     this.axes = { row: make("b", {}), column: make("b", {}) };
-    const tell = (action) => (event) => {
+    const forward = (action) => (event) => {
       const cell = this.at(event);
       if (cell) action(...cell);
     };
     this.plot = make("div", { class: "plot", tabindex: 0, role: "group", "aria-label": hand.label,
-      onclick: tell(hand.press), ...onPointer({ move: tell(hand.enter), leave: hand.leave }) }, this.canvas, this.box);
+      onclick: forward(hand.press), ...onPointer({ move: forward(hand.enter), leave: hand.leave }) }, this.canvas, this.box);
     this.element = make("div", { class: kind },
       make("div", { class: "axes" }, make("div", {}, this.axes.column, " →"), make("div", {}, this.axes.row, " ↓")),
       this.labels.column, this.labels.row, this.plot);
@@ -49,14 +49,14 @@ export class Heat {
 
   /**
    * @param {Sheet} sheet
-   * @param {{row: number|null, column: number|null, pinned: boolean, theme: import("./colour.js").Theme, said: string}} look
+   * @param {{row: number|null, column: number|null, pinned: boolean, theme: import("./colour.js").Theme, description: string}} look
    */
   draw(sheet, look) {
     const picture = [sheet.key, sheet.scale, sheet.room, sheet.height, look.theme, window.devicePixelRatio].join();
     if (picture !== this.picture) this.paint(sheet, look.theme);
     this.picture = picture;
     mark(this.plot, "data-pinned", look.pinned);
-    mark(this.canvas, "aria-label", look.said);
+    mark(this.canvas, "aria-label", look.description);
     this.box.hidden = look.row === null;
     if (look.row === null) return;
     for (const [side, pixels] of Object.entries(this.boxOf(look.row, look.column))) this.box.style[side] = `${pixels}px`;
@@ -155,7 +155,7 @@ export class Heat {
   /** The sentence of the legend about pooling. */
   pooling() {
     const { row, column } = this.pool;
-    return row * column === 1 ? "" : `A drawn cell stands for ${row} × ${column} numbers and shows the largest of them by size.`;
+    return row * column === 1 ? "" : `Each cell drawn is the largest of ${row} × ${column} numbers by absolute value.`;
   }
 }
 

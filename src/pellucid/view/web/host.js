@@ -6,20 +6,20 @@ const LIGHT = 0.5;
 /**
  * Listens to the host of the frame; a page outside a frame has none.
  * @param {HTMLElement} root
- * @param {(theme: import("./colour.js").Theme) => void} wear
+ * @param {(theme: import("./colour.js").Theme) => void} setTheme
  */
-export function answerHost(root, wear) {
+export function answerHost(root, setTheme) {
   if (window.parent === window) return;
-  const tell = () => window.parent.postMessage({ height: Math.ceil(root.getBoundingClientRect().height) }, "*");
+  const sendHeight = () => window.parent.postMessage({ height: Math.ceil(root.getBoundingClientRect().height) }, "*");
   let last;
   window.addEventListener("message", (event) => {
     const ink = event.source === window.parent && event.data?.ink;
     if (typeof ink !== "string" || ink === last) return;
-    if (last === undefined) new ResizeObserver(tell).observe(root);
+    if (last === undefined) new ResizeObserver(sendHeight).observe(root);
     last = ink;
     root.dataset.host = "";
-    wear(lightness(ink) > LIGHT ? "dark" : "light");
-    tell();
+    setTheme(lightness(ink) > LIGHT ? "dark" : "light");
+    sendHeight();
   });
   window.parent.postMessage({ asks: "ink" }, "*");
 }

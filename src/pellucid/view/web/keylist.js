@@ -26,10 +26,10 @@ export class KeyList {
     /** @type {Map<number, HTMLElement>} */
     this.rows = new Map();
     const name = (text) => make("span", {}, text);
-    this.body = make("div", { class: "keylist-body", role: "listbox", "aria-label": "keys: tokens that are looked at",
+    this.body = make("div", { class: "keylist-body", role: "listbox", "aria-label": "keys: tokens attended to",
       onclick: (event) => this.of(event) && hand.press(Number(this.of(event).dataset.key)),
       onmousemove: (event) => hand.ready() && this.point(event), onmouseleave: () => hand.point(null, null) });
-    this.names = make("div", { class: "keylist-names", "aria-hidden": "true" }, make("span", {}, make("b", {}, "looks at"), " key"),
+    this.names = make("div", { class: "keylist-names", "aria-hidden": "true" }, make("b", {}, "key"),
       name("key vector"), name("query × key"), name("score"), name("weight"));
     this.element = make("div", { class: "keylist scroller", onscroll: () => hand.ready() && this.draw() }, this.names, this.body);
   }

@@ -61,7 +61,7 @@ class Lens {
   constructor(page) {
     this.page = page;
     this.common = [];
-    this.detail = make("aside", { class: "lens-detail", "aria-label": "the likeliest words of the cell in hand" });
+    this.detail = make("aside", { class: "lens-detail", "aria-label": "the most likely tokens of the selected cell" });
     this.element = make("div", { class: "lens" });
     this.ends = new Ends();
     this.controls = [scaleSwitch(page), { element: this.ends.element }];
@@ -90,7 +90,7 @@ class Lens {
     this.numbers = new LensNumbers(this.page.source, this.page.manifest);
     const { places, tokens } = this.numbers;
     this.grid = new WordGrid({
-      label: `${this.page.manifest.lens.kind}: the likeliest word after each layer`, columns: tokens.length,
+      label: `${this.page.manifest.lens.kind}: the most likely token after each layer`, columns: tokens.length,
       rows: places.map((name) => ({ name: placeName(name), title: name })),
       heading: (column) => tokenLabel(tokens[column]),
       word: (row, column) => this.word(row, column),
@@ -113,7 +113,7 @@ class Lens {
   word(row, column) {
     const best = this.numbers.top(row, column)[0];
     const right = this.numbers.truth(column)?.id === best.id;
-    const title = `${visible(best.text)}  ${percent(Math.exp(best.log))}${right ? " · this is what the text says" : ""}`;
+    const title = `${visible(best.text)}  ${percent(Math.exp(best.log))}${right ? " · as in the text" : ""}`;
     return { text: make("bdi", { class: "token" }, shortened(best.text)), share: Math.exp(best.log), mark: right ? "✓" : null, title };
   }
 
@@ -129,7 +129,7 @@ class Lens {
       return make("tr", { "data-id": id }, make("td", {}, String(rank + 1)), make("th", { scope: "row", title: visible(text) }, make("bdi", { class: "token" }, shortened(text)), bar),
         make("td", {}, percent(Math.exp(log))), make("td", {}, exact(log)));
     };
-    const heads = ["", "word", "probability", "log-probability"].map((name) => make(name ? "th" : "td", name ? { scope: "col" } : {}, name));
+    const heads = ["", "token", "probability", "log-probability"].map((name) => make(name ? "th" : "td", name ? { scope: "col" } : {}, name));
     this.detail.replaceChildren(
       make("h2", {}, `${placeName(numbers.places[place])}, at `, ...inNodes(numbers.tokens, token)),
       make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...numbers.top(place, token).map(row))),
@@ -140,17 +140,17 @@ class Lens {
     const truth = this.numbers.truth(token);
     if (!truth) return ["The text ends here."];
     const rank = this.numbers.top(place, token).findIndex(({ id }) => id === truth.id) + 1;
-    const where = rank ? `number ${rank} of this list.` : `not among these ${this.numbers.most}.`;
-    return [this.numbers.next ? "The text goes on with “" : "The text says “", make("bdi", {}, shortened(truth.text)), `”: ${where}`];
+    const where = rank ? `number ${rank} in this list.` : `not among these ${this.numbers.most}.`;
+    return [this.numbers.next ? "The text continues with “" : "The text has “", make("bdi", {}, shortened(truth.text)), `”: ${where}`];
   }
 
   /** The text of the readout. */
   readout() {
     const { row: place, column: token, pinned } = this.hand();
-    if (place === null) return { words: ["lens · point at a cell to read its likeliest words"] };
+    if (place === null) return { words: ["lens · point at a cell to read its most likely tokens"] };
     const [best] = this.numbers.top(place, token);
     return {
-      words: [`${placeName(this.numbers.places[place])} · at `, ...inNodes(this.numbers.tokens, token), " · says “", make("bdi", {}, shortened(best.text)), "”"],
+      words: [`${placeName(this.numbers.places[place])} · at `, ...inNodes(this.numbers.tokens, token), " · predicts “", make("bdi", {}, shortened(best.text)), "”"],
       value: exact(best.log), note: `log-probability · ${percent(Math.exp(best.log))}${pinned ? " · pinned" : ""}`,
     };
   }
@@ -158,13 +158,13 @@ class Lens {
   /** The sentences of the legend about the picture. */
   legend() {
     const { lens } = this.page.manifest;
-    const guess = lens.kind === "next token" ? "the token that comes next" : "the token that stands there";
+    const guess = lens.kind === "next token" ? "most likely next token" : "most likely token at that position";
     return [
-      `Each cell is the likeliest word for ${guess}, read from the numbers after that layer through the model’s own last norm`
-        + " and output table; its shade is the probability,"
+      `Each cell is the ${guess}, read from the residual stream after that layer through the model’s own final norm`
+        + " and output head; its shade is its probability,"
         + ` from 0 to 100 % on a ${SCALES[this.page.state().scale]} scale.`,
-      `✓ is a word that the text really holds: ${this.hits.right} of ${this.hits.all} after the last layer.`,
-      "Middle layers were not trained to be read this way.",
+      `✓ marks a token that matches the text: ${this.hits.right} of ${this.hits.all} after the last layer.`,
+      "Intermediate layers were not trained to be read this way.",
       this.grid.leftOut(),
     ].filter(Boolean);
   }
@@ -172,7 +172,7 @@ class Lens {
   /** The sentence below the legend. */
   truth() {
     const { dtype } = this.page.manifest.blocks[this.page.manifest.lens.log_probabilities];
-    return `Log-probabilities (natural logarithm) as the model computed them, stored as ${dtype}; the ${this.numbers.most} likeliest of each cell are kept.`;
+    return `Log-probabilities (natural logarithm) as the model computed them, stored as ${dtype}; the ${this.numbers.most} most likely tokens of each cell are kept.`;
   }
 
   python() {
@@ -189,8 +189,8 @@ class Lens {
     const words = (place) => numbers.top(place, token).slice(0, most).flatMap(({ text, log }) => [visible(text), exact(log)]);
     return {
       title: "Lens",
-      caption: ["At ", ...inNodes(numbers.tokens, token), `: the ${most} likeliest words after each layer and their log-probabilities;`
-        + " other tokens have tables of their own."],
+      caption: ["At ", ...inNodes(numbers.tokens, token), `: the ${most} most likely tokens after each layer and their log-probabilities;`
+        + " other tokens have their own tables."],
       columns: Array.from({ length: most }, (_, rank) => [`${rank + 1}`, "log-probability"]).flat(),
       rows: numbers.places.map((name, place) => ({ name: placeName(name), cells: words(place) })),
     };

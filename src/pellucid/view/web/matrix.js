@@ -28,7 +28,7 @@ class Matrix {
     this.sum = make("div", { class: "sum" });
     this.sides = { query: make("span"), key: make("span") };
     this.cell = new Cell(() => this.hand(), (cell) => this.take(cell));
-    this.heat = new Heat({ label: "weights of one head; arrow keys move the cell", kind: "sheet", ...this.cell.pointer });
+    this.heat = new Heat({ label: "weights of one head; arrow keys move the selected cell", kind: "sheet", ...this.cell.pointer });
     this.heat.plot.append(this.cross.query, this.cross.key, this.sum);
     this.heat.element.append(this.current.key, this.current.query);
     for (const [axis, line] of Object.entries(AXES)) this.heat.axes[line].after(this.sides[axis]);
@@ -67,9 +67,9 @@ class Matrix {
     this.picture = picture;
     this.heat.draw({ key: picture, rows: query.length, columns: key.length, value: this.value, largest: this.largest, signed: false, odd: NOT_A_NUMBER,
       scale: state.scale, names: { row: (place) => this.name("query", place), column: (place) => this.name("key", place) },
-      axes: { row: "looks from", column: "looks at" }, room: key.length * this.side, height: query.length * this.side, most: this.side,
+      axes: { row: "query", column: "key" }, room: key.length * this.side, height: query.length * this.side, most: this.side,
       finish: (context, width, height) => this.finish(context, width, height) },
-    { row: null, column: null, pinned: state.pinned, theme: this.page.theme(), said: this.inWords(state) });
+    { row: null, column: null, pinned: state.pinned, theme: this.page.theme(), description: this.inWords(state) });
     if (opens && state.pinned) this.lift(state); // it comes from the address
     this.ends.element.hidden = !this.largest;
     this.ends.draw(this.largest, false, this.page.theme());
@@ -155,9 +155,9 @@ class Matrix {
   legend() {
     const { scale, head, pair } = this.page.state();
     return [
-      this.largest ? `Colour runs from 0 to ${exact(this.largest)}, the largest weight shown of head ${head},`
+      this.largest ? `Colours run from 0 to ${exact(this.largest)}, the largest weight shown of head ${head},`
         + ` on a ${SCALES[scale]} scale.` : `No finite weight shown of head ${head} is above 0.`,
-      pair === "all" ? "" : "Weights are those over both texts; only a part of them is shown.",
+      pair === "all" ? "" : "Weights span both texts; only some of them are shown.",
       this.page.attention().stored || this.broken || pair !== "all" ? "" : "Each row adds up to 1.",
       maskInWords(this.page.entry().recipe),
       this.broken ? "Red cells are NaN or infinite." : "",
@@ -194,6 +194,6 @@ class Matrix {
 
 /** What the hatched cells are. @param {import("./data.js").Recipe} recipe */
 function maskInWords({ mask, window }) {
-  const reason = { full: "", causal: "a token does not look ahead", window: `a token looks back over ${window} tokens, its own included, and not ahead` }[mask];
+  const reason = { full: "", causal: "a token cannot attend to later tokens", window: `a token attends only to the last ${window} tokens, itself included` }[mask];
   return reason ? `Hatched cells are masked: ${reason}.` : "";
 }

@@ -12,16 +12,16 @@ import { endsOf, sharing, turnsOf } from "./headfacts.js";
 import { KeyList } from "./keylist.js";
 import { onSheet } from "./paper.js";
 import { placeOf } from "./readout.js";
-import { exact, inNodes, sought, visible } from "./tokens.js";
+import { exact, inNodes, searchKey, visible } from "./tokens.js";
 import { Vectors } from "./vectors.js";
 
 /** The message where only weights are stored. */
-const WHY = "This page holds the weights of this layer, but not the queries and keys that they come from: only weights were given, or the page is a compact"
-  + " one, or queries and keys do not make these weights (an edited pass, or one behind a cache). So a weight cannot be taken apart here; Heads and Matrix"
-  + " show it as it is.";
+const WHY = "This page holds the weights of this layer, but not its queries and keys: only weights were given, the page is a compact one,"
+  + " or the weights do not follow from queries and keys (an edited pass, or one that began from a cache). So this view cannot show"
+  + " how a weight was computed; Heads and Matrix show the weights.";
 
 /** The order in which the keys of a query are listed. */
-const ORDERS = { text: "as in the text", weight: "strongest first" };
+const ORDERS = { text: "in text order", weight: "largest weight first" };
 
 /** @type {import("./app.js").ViewModule} */
 export const neuronView = { name: "neuron", label: "Neuron", key: "n", create: (page) => new Neuron(page) };
@@ -35,15 +35,15 @@ class Neuron {
     this.title = make("h2", { class: "neuron-title" });
     this.shared = make("p", { class: "neuron-shared" });
     this.vectors = new Vectors((place) => this.point(this.pair.key, place));
-    this.told = make("div", { class: "neuron-told", "aria-live": "polite" });
+    this.dimension = make("div", { class: "neuron-dimension", "aria-live": "polite" });
     this.chain = new Chain();
     this.list = new KeyList({ press: (key) => this.press("key", key), point: (key, place) => this.point(key ?? this.pair.key, place),
       ready: () => page.ready() });
-    const name = make("div", { class: "neuron-name", "aria-hidden": "true" }, make("b", {}, "looks from"), " query");
+    const name = make("div", { class: "neuron-name", "aria-hidden": "true" }, make("b", {}, "query"));
     this.body = make("div", { class: "neuron-body" }, make("div", {}, name, this.queries), make("div", { class: "neuron-pair" },
-      this.title, this.shared, this.vectors.element, this.told, this.chain.element, this.list.element));
+      this.title, this.shared, this.vectors.element, this.dimension, this.chain.element, this.list.element));
     this.element = make("div", { class: "neuron" }, this.why, this.body);
-    this.find = make("input", { type: "search", placeholder: "find a key", "aria-label": "list only keys that hold these letters", oninput: () => this.page.set({}) });
+    this.find = make("input", { type: "search", placeholder: "find a key", "aria-label": "list only keys that contain this text", oninput: () => this.page.set({}) });
     const order = picker("Keys", "order of the keys", ORDERS, (chosen) => this.page.set({ order: chosen }), (state) => state.order);
     this.controls = [scaleSwitch(page), order, { element: this.find }];
     this.kept = {};
@@ -117,12 +117,12 @@ class Neuron {
     this.shared.hidden = !this.shared.textContent;
     this.ends = this.keep("ends", this.nameOf(state), () => endsOf(attention, state.head, query));
     const before = (part, name) => (steps[`${part}Before`] ? [{ part: `${part}Before`, name, numbers: steps[`${part}Before`], end: this.ends[part] }] : []);
-    const turned = steps.queryBefore ? ", turned" : "";
+    const turned = steps.queryBefore ? ", rotated" : "";
     this.vectors.draw([...before("query", "query"), { part: "query", name: `query${turned}`, numbers: steps.query, end: this.ends.query },
       ...before("key", "key"), { part: "key", name: `key${turned}`, numbers: steps.key, end: this.ends.key },
       { part: "product", name: "products", numbers: steps.products, end: this.ends.product }], this.look());
     this.keep("pair", `${this.nameOf(state)} ${key}`, () => (this.reading = { key, place: this.vectors.place }));
-    this.tell(this.reading.key, this.reading.place);
+    this.showDimension(this.reading.key, this.reading.place);
     this.chain.draw(steps, { head: state.head, distance: key - query, biased: Boolean(attention.bias), stored: attention.stored });
   }
 
@@ -146,10 +146,10 @@ class Neuron {
   drawList(state, attention) {
     const { query, key } = this.pair;
     const row = attention.row(state.head, query);
-    const wanted = sought(this.find.value.trim());
+    const wanted = searchKey(this.find.value.trim());
     const name = [this.nameOf(state), state.pair, state.order, wanted].join();
     const keys = this.keep("keys", name, () => {
-      const found = this.shown.key.filter((index) => sought(visible(this.tokens.key[index].text)).includes(wanted));
+      const found = this.shown.key.filter((index) => searchKey(visible(this.tokens.key[index].text)).includes(wanted));
       return state.order === "weight" ? found.sort((a, b) => row[b] - row[a]) : found;
     });
     const picture = [this.nameOf(state), ...Object.values(this.look()), this.element.clientWidth, window.devicePixelRatio].join();
@@ -163,24 +163,24 @@ class Neuron {
     this.vectors.place = key === this.pair.key ? place : null; // the strips show the pair
     this.reading = { key, place };
     this.vectors.drawPlace();
-    this.tell(key, place);
+    this.showDimension(key, place);
   }
 
   /** One dimension in numbers: the product, and with rotation the origin of its two factors. */
-  tell(key, place) {
+  showDimension(key, place) {
     const name = [this.nameOf(this.page.state()), key, place].join();
-    if (this.toldName === name) return;
-    this.toldName = name;
+    if (this.dimensionName === name) return;
+    this.dimensionName = name;
     const steps = this.steps(key);
     if (place === null) {
-      this.told.replaceChildren(make("p", { class: "quiet" }, "Point at a number to read it; its column is one dimension of the two vectors."));
+      this.dimension.replaceChildren(make("p", { class: "quiet" }, "Point at a number to read it; each column is one dimension of both vectors."));
       return;
     }
     const { query, key: other, products } = steps;
     const whose = key === this.pair.key ? [] : [" with ", ...inNodes(this.tokens.key, key)];
     const product = make("p", { "data-dimension": place, "data-key": key }, `dimension ${place}`, ...whose, ": ",
       make("b", {}, exact(query[place])), " × ", make("b", {}, exact(other[place])), " = ", make("b", {}, exact(products[place])));
-    this.told.replaceChildren(product, ...turnsOf(this.page, steps, { query: this.pair.query, key }, place));
+    this.dimension.replaceChildren(product, ...turnsOf(this.page, steps, { query: this.pair.query, key }, place));
   }
 
   press(side, index) {
@@ -228,7 +228,7 @@ class Neuron {
     const weight = this.page.attention().row(head, this.pair.query)[this.pair.key];
     return {
       words: [`${placeOf(this.page)} · `, ...inNodes(this.tokens.query, this.pair.query), " → ", ...inNodes(this.tokens.key, this.pair.key)],
-      value: exact(weight), note: `${Number.isNaN(weight) ? "" : "its largest · "}choose a query on the left, a key below`,
+      value: exact(weight), note: `${Number.isNaN(weight) ? "" : "largest of this query · "}choose a query on the left, a key below`,
     };
   }
 
@@ -238,12 +238,12 @@ class Neuron {
     const { key: keys } = this.shown;
     const listed = this.kept.keys.value.length;
     return [
-      "Blue is a number below zero, orange one above, the background is zero; every strip says how far its colours go,"
+      "Blue is negative, orange is positive, the background is zero; each strip has its own colour range, given beside it,"
         + ` on a ${SCALES[this.page.state().scale]} scale.`,
-      listed < keys.length ? `${listed} of ${keys.length} keys are listed: those that hold “${this.find.value.trim()}”.` : "",
-      this.page.state().pair === "all" ? "" : "Weights are those over both texts; only a part of the keys is listed.",
+      listed < keys.length ? `${listed} of ${keys.length} keys are listed: those that contain “${this.find.value.trim()}”.` : "",
+      this.page.state().pair === "all" ? "" : "Weights span both texts; only some of the keys are listed.",
       onSheet(this.element, this.kept.column.value.inSight(this.queries, "queries"), this.list.inSight()),
-      this.page.attention().rotation ? "Query and key are turned by the place of their token before they are multiplied (rotary positions)." : "",
+      this.page.attention().rotation ? "Query and key are rotated by the position of their token before they are multiplied (rotary position embedding)." : "",
     ].filter(Boolean);
   }
 
@@ -255,7 +255,7 @@ class Neuron {
     if (!hasNumbers(entry)) throw new Problem(leftOut(entry));
     if (!this.whole) throw new Problem(WHY);
     const steps = this.steps(this.pair.key);
-    const columns = [["query before", steps.queryBefore], ["query", steps.query], ["key before", steps.keyBefore], ["key", steps.key], ["product", steps.products]].filter(([, numbers]) => numbers);
+    const columns = [["query before rotation", steps.queryBefore], ["query", steps.query], ["key before rotation", steps.keyBefore], ["key", steps.key], ["product", steps.products]].filter(([, numbers]) => numbers);
     const caption = ["From ", ...inNodes(this.tokens.query, this.pair.query), " to ", ...inNodes(this.tokens.key, this.pair.key),
       `, dimension by dimension. Sum of products ${exact(steps.sum)}, weight ${exact(steps.weight)}.`];
     const rows = Array.from(steps.products, (_, place) => ({ name: String(place), cells: columns.map(([, numbers]) => exact(numbers[place])) }));

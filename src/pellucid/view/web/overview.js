@@ -16,10 +16,10 @@ export class Overview {
   constructor(page, hand) {
     [this.page, this.source] = [page, page.source];
     const { attentions, sequences } = page.manifest;
-    this.heat = new Heat({ label: "largest difference of every head; arrow keys choose one", ...hand });
-    this.element = make("section", { class: "diff-overview", "aria-label": "every head" }, make("h2", {}, "Every head"),
+    this.heat = new Heat({ label: "largest difference in each head; arrow keys select one", ...hand });
+    this.element = make("section", { class: "diff-overview", "aria-label": "all heads" }, make("h2", {}, "All heads"),
       make("div", { class: "tensor-scroll" }, this.heat.element), (this.ends = new Ends()).element,
-      this.same = make("p", { class: "quiet" }, "Both runs are the same: no weight of any head differs."));
+      this.same = make("p", { class: "quiet" }, "Both runs are identical: no weight of any head differs."));
     /** @type {Map<number, Float64Array|null>} one number per head, by index of the attention, NaN where weights are not finite; null where they cannot be compared */
     this.done = new Map();
     this.cells = attentions.reduce((sum, { heads, queries, keys }) => sum + heads * sequences[queries].tokens.length * sequences[keys].tokens.length, 0);
@@ -82,12 +82,12 @@ export class Overview {
     this.heat.draw({ key: String(this.done.size), rows: attentions.length, columns: heads, value, largest, signed: false, scale: this.page.state().scale,
       names, axes: { row: "layer", column: "head" }, room, height: 22 * attentions.length },
     { row: at.place, column: at.head, pinned: chosen, theme: this.page.theme(),
-      said: `largest difference of each of ${heads} heads in ${attentions.length} layers; ${this.inWords(at)}` });
+      description: `largest difference of each of ${heads} heads in ${attentions.length} layers; ${this.inWords(at)}` });
   }
 
   inWords({ place, head }) {
-    const said = this.done.get(place)?.[head]?.toPrecision(4) ?? this.why(place);
-    return `${layerWords(this.page.manifest.attentions[place])}, head ${head}: ${said}`;
+    const text = this.done.get(place)?.[head]?.toPrecision(4) ?? this.why(place);
+    return `${layerWords(this.page.manifest.attentions[place])}, head ${head}: ${text}`;
   }
 
   /** The text of the readout about a head. */
@@ -99,7 +99,7 @@ export class Overview {
 
   /** Why a head has no number. */
   why(place) {
-    return this.done.has(place) ? "not comparable" : "not worked out yet";
+    return this.done.has(place) ? "not comparable" : "not computed yet";
   }
 
   /** Whether any weight of a run is not finite. */
@@ -110,9 +110,9 @@ export class Overview {
   legend() {
     const count = this.page.manifest.attentions.length;
     const blank = [...this.done.values()].includes(null) ? " Layers that cannot be compared stay empty." : "";
-    if (this.done.size === count) return `A cell of the overview is the largest difference of any weight of that head, in the colours below it.${blank}`;
-    const rest = this.ahead ? " so far" : "; of texts this long a layer is worked out when it is opened";
-    return `${this.done.size} of ${count} layers of the overview are worked out${rest}.`;
+    if (this.done.size === count) return `Each cell of the overview is the largest difference in any weight of that head, in the colours below it.${blank}`;
+    const rest = this.ahead ? " so far" : "; with texts this long, a layer is computed when it is opened";
+    return `${this.done.size} of ${count} layers of the overview are computed${rest}.`;
   }
 }
 

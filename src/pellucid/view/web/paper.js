@@ -10,8 +10,8 @@ export function onSheet(element, ...lists) {
   const cut = element.closest("[data-printing]") ? lists.filter(({ from, to, count }) => to - from < count) : [];
   if (!cut.length) return "";
   const parts = cut.map(({ name, first = 1, from, to, of }) => `${name} ${Math.floor(from) + first} to ${Math.ceil(to) - 1 + first} of ${of}`);
-  const edge = cut.some(({ from, to }) => from % 1 || to % 1) ? "; what stands at its edge is cut" : "";
-  return `On this sheet are ${parts.join(" and ")}${edge}.`;
+  const edge = cut.some(({ from, to }) => from % 1 || to % 1) ? "; what crosses its edge is cut off" : "";
+  return `This sheet shows ${parts.join(" and ")}${edge}.`;
 }
 
 /**

@@ -13,7 +13,7 @@ export class Readout {
     this.words = make("span", { class: "readout-words" });
     this.value = make("span", { class: "readout-value" });
     this.note = make("span", { class: "readout-note" });
-    this.noted = undefined;
+    this.lastNote = undefined;
     this.element = make("p", { class: "readout", role: "status" }, this.words, this.value, this.note);
   }
 
@@ -21,13 +21,13 @@ export class Readout {
     const { page } = this;
     const own = page.view().readout?.();
     const cell = own || !page.ready() ? null : this.cell(page.state());
-    const said = own ?? (cell ? this.about(cell) : { words: [`${placeOf(page)} · point at a ${page.state().view === "matrix" ? "cell" : "token"} to read its weight`] });
+    const reading = own ?? (cell ? this.about(cell) : { words: [`${placeOf(page)} · point at a ${page.state().view === "matrix" ? "cell" : "token"} to read its weight`] });
     const before = `${this.words.textContent} ${this.value.textContent}`;
-    this.words.replaceChildren(...said.words);
-    this.value.textContent = said.value ?? "";
-    const same = before === `${this.words.textContent} ${this.value.textContent}` && this.noted === said.note;
-    if (!same) this.note.textContent = said.note ?? ""; // else it may report that this number was copied
-    this.noted = said.note;
+    this.words.replaceChildren(...reading.words);
+    this.value.textContent = reading.value ?? "";
+    const same = before === `${this.words.textContent} ${this.value.textContent}` && this.lastNote === reading.note;
+    if (!same) this.note.textContent = reading.note ?? ""; // else it may report that this number was copied
+    this.lastNote = reading.note;
     this.keepTall();
     mark(this.value, "data-layer", cell && page.layerName());
     mark(this.value, "data-head", cell && page.state().head);
@@ -73,18 +73,18 @@ export class Readout {
       const keys = shown.key.filter((one) => attention.sees(query, one));
       const row = attention.row(head, query);
       const to = strongest(row, keys.length ? keys : shown.key);
-      return { query, key: to, note: Number.isNaN(row[to]) ? "" : "its largest" };
+      return { query, key: to, note: Number.isNaN(row[to]) ? "" : "largest of this query" };
     }
     const queries = shown.query.filter((one) => attention.sees(one, key));
     const column = attention.column(head, key);
     const from = strongest(column, queries.length ? queries : shown.query);
-    return { query: from, key, note: Number.isNaN(column[from]) ? "" : "the largest that it gets" };
+    return { query: from, key, note: Number.isNaN(column[from]) ? "" : "largest of this key" };
   }
 }
 
 /** Why a query may not attend to a key. */
 function whyNot({ recipe }, query, key) {
-  return key > query ? "it does not look ahead" : `it does not look further back than ${recipe.window} tokens`;
+  return key > query ? "the key is after the query" : `the key is outside the window of ${recipe.window} tokens`;
 }
 
 /** The legend below the picture. */
@@ -126,12 +126,12 @@ export function placeOf(page) {
  */
 export function truthOf({ entry, dtype, stored, coding }, given = false, edits = undefined) {
   const error = entry.max_error;
-  const whose = given ? "those that were given" : edits ? "the weights of the edited run" : "the model’s own weights";
+  const whose = given ? "the given weights" : edits ? "the weights of the edited run" : "the model’s own weights";
   const measured = given && error === 0 ? "" : error == null
     ? `They were not compared with ${whose}.`
     : `Largest difference from ${whose} in this layer${entry.measured_rows ? `, measured in ${entry.measured_rows} rows of each head` : ""}: ${Number(error.toPrecision(2))}.`;
   const plain = dtype === "int16" ? "in 16 bits each" : `as ${dtype}`;
-  if (!stored) return `Weights after softmax, recomputed here from query and key stored ${plain}. ${measured}`;
+  if (!stored) return `Weights after softmax, recomputed here from queries and keys stored ${plain}. ${measured}`;
   const how = coding ? "in one byte each (in steps of their square root)" : plain;
-  return `${given ? "Weights as they were given" : "Weights after softmax"}, stored ${how}, not recomputed. ${measured}`.trim();
+  return `${given ? "Weights as given" : "Weights after softmax"}, stored ${how}, not recomputed. ${measured}`.trim();
 }

@@ -1,7 +1,7 @@
 // search.js: finds a token by its text and goes to it.
 import { make, mark } from "./dom.js";
 import { openSheet } from "./dialogs.js";
-import { inWords, sought, visible } from "./tokens.js";
+import { inWords, searchKey, visible } from "./tokens.js";
 
 /** The most tokens that are listed. */
 const MOST = 50;
@@ -25,20 +25,20 @@ class Search {
   constructor(root, page, own) {
     [this.page, this.tokens, this.own, this.name] = [page, own ?? page.tokens().query, Boolean(own), `pellucid-search-${(count += 1)}`];
     this.list = make("ul", { id: this.name, role: "listbox", "aria-label": "tokens found", onclick: (event) => this.take(event.target.closest("li")) });
-    this.said = make("p", { class: "quiet", role: "status" });
+    this.summary = make("p", { class: "quiet", role: "status" });
     this.input = make("input", { type: "search", role: "combobox", "aria-controls": this.name, "aria-autocomplete": "list",
-      "aria-label": "letters of a token, or its number", oninput: () => this.look(), onkeydown: (event) => this.press(event) });
-    this.dialog = openSheet(root, "search", make("h2", {}, "Go to a token"), this.input, this.said, this.list);
+      "aria-label": "text or index of a token", oninput: () => this.look(), onkeydown: (event) => this.press(event) });
+    this.dialog = openSheet(root, "search", make("h2", {}, "Go to a token"), this.input, this.summary, this.list);
     this.look();
     this.input.focus();
   }
 
   look() {
-    const wanted = sought(this.input.value.trim());
-    const fits = (index) => sought(visible(this.tokens[index].text)).includes(wanted) || String(index) === wanted;
+    const wanted = searchKey(this.input.value.trim());
+    const fits = (index) => searchKey(visible(this.tokens[index].text)).includes(wanted) || String(index) === wanted;
     const found = [...this.tokens.keys()].filter(fits);
-    const rest = found.length > MOST ? `, of which the first ${MOST} are listed` : "";
-    this.said.textContent = `${found.length} ${found.length === 1 ? "token" : "tokens"}${rest}`;
+    const rest = found.length > MOST ? `; the first ${MOST} are listed` : "";
+    this.summary.textContent = `${found.length} ${found.length === 1 ? "token" : "tokens"}${rest}`;
     const option = (index) => make("li", { id: `${this.name}-${index}`, role: "option", "data-index": index }, make("bdi", {}, inWords(this.tokens, index)));
     this.list.replaceChildren(...found.slice(0, MOST).map(option));
     this.choose(0);

@@ -19,7 +19,7 @@ async function fetchBlock(name) {
   try {
     answer = await fetch(`block/${encodeURIComponent(name)}`, { cache: "no-store" });
   } catch {
-    throw new Problem("The server of this page does not answer any more: run pellucid look --serve again.");
+    throw new Problem("The server of this page no longer responds: run pellucid look --serve again.");
   }
   if (!answer.ok) throw new Problem(await answer.text());
   return new Uint8Array(await answer.arrayBuffer());

@@ -27,18 +27,18 @@ export function shortcutsOf(views) {
   const [first, last] = [views[0], views.at(-1)];
   const names = views.length > 1 ? `the views: ${views.slice(0, -1).map(({ label }) => label).join(", ")} and ${last.label}` : `the view ${first.label}`;
   return [
-    { keys: Object.keys(ARROWS), shown: "↑ ↓ ← →", means: "move the token or the cell", act: ({ page }, key) => page.view().move(...ARROWS[key]) },
-    { keys: [" "], shown: "Space", means: "pin the token or the cell, so that you can look at its partners", act: ({ page }) => pin(page) },
-    { keys: ["[", "]"], shown: "[ ]", means: "layer back, layer on", act: ({ page }, key) => layer(page, key === "[" ? -1 : 1) },
-    { keys: [",", "."], shown: ", .", means: "head back, head on", act: ({ page }, key) => head(page, key === "," ? -1 : 1) },
+    { keys: Object.keys(ARROWS), shown: "↑ ↓ ← →", means: "move to another token or cell", act: ({ page }, key) => page.view().move(...ARROWS[key]) },
+    { keys: [" "], shown: "Space", means: "pin the token or cell, to read it against others", act: ({ page }) => pin(page) },
+    { keys: ["[", "]"], shown: "[ ]", means: "previous layer, next layer", act: ({ page }, key) => layer(page, key === "[" ? -1 : 1) },
+    { keys: [",", "."], shown: ", .", means: "previous head, next head", act: ({ page }, key) => head(page, key === "," ? -1 : 1) },
     { keys: ["s"], shown: "s", means: "show this head alone", act: ({ page }) => page.set({ heads: [page.state().head] }) },
     { keys: views.map(({ key }) => key), shown: views.map(({ key }) => key).join(" "), means: names,
       act: ({ page }, key) => page.set({ view: views.find((view) => view.key === key).name }) },
-    { keys: ["/"], shown: "/", means: "search for a token, or for the name of a tensor", act: ({ openSearch }) => openSearch() },
-    { keys: ["t"], shown: "t", means: "the numbers as a table", act: ({ openTable }) => openTable() },
-    { keys: ["c"], shown: "c", means: "copy the number in hand as Python", act: ({ copyPython }) => copyPython() },
-    { keys: ["?"], shown: "?", means: "this help", act: ({ openHelp }) => openHelp() },
-    { keys: ["Escape"], shown: "Esc", means: "close, or let go of the token", act: ({ page }) => release(page) },
+    { keys: ["/"], shown: "/", means: "search for a token, or for a tensor by name", act: ({ openSearch }) => openSearch() },
+    { keys: ["t"], shown: "t", means: "show the numbers as a table", act: ({ openTable }) => openTable() },
+    { keys: ["c"], shown: "c", means: "copy the selected number as Python", act: ({ copyPython }) => copyPython() },
+    { keys: ["?"], shown: "?", means: "show this help", act: ({ openHelp }) => openHelp() },
+    { keys: ["Escape"], shown: "Esc", means: "close, or clear the selection", act: ({ page }) => release(page) },
   ];
 }
 

@@ -9,7 +9,7 @@ export class Strip {
   /** @param {(share: number) => void} scrollTo 0 is the top of the text, 1 its end */
   constructor(scrollTo) {
     const go = (event) => event.buttons && scrollTo(event.offsetY / this.canvas.clientHeight);
-    const title = "the whole text: click to go there";
+    const title = "the whole text: click to scroll there";
     this.canvas = make("canvas", { class: "strip", "aria-hidden": "true", title, onmousedown: go, onmousemove: go });
   }
 

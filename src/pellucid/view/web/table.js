@@ -65,7 +65,7 @@ function headTable(page, shown, head) {
   const tokens = page.tokens();
   const name = (side) => (index) => make("span", {}, tokenLabel(tokens[side][index]), make("small", {}, ` ${index}`));
   return {
-    caption: ["A row is a query, a column is a key."], columns: shown.key.map(name("key")),
+    caption: ["Rows are queries, columns are keys."], columns: shown.key.map(name("key")),
     rows: shown.query.map((query) => ({ name: name("query")(query), cells: shown.key.map((key) => exact(page.attention().row(head, query)[key])) })),
   };
 }
@@ -76,8 +76,8 @@ function rowTable(page, shown, head, query) {
   const keys = [...shown.key].sort((a, b) => row[b] - row[a]).slice(0, MOST_ROWS);
   const left = shown.key.length - keys.length;
   return {
-    caption: ["From ", ...inNodes(page.tokens().query, query), `, strongest first${left ? `; ${left} smaller ones are left out` : ""}.`
-      + " Other tokens have tables of their own."],
-    corner: "looks at", columns: ["weight"], rows: keys.map((key) => ({ name: make("bdi", {}, inWords(page.tokens().key, key)), cells: [exact(row[key])] })),
+    caption: ["From ", ...inNodes(page.tokens().query, query), `, largest weight first${left ? `; ${left} smaller ones are left out` : ""}.`
+      + " Other tokens have their own tables."],
+    corner: "key", columns: ["weight"], rows: keys.map((key) => ({ name: make("bdi", {}, inWords(page.tokens().key, key)), cells: [exact(row[key])] })),
   };
 }

@@ -34,7 +34,7 @@ class TensorView {
     this.list = new TensorList(page.manifest.tensors, (name) => this.shape(name).join(" × "), (name) => this.choose(name));
     this.axes = new AxisPicker((cut) => this.recut(cut));
     this.cell = new Cell(() => this.hand(), (cell) => this.take(cell));
-    this.heat = new Heat({ label: "the numbers; arrow keys move the cell", ...this.cell.pointer, leave: () => this.exit() });
+    this.heat = new Heat({ label: "the numbers; arrow keys move the selected cell", ...this.cell.pointer, leave: () => this.exit() });
     this.facts = new FactsBox();
     this.copies = make("p", { class: "copies" }, copyButton("copy as NumPy", () => this.slice.numpy(), { class: "plain framed" }),
       copyButton("as CSV", () => this.csv(), { class: "plain framed" }), copyButton("as Python", () => this.python(), { class: "plain framed" }));
@@ -82,16 +82,16 @@ class TensorView {
     this.cutOut(hand);
     this.list.draw(hand.name);
     this.axes.draw(this.tensor.axes, this.slice);
-    const signed = this.said.least < 0;
-    const largest = Math.max(Math.abs(this.said.least), Math.abs(this.said.most));
+    const signed = this.shownFacts.least < 0;
+    const largest = Math.max(Math.abs(this.shownFacts.least), Math.abs(this.shownFacts.most));
     this.largest = Number.isFinite(largest) ? largest : 0;
     this.ends.draw(this.largest, signed, this.page.theme());
     const room = Math.max(160, this.main.clientWidth - 150);
     const sheet = { key: this.drawn, rows: this.slice.rows, columns: this.slice.columns, value: (row, column) => this.slice.at(row, column),
       largest: this.largest, signed, scale, names: { row: (at) => this.label("rows", at), column: (at) => this.label("columns", at) },
       axes: { row: this.axisName("rows"), column: this.axisName("columns") }, room, height: TALL };
-    this.heat.draw(sheet, { ...hand, theme: this.page.theme(), said: this.inWords() });
-    this.facts.drawHistogram(this.drawn, this.flat, this.said, this.page.theme());
+    this.heat.draw(sheet, { ...hand, theme: this.page.theme(), description: this.inWords() });
+    this.facts.drawHistogram(this.drawn, this.flat, this.shownFacts, this.page.theme());
   }
 
   /** Updates the slice that is drawn and its statistics, when another one is chosen. */
@@ -105,11 +105,11 @@ class TensorView {
     this.slice = new Slice(this.tensor, this.shape(name), values, cut ?? firstCut(this.shape(name)));
     this.flat = Float32Array.from({ length: this.slice.rows * this.slice.columns }, (_, at) =>
       this.slice.at(Math.floor(at / this.slice.columns), at % this.slice.columns));
-    this.said = factsOf(this.flat);
+    this.shownFacts = factsOf(this.flat);
     if (this.whole?.name !== name) this.whole = { name, ...factsOf(values) };
     this.heading.textContent = name;
-    this.facts.write(this.said);
-    for (const button of this.copies.querySelectorAll("button:not(:last-of-type)")) button.disabled = this.said.count > COPIED;
+    this.facts.write(this.shownFacts);
+    for (const button of this.copies.querySelectorAll("button:not(:last-of-type)")) button.disabled = this.shownFacts.count > COPIED;
   }
 
   cutName({ name, cut }) {
@@ -138,7 +138,7 @@ class TensorView {
   /** The active number, as a sentence. */
   inWords() {
     const { row, column } = this.hand();
-    if (row === null) return `${this.tensor.name}: ${this.slice.rows} × ${this.slice.columns} numbers${span(this.said)}`;
+    if (row === null) return `${this.tensor.name}: ${this.slice.rows} × ${this.slice.columns} numbers${span(this.shownFacts)}`;
     return `${this.tensor.name} ${this.places(row, column)}: ${shortest(this.slice.at(row, column))}`;
   }
 
@@ -163,17 +163,17 @@ class TensorView {
 
   /** The sentences of the legend about the picture. */
   legend() {
-    const signed = this.said.least < 0;
+    const signed = this.shownFacts.least < 0;
     const end = shortest(Number(this.largest.toPrecision(7)));
     const { count, nan, infinite } = this.whole;
     const scale = SCALES[this.page.state().scale];
     const odd = `${nan ? `, ${nan.toLocaleString("en")} NaN` : ""}${infinite ? `, ${infinite.toLocaleString("en")} infinite` : ""}`;
     return [
-      `Colour runs from ${signed ? `−${end} (blue) over 0 to ${end} (orange)` : `0 to ${end}`}, on a ${scale} scale.`,
+      `Colours run from ${signed ? `−${end} (blue) through 0 to ${end} (orange)` : `0 to ${end}`}, on a ${scale} scale.`,
       this.heat.pooling(),
-      this.said.nan ? "What is no number (NaN) is drawn black, on a dark page white." : "", this.said.infinite ? "Infinite numbers are left empty." : "",
-      this.said.count < count ? `The whole tensor holds ${count.toLocaleString("en")} numbers${span(this.whole)}${odd}.` : "",
-      this.said.count > COPIED ? `More than ${COPIED.toLocaleString("en")} numbers are not copied: copy the Python expression instead.` : "",
+      this.shownFacts.nan ? "NaN is black (white on a dark page)." : "", this.shownFacts.infinite ? "Cells of infinite numbers are empty." : "",
+      this.shownFacts.count < count ? `The whole tensor holds ${count.toLocaleString("en")} numbers${span(this.whole)}${odd}.` : "",
+      this.shownFacts.count > COPIED ? `At most ${COPIED.toLocaleString("en")} numbers can be copied: copy the Python expression instead.` : "",
     ].filter(Boolean);
   }
 
@@ -199,12 +199,12 @@ class TensorView {
     if (!this.slice) return null;
     const { row, column } = this.hand();
     const [rows, columns] = [around(row, ROWS, this.slice.rows), around(column, COLUMNS, this.slice.columns)];
-    const left = this.said.count - rows.length * columns.length;
-    const rest = left ? ` ${left.toLocaleString("en")} numbers around these are left out: move the cell, or copy all as CSV.` : "";
+    const left = this.shownFacts.count - rows.length * columns.length;
+    const rest = left ? ` ${left.toLocaleString("en")} more numbers are left out: move the selected cell to see others, or copy all as CSV.` : "";
     const name = (which) => (at) => make("span", {}, this.label(which, at), this.tokensOf(this.slice.cut[which]) ? make("small", {}, ` ${at}`) : "");
     return {
       title: this.tensor.name,
-      caption: [`${this.slice.python()}: a row is a place on the axis ${this.axisName("rows") || "–"}, a column one on ${this.axisName("columns") || "–"}.${rest}`],
+      caption: [`${this.slice.python()}: rows follow the axis ${this.axisName("rows") || "–"}, columns the axis ${this.axisName("columns") || "–"}.${rest}`],
       columns: columns.map(name("columns")), rows: rows.map((at) => ({ name: name("rows")(at), cells: columns.map((place) => exact(this.slice.at(at, place))) })),
     };
   }

@@ -13,7 +13,7 @@ export class TensorList {
   constructor(tensors, size, choose) {
     [this.tensors, this.size, this.choose] = [tensors, size, choose];
     const example = tensors[tensors.length >> 1]?.name.split(".") ?? [];
-    this.filter = make("input", { type: "search", placeholder: `filter: ${[example.slice(0, 2).join("."), ...example.slice(2).slice(-1)].join(" ")}`, "aria-label": "filter the names", oninput: () => this.fill(),
+    this.filter = make("input", { type: "search", placeholder: `filter: ${[example.slice(0, 2).join("."), ...example.slice(2).slice(-1)].join(" ")}`, "aria-label": "filter the tensors by name", oninput: () => this.fill(),
       onkeydown: (event) => event.key === "ArrowDown" && (event.preventDefault(), this.list.querySelector("[tabindex='0']")?.focus()) });
     this.list = make("ul", { role: "listbox", "aria-label": "recorded tensors", onclick: (event) => this.take(event.target.closest("li")),
       onkeydown: (event) => this.press(event) });
@@ -30,7 +30,7 @@ export class TensorList {
       make("span", {}, name), make("small", {}, this.size(name)));
     this.list.replaceChildren(...found.slice(0, MOST).map(item));
     const rest = found.length - MOST;
-    this.left.textContent = found.length === 0 ? "no tensor has such a name" : rest > 0 ? `and ${rest} more: filter them` : "";
+    this.left.textContent = found.length === 0 ? "no tensor has a matching name" : rest > 0 ? `and ${rest} more: filter to find them` : "";
     this.draw(this.now);
   }
 

@@ -19,7 +19,7 @@ export function visible(text) {
 }
 
 /** The text as it is searched: without case, and with accents composed. */
-export function sought(text) {
+export function searchKey(text) {
   return text.normalize("NFC").toLowerCase();
 }
 

@@ -34,10 +34,10 @@ export class Twins {
     const { one, other } = this;
     if (!this.paired) return `The other run has no ${this.entry.name}.`;
     if (!one || !other) return leftOut(this.entry);
-    if (one.heads !== other.heads) return `This run has ${one.heads} heads and the other ${other.heads}: they cannot be compared one by one.`;
+    if (one.heads !== other.heads) return `This run has ${one.heads} heads and the other ${other.heads}: heads can be compared only if there are equally many.`;
     if (one.queries === other.queries && one.keys === other.keys) return "";
     const size = ({ queries, keys }) => (queries === keys ? `${keys} tokens` : `${queries} queries and ${keys} keys`);
-    return `This run has ${size(one)} and the other ${size(other)}: weights can be compared one by one only where the numbers of tokens are equal.`;
+    return `This run has ${size(one)} and the other ${size(other)}: weights can be compared only if the numbers of tokens are equal.`;
   }
 
   /** The error of both, in sentences. */
@@ -47,8 +47,8 @@ export class Twins {
     const known = one.entry.max_error != null && other.entry.max_error != null;
     const [mine, theirs] = [one, other].map(({ stored, dtype, coding }) => [stored, dtype, coding].join());
     const how = mine === theirs
-      ? "Both runs’ weights come from stored numbers in the same way."
-      : "The two runs’ weights are stored in different ways: equal ones may differ a little.";
+      ? "The weights of both runs come from stored numbers in the same way."
+      : "The weights of the two runs are stored in different ways: equal ones may differ slightly.";
     return `${how}${known ? ` Each was compared with the weights of its own run: largest error ${largest}.` : ""}`;
   }
 

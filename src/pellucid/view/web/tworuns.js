@@ -10,8 +10,8 @@ export function runs({ texts, other }) {
   const alike = texts.join("|") === other.texts.join("|"); // then the header shows the texts
   const line = (name, words, label) => {
     const plain = [words, words.slice(0, -1)].some((some) => label === some.join(" | ")); // not repeating a decoder's own text
-    const said = [...(alike ? [] : words), label && !plain ? label : alike ? "as it is" : ""].filter(Boolean).map(unturned);
-    return make("p", {}, make("b", {}, name), " ", ...said.flatMap((text, at) => [at ? " / " : "", make("bdi", { title: text }, cut(text))]));
+    const parts = [...(alike ? [] : words), label && !plain ? label : alike ? "unchanged" : ""].filter(Boolean).map(unturned);
+    return make("p", {}, make("b", {}, name), " ", ...parts.flatMap((text, at) => [at ? " / " : "", make("bdi", { title: text }, cut(text))]));
   };
   return make("div", { class: "diff-runs" }, line("this run", texts, other.beside), line("the other", other.texts, other.label));
 }

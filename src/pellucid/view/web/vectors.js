@@ -45,7 +45,7 @@ export class Vectors {
     this.place = null;
     this.rows = make("div", { class: "vectors-rows", onmousemove: (event) => point(this.at(event)), onmouseleave: () => point(null) });
     this.band = make("div", { class: "vectors-band", hidden: true });
-    this.element = make("div", { class: "vectors", tabindex: 0, role: "group", "aria-label": "the two vectors, number by number; left and right go along them" },
+    this.element = make("div", { class: "vectors", tabindex: 0, role: "group", "aria-label": "both vectors, number by number; left and right arrows move along them" },
       this.rows, this.band);
     this.lines = [];
   }

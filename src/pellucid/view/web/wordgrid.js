@@ -31,7 +31,7 @@ export class WordGrid {
     this.rows = grid.rows.map(({ name, title }, row) => this.makeRow(name, row + 1, title));
     /** @type {Map<number, HTMLElement>[]} the cells on screen by column, of the headings and of each row */
     this.cells = [this.top, ...this.rows].map(() => new Map());
-    const tell = (action) => (event) => {
+    const forward = (action) => (event) => {
       const cell = event.target.closest("[data-row]");
       if (cell) action(Number(cell.dataset.row), Number(cell.dataset.column));
     };
@@ -40,14 +40,14 @@ export class WordGrid {
     this.body.style.setProperty("--names", `${NAMES}px`);
     this.element = make("div", {
       class: "words", role: "grid", "aria-label": grid.label, "aria-rowcount": grid.rows.length + 1, "aria-colcount": grid.columns + 1,
-      onscroll: () => this.draw(), onclick: tell(grid.press), ...onPointer({ over: tell(grid.enter), leave: grid.leave }),
-      onfocusin: (event) => event.target.matches(":focus-visible") && tell(grid.enter)(event),
+      onscroll: () => this.draw(), onclick: forward(grid.press), ...onPointer({ over: forward(grid.enter), leave: grid.leave }),
+      onfocusin: (event) => event.target.matches(":focus-visible") && forward(grid.enter)(event),
     }, this.body);
   }
 
   makeRow(name, index, title = "") {
     const element = make("div", { class: "words-row", role: "row", "aria-rowindex": index + 1 },
-      make("div", { class: "words-name", role: index ? "rowheader" : "columnheader", "aria-colindex": 1, title }, make("span", {}, name || "after ↓ at →")));
+      make("div", { class: "words-name", role: index ? "rowheader" : "columnheader", "aria-colindex": 1, title }, make("span", {}, name || "layer ↓ token →")));
     element.style.height = `${HEIGHT}px`;
     return element;
   }
