@@ -72,8 +72,7 @@ class Config:
     initializer_range: float = 0.02
     pad_token_id: int | None = None
     padding_learns: bool = False
-    """Whether the padding token's embedding is trained, as in GPT-2 and T5; elsewhere it stays as it starts, at zero or
-    as loaded."""
+    """Whether the padding token's embedding is trained, as in GPT-2 and T5; elsewhere it stays zero, or as loaded."""
     bos_token_id: int | None = None
     eos_token_id: int | tuple[int, ...] | None = None
     inert: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)

@@ -131,9 +131,8 @@ class Index:
         where: conditions on the other columns, such as {"sector": "Financials"}, {"founded": {">=": 2000}}, or "founded
             >= 2000". A row without the column matches none, "!=" included.
         mode: "dense" compares vectors, "words" ranks by words (BM25), "hybrid" fuses both rankings (more of each with k
-            above 50, which may change the first hits); a word in no text is replaced by the nearest one. Words are
-            searched for, the rarest first, while no more than 50,000 rows hold them; the others only by "words", where
-            no row matches.
+            above 50, which may change the first hits); a word in no text is replaced by the nearest one. The rarest
+            words are searched for, up to 50,000 rows in all; the others only by "words", where no row matches.
         rerank: a model, or its name, that reorders the best 50: one with a sequence-classification head of one label
             reads query and text together, any other compares their vectors.
         """
