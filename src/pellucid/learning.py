@@ -251,7 +251,7 @@ def _base_model(
 
 def _open_float32(name: str | os.PathLike[str], hub_options: HubOptions = DEFAULT_OPTIONS) -> Model:
     """A checkpoint in float32, the only dtype that `train` and `evaluate` open one in."""
-    return Model(open_checkpoint(name, narrower={}, hub_options=hub_options))
+    return Model(open_checkpoint(name, alternatives={}, hub_options=hub_options))
 
 
 def _build_from_recipe(facts: Mapping[str, Any], recipe: Recipe, seed: int) -> Model:

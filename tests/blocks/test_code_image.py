@@ -61,7 +61,9 @@ def test_code_finds_its_numbers_and_what_is_outside_wherever_it_lies() -> None:
 
 
 def test_an_address_that_a_process_would_have_to_write_into_the_code_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="the compiled code has an unsupported relocation, type 1, which has no distance"):
+    with pytest.raises(
+        RuntimeError, match="the compiled code has an unsupported relocation, type 1, which has no distance"
+    ):
         link(object_code(reloc="static", codemodel="large"))
 
 

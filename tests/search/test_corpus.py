@@ -552,7 +552,7 @@ def test_a_file_that_is_changed_while_it_is_read_is_refused(
                 file.write("three\n")
         return real(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("pellucid.search.building.CHUNK", 1)
+    monkeypatch.setattr("pellucid.search.building.CHUNK_SIZE", 1)
     monkeypatch.setattr("pellucid.search.building.prepare_vectors", late)
     with pytest.raises(InputError, match="was changed while it was read"):
         built(minilm, table, column="text", out=tmp_path / "a.index")
@@ -593,7 +593,9 @@ def test_to_delete_by_no_condition_deletes_nothing(minilm: pellucid.Model) -> No
 
 def test_a_word_for_reading_that_is_none_is_named(minilm: pellucid.Model) -> None:
     index = built(minilm, ["one"])
-    with pytest.raises(InputError, match=r"there is no generation option 'colum' of reading texts .did you mean column"):
+    with pytest.raises(
+        InputError, match=r"there is no generation option 'colum' of reading texts .did you mean column"
+    ):
         index.add(["two"], colum="x")
     with pytest.raises(InputError, match="passage_tokens is 0"):
         built(minilm, ["one"], passage_tokens=0)

@@ -128,7 +128,7 @@ class Asked:
 
     def _watch(self, patch: pytest.MonkeyPatch) -> None:
         """Takes note of every state, as soon as whoever asked for it has been told that it is kept."""
-        patch.setattr(training_run, "PAUSE", 0.0)
+        patch.setattr(training_run, "SAVE_INTERVAL", 0.0)
         real = State.save
 
         def save(state: State, loop: Any, *given: Any, **named: Any) -> None:

@@ -107,7 +107,9 @@ def test_where_one_ends_all_end_and_the_state_stays(
     (first, heard), (second, why) = map(ended, together(asked, asked))
     assert second == ResourceError.exit_code and why == "pellucid: this process has no memory left\n"
     assert first == 1 and heard.count("\n") == 1, heard
-    assert heard.startswith("pellucid: process 0 of 2 lost contact with the others: one of them has ended, and printed why")
+    assert heard.startswith(
+        "pellucid: process 0 of 2 lost contact with the others: one of them has ended, and printed why"
+    )
     manifest = read_manifest(tmp_path / "a" / "training")
     assert manifest is not None and manifest.step == 6  # of the third step the second process has nothing
 

@@ -210,7 +210,8 @@ def test_in_float64_it_is_the_reference_s_to_nine_figures(bert: Loaded, checkpoi
     module: Any = bert.module.double()
     asked = batch["labels"] != IGNORED
     states = module.states(**{name: given for name, given in batch.items() if name != "labels"})[asked]
-    found = vocabulary_loss(module.head.features(states), *module.head.table, batch["labels"][asked]) / int(asked.sum())
+    total = vocabulary_loss(module.head.features(states), *module.head.output_embedding, batch["labels"][asked])
+    found = total / int(asked.sum())
     reference = AutoModelForMaskedLM.from_pretrained(checkpoint("bert-filler")).eval().double()
     wanted = reference(**batch).loss
     assert found.dtype == torch.float64

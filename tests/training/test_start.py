@@ -100,7 +100,8 @@ def test_other_labels_get_a_new_head_and_say_so(opened: Opened, caplog: pytest.L
     assert [name for name in found.untrained if "classifier" in name] == list(found.untrained) != []
     assert not torch.equal(numbers(found)["head.classifier.weight"], numbers(given)["head.classifier.weight"])
     assert caplog.messages == [
-        "the model's labels are negative, neutral, positive, those to be learned ham, spam, egg: its head starts with new weights"
+        "the model's labels are negative, neutral, positive, those to be learned ham, spam, egg: its head starts with "
+        "new weights"
     ]
 
 

@@ -147,10 +147,10 @@ def build_columns(
 def pad_columns(features: Features, width: int, left: bool, pad: int | None) -> None:
     """Pads the rows of ids and masks to one length, in place; labels and others stay, as in the reference."""
     for name in _PADDING_VALUES.keys() & features.keys():
-        column, nothing = features[name], pad if name == "input_ids" else _PADDING_VALUES[name]
+        column, padding_value = features[name], pad if name == "input_ids" else _PADDING_VALUES[name]
         for i, row in enumerate(column):
             if isinstance(row, list):
-                gap = [nothing] * (width - len(row))
+                gap = [padding_value] * (width - len(row))
                 column[i] = gap + row if left else row + gap
 
 

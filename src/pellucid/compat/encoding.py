@@ -56,7 +56,7 @@ class Request:
                 check_bool(name, value)
         for name in ("max_length", "stride"):
             if (value := getattr(self, name)) is not None:
-                check_count(name, plain_number(value), least=0)
+                check_count(name, plain_number(value), minimum=0)
 
 
 def encode_batch(tokenizer: Tokenizer, text: Any, pair: Any, request: Request) -> BatchEncoding:
@@ -96,7 +96,7 @@ def _padded_width(
     multiple: the result is a multiple of it.
     """
     if length is not None:
-        check_count("max_length", plain_number(length), least=0)
+        check_count("max_length", plain_number(length), minimum=0)
     if multiple is not None:
         check_count("pad_to_multiple_of", plain_number(multiple))
     check_one_of("padding", padding, PADDINGS)

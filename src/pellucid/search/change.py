@@ -190,10 +190,10 @@ def _write_vector_segment(
     number: of the new generation.  write_rows: writes the entries that belong to the vectors.
     """
 
-    def write(place: Path) -> tuple[int, Settings, Vectors | None]:
-        write_rows(place / ENTRIES)
+    def write(target: Path) -> tuple[int, Settings, Vectors | None]:
+        write_rows(target / ENTRIES)
         with progress_bar("building the graph", total=len(vectors), unit=" rows", shown=progress) as graph:
-            return len(vectors), *write_vector_files(vectors, requested, place, graph.update)
+            return len(vectors), *write_vector_files(vectors, requested, target, graph.update)
 
     return write_segment(folder, number, write)
 

@@ -107,8 +107,10 @@ class QuestionAnswering(Reader):
             window = outputs[one.window].window
             return [Target("logits of no answer", window, lambda output: output["logits"][0, 0].sum())]
         candidates = outputs if self.scores == "comparable" else [outputs[one.window]]
-        places = item[1].places or range(len(item[1].read) + 1)
-        (first, start), (last, end) = outer_tokens(candidates, places.index(one["start"]), places.index(one["end"]))
+        positions = item[1].positions or range(len(item[1].read) + 1)
+        (first, start), (last, end) = outer_tokens(
+            candidates, positions.index(one["start"]), positions.index(one["end"])
+        )
         if first is last:
             description = f"logits of start and end of {one['answer']!r}"
             return [

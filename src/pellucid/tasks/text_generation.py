@@ -150,8 +150,8 @@ class TextGeneration(Writer):
         if max_tokens is None:
             return [whole]
         side = self.truncation_side or tokenizer.settings.get("truncation_side", "left")
-        how: dict[str, Any] = {"rule": self.long, "stride": self.stride, "left": side == "left"}
-        return ending_chunks(reading, text, index, room=max_tokens, **how)
+        options: dict[str, Any] = {"rule": self.long, "stride": self.stride, "left": side == "left"}
+        return ending_chunks(reading, text, index, room=max_tokens, **options)
 
     def _conversation(self, tokenizer: Tokenizer, messages: Messages, index: int, limit: int | None) -> TextChunk:
         ids = self._ids(tokenizer, messages, index)

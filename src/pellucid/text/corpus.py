@@ -14,7 +14,7 @@ from pellucid.text.cut import clean_text
 from pellucid.text.lines import lines, size_and_time
 from pellucid.text.rows import check_column, read_rows
 
-PART = 2**16
+CHUNK_CHARACTERS = 2**16
 """Characters of a plain file that are yielded together; lines stay whole."""
 
 FilePaths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
@@ -59,7 +59,7 @@ class Corpus:
             bare = line.rstrip("\r\n")
             part.append(line if bare == line else f"{bare}\n")
             size += len(line)
-            if size >= PART:
+            if size >= CHUNK_CHARACTERS:
                 yield "".join(part)
                 part, size = [], 0
         if part:

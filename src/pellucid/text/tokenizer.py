@@ -266,8 +266,8 @@ class Tokenizer(SpecialTokens, Spelling):
         if parse_special_tokens or self._special_pattern is None:
             return self.encode([render(messages)], add_special_tokens=False, parse_special_tokens=True)[0].ids
 
-        def encode(texts: list[str], typed: bool) -> list[list[int]]:
-            return [row.ids for row in self.encode(texts, add_special_tokens=False, parse_special_tokens=not typed)]
+        def encode(texts: list[str], content: bool) -> list[list[int]]:
+            return [row.ids for row in self.encode(texts, add_special_tokens=False, parse_special_tokens=not content)]
 
         return marked_ids(render(mark_special_tokens(messages, self._special_tokens, self._special_normalizer)), encode)
 

@@ -41,13 +41,13 @@ def apply_settings(backend: tokenizers.Tokenizer, settings: dict[str, Any], mode
     ->  the layout of the family whose class the reference uses; None where it uses the file as it is
     """
     layout = layout_of(None if settings.get("tokenizer_class") else model_type, settings)
-    for form, place, kind, names in _SETTING_TARGETS:
-        part = getattr(backend, place)
+    for form, component, kind, names in _SETTING_TARGETS:
+        part = getattr(backend, component)
         if layout is not None and layout.form == form and isinstance(part, kind):
             for name, attribute in names.items():
                 if name in settings and getattr(part, attribute) != settings[name]:
                     setattr(part, attribute, settings[name])
-            setattr(backend, place, part)  # setting a component normalises the added tokens anew
+            setattr(backend, component, part)  # setting a component normalises the added tokens anew
     return layout
 
 

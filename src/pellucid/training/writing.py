@@ -75,7 +75,7 @@ class TextToText(Objective):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range("label_smoothing", self.label_smoothing, least=0.0, below=1.0)
+        check_range("label_smoothing", self.label_smoothing, minimum=0.0, below=1.0)
         check_bool("parse_special_tokens", self.parse_special_tokens)
         for name in ("max_target_length", "num_beams", "max_new_tokens"):
             if getattr(self, name) is not None:

@@ -23,7 +23,7 @@ STEPS = 32
 MAX_FRAME_HEIGHT = 640
 """Pixels of a frame in a notebook; a larger page scrolls in it."""
 
-NOTE = (
+FOOTNOTE = (
     "A column is a word of the query, a row a word of the text; framed is what is most like each word of the query. "
     "In the text above, a word has the shade of the largest number of its row. "
     "Each number is the cosine of two words' vectors behind the last layer, from −1 to 1; a word of several tokens is "
@@ -97,7 +97,7 @@ class LikenessView:
             f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             f"<title>{html.escape(title)}</title>\n"
             f"<style>\n{_style(self.theme)}</style>\n</head>\n<body>\n<main>\n{self._sections()}\n"
-            f'{_legend()}\n<p class="note">{NOTE}</p>\n</main>\n</body>\n</html>\n'
+            f'{_legend()}\n<p class="note">{FOOTNOTE}</p>\n</main>\n</body>\n</html>\n'
         )
 
     def _sections(self) -> str:
