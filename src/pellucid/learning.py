@@ -16,8 +16,8 @@ from pellucid.errors import Argument, InputError, PellucidError, blaming, did_yo
 from pellucid.files import path_of, write_atomically
 from pellucid.model import Model, build
 from pellucid.streams import use_threads
-from pellucid.text.cut import replace_surrogates
-from pellucid.text.own_ids import check_vocabulary_rows, special_token_ids
+from pellucid.text.special_token_ids import check_vocabulary_rows, special_token_ids
+from pellucid.text.truncation import replace_surrogates
 from pellucid.training.arguments import convert_options, objective_and_settings, options_of
 from pellucid.training.card import model_card
 from pellucid.training.data import normalise_columns, read

@@ -26,7 +26,7 @@ from pellucid.tasks.describe import summary
 from pellucid.tasks.embed import embed
 from pellucid.tasks.forward import forward
 from pellucid.text import Tokenizer
-from pellucid.text.own_ids import check_config, with_tokenizer_ids
+from pellucid.text.special_token_ids import check_config, with_tokenizer_ids
 from pellucid.trace import Points, Trace, points, record
 from pellucid.trace import explain as explaining
 from pellucid.trace.editable import Editable

@@ -137,7 +137,7 @@ def test_long_texts_are_read_in_several_rows(bert: Loaded) -> None:
 
 
 def test_a_text_that_is_too_long_is_named(bert: Loaded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("pellucid.text.cut.MAX_CHARACTERS", 20)
+    monkeypatch.setattr("pellucid.text.truncation.MAX_CHARACTERS", 20)
     (tmp_path / "a.txt").write_text("a dog\nthe dog of the house of the people\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"^a\.txt, line 2 has 34 characters, expected at most 20"):
         FillMask().examples(bert, read(tmp_path / "a.txt").rows)

@@ -20,7 +20,7 @@ from pellucid.errors import (
     shorten,
 )
 from pellucid.files import read_json, read_json_value
-from pellucid.text.cut import replace_surrogates
+from pellucid.text.truncation import replace_surrogates
 
 log = logging.getLogger("pellucid")
 

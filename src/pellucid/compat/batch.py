@@ -10,7 +10,7 @@ from pellucid.config.checks import check_one_of
 from pellucid.errors import Argument, InputError, did_you_mean
 from pellucid.text import Batch
 from pellucid.text.batch import RETURN_TENSORS, check_equally_long, text_list
-from pellucid.text.cut import truncates_second
+from pellucid.text.truncation import truncates_second
 
 Features = dict[str, list[Any]]
 """Columns by name, each with one entry per text."""

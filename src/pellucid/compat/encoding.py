@@ -21,7 +21,7 @@ from pellucid.config.checks import check_bool, check_count, check_one_of, plain_
 from pellucid.errors import InputError, format_count
 from pellucid.text import Tokenizer
 from pellucid.text.batch import PADDINGS, text_list
-from pellucid.text.cut import truncate_pair
+from pellucid.text.truncation import truncate_pair
 
 _UNSUPPORTED: UnsupportedArguments = {"truncation_side": "set tokenizer.truncation_side, which holds for every call"}
 

@@ -14,7 +14,7 @@ import torch
 from pellucid.compat.arguments import HUB_ARGUMENTS, resolve_device, warn_of_remote_code, without_unsupported
 from pellucid.compat.model import PreTrainedModel
 from pellucid.compat.pipeline_call import COMMON, PipelineCall
-from pellucid.compat.pipeline_continuing import TextGenerationCall
+from pellucid.compat.pipeline_generating import TextGenerationCall
 from pellucid.compat.pipeline_reading import (
     FeatureExtractionCall,
     FillMaskCall,

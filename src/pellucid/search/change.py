@@ -26,7 +26,7 @@ from pellucid.search.manifest import ENTRIES, MAX_DIMENSION, Encoder, Manifest, 
 from pellucid.search.opened import Generation, OpenSegment, open_generation
 from pellucid.search.progress import estimated_rows
 from pellucid.search.vectors import FLAT_UP_TO, LazyVectors, Vectors
-from pellucid.text.cut import replace_surrogates
+from pellucid.text.truncation import replace_surrogates
 
 log = logging.getLogger("pellucid")
 

@@ -21,8 +21,8 @@ from pellucid.search.corpus import SpanFunction
 from pellucid.search.manifest import Encoder
 from pellucid.tasks.embed import embed
 from pellucid.text import Window, windows
-from pellucid.text.cut import start_without_marks, visible_span
 from pellucid.text.fingerprint import fingerprint
+from pellucid.text.truncation import start_without_marks, visible_span
 
 log = logging.getLogger("pellucid")
 

@@ -23,7 +23,7 @@ from pellucid.search.entry import Entry, hash_of
 from pellucid.search.forks import fork_guard
 from pellucid.search.metadata import metadata_json
 from pellucid.search.passages import with_terms
-from pellucid.text.cut import replace_surrogates
+from pellucid.text.truncation import replace_surrogates
 
 _TABLES = """
 CREATE TABLE rows (

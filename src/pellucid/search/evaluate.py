@@ -30,8 +30,8 @@ from pellucid.search.metadata import to_json_value
 from pellucid.search.opened import OpenSegment
 from pellucid.search.retrieval import SearchRequest
 from pellucid.search.vectors import min_candidates
-from pellucid.text.cut import replace_surrogates
 from pellucid.text.rows import base_value, is_missing, matching_name
+from pellucid.text.truncation import replace_surrogates
 
 if TYPE_CHECKING:
     from pellucid.search.index import Index

@@ -13,7 +13,7 @@ import numpy as np
 from pellucid.errors import CorruptFileError, InputError, ResourceError
 from pellucid.search.graph import check_graph
 from pellucid.search.manifest import Settings
-from pellucid.text.cut import replace_surrogates
+from pellucid.text.truncation import replace_surrogates
 
 ROWS_PER_STEP = 10_000
 """Rows added to a graph at a time, between reports of progress."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pellucid.search.entry import Entry
 from pellucid.search.words import MAX_WORD_CHARACTERS, split_words, terms
-from pellucid.text.cut import replace_surrogates
+from pellucid.text.truncation import replace_surrogates
 from pellucid.text.unspaced import is_unspaced
 
 

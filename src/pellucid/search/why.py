@@ -13,7 +13,7 @@ from pellucid.errors import InputError, format_count
 from pellucid.machine import inference_mode
 from pellucid.tasks.feature_extraction import states_of
 from pellucid.text import Window, windows
-from pellucid.text.cut import visible_span
+from pellucid.text.truncation import visible_span
 from pellucid.view.likeness import Likeness, LikenessView, Span, format_number
 
 

@@ -13,7 +13,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import as_list
 from pellucid.errors import Argument, InputError, Item
 from pellucid.models import Output
-from pellucid.text.cut import check_has_tokens
+from pellucid.text.truncation import check_has_tokens
 
 
 def forward(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pellucid.tasks.reader import WindowOutput, most_central_windows
 from pellucid.text import Window
-from pellucid.text.cut import trimmed_span, visible_span
+from pellucid.text.truncation import trimmed_span, visible_span
 
 STARTS_PER_CHUNK = 1_024
 """Starts whose spans are scored together: all spans of a long context would not fit into memory."""

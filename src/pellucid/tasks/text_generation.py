@@ -13,8 +13,8 @@ from pellucid.tasks.task import Work
 from pellucid.tasks.writer import GeneratedText, Prompt, Writer, text_coverage
 from pellucid.text import Tokenizer
 from pellucid.text.chat import check_messages
-from pellucid.text.cut import clean_text
 from pellucid.text.portions import PrefixedEncoder, TextChunk, ending_chunks
+from pellucid.text.truncation import clean_text
 
 Messages = list[dict[str, Any]]
 _CUT, _OLDEST = Argument("long", "truncate"), " to leave its oldest turns out"

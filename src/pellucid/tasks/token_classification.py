@@ -28,7 +28,7 @@ from pellucid.tasks.reader import Reader, WindowOutput, text_coverage
 from pellucid.tasks.tagged_tokens import BOUNDARIES, AlignedText, TaggedTokens, merge_windows, tag_window
 from pellucid.tasks.task import Work, single_text
 from pellucid.text import Tokenizer, Window
-from pellucid.text.cut import visible_span
+from pellucid.text.truncation import visible_span
 
 OVERLAPS = ("inner", "longest")
 _WORDS = Argument("is_split_into_words", True)

@@ -24,8 +24,8 @@ from pellucid.tasks.attribution import attribute_generation
 from pellucid.tasks.task import Task, TaskAnswer, Work, single_text
 from pellucid.tasks.task_settings import prefix_of, task_generation_settings
 from pellucid.text import Tokenizer
-from pellucid.text.cut import clean_text
 from pellucid.text.portions import TextChunk
+from pellucid.text.truncation import clean_text
 
 ITEMS_PER_SORT = 64
 """Items that are sorted by length at a time; they are answered before the next ones are read."""

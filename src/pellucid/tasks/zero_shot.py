@@ -16,7 +16,7 @@ from pellucid.tasks.entailment import contradiction_index, entailment_index
 from pellucid.tasks.reader import Reader, WindowOutput, mean_output, outputs_by_text, text_coverage
 from pellucid.tasks.task import Work, single_text
 from pellucid.text import Window
-from pellucid.text.cut import clean_text
+from pellucid.text.truncation import clean_text
 
 _LABELS = Argument("candidate_labels")
 

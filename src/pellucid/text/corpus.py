@@ -10,9 +10,9 @@ from typing import Any
 from pellucid.config.checks import is_list_like, require_list, require_names, unwrap_arrow
 from pellucid.errors import InputError, join_names
 from pellucid.files import path_of
-from pellucid.text.cut import clean_text
 from pellucid.text.lines import lines, size_and_time
 from pellucid.text.rows import check_column, read_rows
+from pellucid.text.truncation import clean_text
 
 CHUNK_CHARACTERS = 2**16
 """Characters of a plain file that are yielded together; lines stay whole."""

@@ -9,9 +9,9 @@ from typing import Any
 import tokenizers
 
 from pellucid.errors import CorruptFileError
-from pellucid.text.cut import panics_as_errors
 from pellucid.text.protobuf import InvalidMessageError
 from pellucid.text.tokenizer import Tokenizer
+from pellucid.text.truncation import panics_as_errors
 
 MAX_GROWTH = 4095
 """The most characters that one may become, as the product of each step's worst case. ALBERT's come to 3,888: U+FDFA

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import tokenizers
 
 from pellucid.errors import InputError, Item, format_count
-from pellucid.text.cut import clean_text, overlap_tokens, too_long_error, trimmed_span
 from pellucid.text.prefix import encode_raw_with_prefix
 from pellucid.text.tokenizer import Tokenizer
+from pellucid.text.truncation import clean_text, overlap_tokens, too_long_error, trimmed_span
 
 _SENTENCE = re.compile(
     r"(?P<end>[.!?…؟۔।॥։።។။]+[\"'”’»)\]]*(?=\s)|(?:[。！？｡]|．(?![０-９0-9])|…{2,})+[”’」』）】〉》〕]*|\n(?=\s*?\n))|[.!?…؟۔।॥։።។။]+"

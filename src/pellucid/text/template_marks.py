@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenizers import PreTokenizedString, Regex
 
-from pellucid.text.cut import panics_as_errors
+from pellucid.text.truncation import panics_as_errors
 
 _START, _END = "\U000f0000", "\U000f0001"
 """Two private-use characters, which are removed from the messages themselves."""

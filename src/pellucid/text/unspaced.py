@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from pellucid.text.cut import is_combining_mark, trimmed_span
+from pellucid.text.truncation import is_combining_mark, trimmed_span
 
 UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u31f0-\u31ff\u3400-\u9fff\uff66-\uff9f\U00020000-\U0003ffff"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import tokenizers
 
 from pellucid.errors import InputError, format_count
-from pellucid.text.cut import clean_text, item_name, overlap_tokens, too_long_error, trimmed_span, truncate_pair
 from pellucid.text.encoded import Encoded, with_tiled_offsets
 from pellucid.text.tokenizer import Tokenizer
+from pellucid.text.truncation import clean_text, item_name, overlap_tokens, too_long_error, trimmed_span, truncate_pair
 from pellucid.text.unspaced import word_starts
 
 RULES = ("error", "truncate", "windows")

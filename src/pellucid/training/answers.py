@@ -18,7 +18,7 @@ from pellucid.tasks.question_answering import QuestionAnswering as Task
 from pellucid.tasks.reader import WindowOutput
 from pellucid.tasks.task import Work
 from pellucid.text import Window, windows
-from pellucid.text.cut import replace_surrogates
+from pellucid.text.truncation import replace_surrogates
 from pellucid.training.data import is_blank, row_location, text_of
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import answer_scores

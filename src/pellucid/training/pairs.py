@@ -17,7 +17,7 @@ from pellucid.errors import Argument, InputError
 from pellucid.machine import no_grad
 from pellucid.tasks.embed import pool, pooled_states
 from pellucid.tasks.passes import run_in_order
-from pellucid.text.cut import warn_of_truncation
+from pellucid.text.truncation import warn_of_truncation
 from pellucid.training.data import column_texts, row_location
 from pellucid.training.distributed import Ranks
 from pellucid.training.learner import Learner

@@ -18,7 +18,7 @@ from pellucid.errors import Argument, InputError, did_you_mean, format_count, jo
 from pellucid.tasks.reader import WindowOutput
 from pellucid.tasks.tagged_tokens import AlignedText, TaggedTokens, merge_windows, tag_window, tokenizer_words
 from pellucid.text import RULES, Window, windows
-from pellucid.text.cut import trimmed_span
+from pellucid.text.truncation import trimmed_span
 from pellucid.training import tags
 from pellucid.training.data import row_location
 from pellucid.training.learner import Learner

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.convert.ctranslate2_facts import check_tensors, config_from_shapes
 from pellucid.checkpoints.convert.ctranslate2_file import read_variables
-from pellucid.checkpoints.convert.ctranslate2_words import Vocabularies, read_vocabularies
+from pellucid.checkpoints.convert.ctranslate2_vocabularies import Vocabularies, read_vocabularies
 from pellucid.checkpoints.tensors import tensor_spans
 from pellucid.errors import Argument, CheckpointMismatchError, InputError, Placeholder, join_names
 

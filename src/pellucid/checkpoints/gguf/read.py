@@ -5,10 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pellucid.checkpoints.gguf.block_types import PackedTensor
 from pellucid.checkpoints.gguf.dequantise import dtype_of, grids_of, unpack
 from pellucid.checkpoints.gguf.facts import config_facts
 from pellucid.checkpoints.gguf.header import Header, read_header
-from pellucid.checkpoints.gguf.kinds import PackedTensor
 from pellucid.checkpoints.gguf.names import NAMINGS, Naming, part_of, reference_name, uninterleave
 from pellucid.checkpoints.weights import StoredTensor
 from pellucid.errors import CheckpointMismatchError, join_names
