@@ -97,7 +97,7 @@ def own_options() -> str:
     for one in OBJECTIVES:
         defaults = {field.name: field.default for field in fields(one.objective())}
         options = ", ".join(f"`{name}` {_short(defaults[name])}" for name in options_of(one))
-        lines.append(f"| `{one.name}` | {options} | `{one.home.replace(':', '.')}` |")
+        lines.append(f"| `{one.name}` | {options} | `{one.class_path.replace(':', '.')}` |")
     return "\n".join(lines) + "\n"
 
 

@@ -8,7 +8,7 @@ from pellucid.bars import progress_bar
 
 
 def test_no_thread_stays_behind_a_bar(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pellucid.bars.PATIENCE", 0.0)
+    monkeypatch.setattr("pellucid.bars.DELAY", 0.0)
     before = threading.active_count()
     with progress_bar("Counting", range(3), shown=True) as counted:
         assert list(counted) == [0, 1, 2]

@@ -232,7 +232,7 @@ def test_a_training_offers_no_kind_of_number_since_it_takes_none(
     for ask in (
         lambda: pellucid.train(base, rows, "classify", progress=False),
         lambda: pellucid.evaluate(base, rows, "classify"),
-        lambda: TextClassification(teacher=str(base)).taught_by,
+        lambda: TextClassification(teacher=str(base)).loaded_teacher,
     ):
         with pytest.raises(ResourceError, match=r"GiB are free; take a smaller model$"):
             ask()

@@ -8,10 +8,10 @@ from typing import Any
 
 from pellucid.errors import InputError, shorten
 
-PATIENCE = 1.0
+DELAY = 1.0
 """Seconds of work before a bar is shown."""
 
-PACE = 0.1
+UPDATE_INTERVAL = 0.1
 """Minimum seconds between two updates of a bar."""
 
 
@@ -32,8 +32,8 @@ def progress_bar(
     """
     check_progress(shown)
     options: dict[str, Any] = {"desc": description, "total": total, "unit": unit, "leave": False}
-    options |= {"mininterval": PACE, "miniters": 1}  # only the time decides, so no monitor thread is needed
-    return _bar_class()(rows, disable=None if shown is None else not shown, delay=PATIENCE, **options | style)
+    options |= {"mininterval": UPDATE_INTERVAL, "miniters": 1}  # only the time decides, so no monitor thread is needed
+    return _bar_class()(rows, disable=None if shown is None else not shown, delay=DELAY, **options | style)
 
 
 def check_progress(shown: object) -> None:

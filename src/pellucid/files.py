@@ -118,14 +118,14 @@ def cache_folder() -> Path:
 def write_atomically(
     target: Path,
     write: Callable[[IO[bytes]], object],
-    rights: int | None = None,
+    mode: int | None = None,
     *,
     only_writer: bool = False,
     must_be_new: bool = False,
 ) -> Path:
     """Calls `write` with an open file that replaces `target` only when all of it is on the disk.
 
-    rights: mode of the file from its creation, less the umask; by default that of the file it replaces, or the usual
+    mode: mode of the file from its creation, less the umask; by default that of the file it replaces, or the usual
         one of a new file, which `tempfile` does not give
     only_writer: whether no other process writes there now, so that leftovers of a killed process are removed, too
     must_be_new: whether nothing is replaced: FileExistsError where something exists by then
@@ -133,8 +133,8 @@ def write_atomically(
     name = os.fsdecode(os.fsencode(target.name)[:MAX_NAME_BYTES])
     temporary_path = target.parent / f".{name}-{secrets.token_hex(4)}"
     try:
-        existing_mode = 0o777 & target.stat().st_mode if rights is None and target.is_file() else None
-        first = rights if rights is not None else 0o666 if existing_mode is None else existing_mode
+        existing_mode = 0o777 & target.stat().st_mode if mode is None and target.is_file() else None
+        first = mode if mode is not None else 0o666 if existing_mode is None else existing_mode
         with open(temporary_path, "xb", opener=functools.partial(os.open, mode=first)) as file:
             if existing_mode is not None and hasattr(os, "fchmod"):
                 with contextlib.suppress(OSError):  # a file system without modes

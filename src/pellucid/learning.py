@@ -16,8 +16,8 @@ from pellucid.errors import Argument, InputError, PellucidError, blaming, did_yo
 from pellucid.files import path_of, write_atomically
 from pellucid.model import Model, build
 from pellucid.streams import use_threads
-from pellucid.text.cut import replace_surrogates
-from pellucid.text.own_ids import check_vocabulary_rows, special_token_ids
+from pellucid.text.special_token_ids import check_vocabulary_rows, special_token_ids
+from pellucid.text.truncation import replace_surrogates
 from pellucid.training.arguments import convert_options, objective_and_settings, options_of
 from pellucid.training.card import model_card
 from pellucid.training.data import normalise_columns, read
@@ -251,7 +251,7 @@ def _base_model(
 
 def _open_float32(name: str | os.PathLike[str], hub_options: HubOptions = DEFAULT_OPTIONS) -> Model:
     """A checkpoint in float32, the only dtype that `train` and `evaluate` open one in."""
-    return Model(open_checkpoint(name, narrower={}, hub_options=hub_options))
+    return Model(open_checkpoint(name, alternatives={}, hub_options=hub_options))
 
 
 def _build_from_recipe(facts: Mapping[str, Any], recipe: Recipe, seed: int) -> Model:

@@ -216,11 +216,11 @@ def require_memory(numbers: int, bits: int, device: torch.device, alternatives: 
     needed, free = numbers * bits // 8, free_memory() if device.type == "cpu" else None
     if free is None or needed <= free:
         return
-    narrower = {name: few for name, few in alternatives.items() if few < bits}
-    fits = next((name for name, few in narrower.items() if numbers * few // 8 <= free), None)
+    narrower_dtypes = {name: few for name, few in alternatives.items() if few < bits}
+    fits = next((name for name, few in narrower_dtypes.items() if numbers * few // 8 <= free), None)
     advice: MessagePart = "take a smaller model"
     if fits:
-        advice = ("try ", Argument("dtype", fits), f", which takes {_PARTS[bits // narrower[fits]]} of it")
+        advice = ("try ", Argument("dtype", fits), f", which takes {_PARTS[bits // narrower_dtypes[fits]]} of it")
     raise ResourceError(
         f"this model needs {needed / 2**30:.1f} GiB for its weights and {free / 2**30:.1f} GiB are free; ", advice
     )

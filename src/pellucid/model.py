@@ -26,7 +26,7 @@ from pellucid.tasks.describe import summary
 from pellucid.tasks.embed import embed
 from pellucid.tasks.forward import forward
 from pellucid.text import Tokenizer
-from pellucid.text.own_ids import check_config, with_tokenizer_ids
+from pellucid.text.special_token_ids import check_config, with_tokenizer_ids
 from pellucid.trace import Points, Trace, points, record
 from pellucid.trace import explain as explaining
 from pellucid.trace.editable import Editable
@@ -79,7 +79,7 @@ def build(
     use_threads()
     family = family_of(check_config(config).family, "config")
     config = with_tokenizer_ids(config, tokenizer, family.keys.fixed)
-    check_count("seed", seed, most=2**63 - 1, least=0)
+    check_count("seed", seed, maximum=2**63 - 1, minimum=0)
     at = choose_device(device)
     module = untrained_network(config, seed, at, choose_dtype(dtype, torch.float32, at), attention)
     return Model(Loaded(module, config, family, untrained=("all",))).reading(tokenizer)

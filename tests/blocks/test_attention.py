@@ -134,8 +134,8 @@ def test_a_large_mask_is_taken_in_strips(monkeypatch: pytest.MonkeyPatch) -> Non
         mask = torch.rand(2, 1, 7, 7, generator=chance) < torch.rand(2, 1, 7, 1, generator=chance) - 0.2
         whole = made(**heads)(X, blocks.Pass(mask=mask))
         with monkeypatch.context() as patch:
-            patch.setattr("pellucid.blocks.attention.STRIP", 3)
-            patch.setattr("pellucid.blocks.attention.LARGE", 0)
+            patch.setattr("pellucid.blocks.attention.STRIP_LENGTH", 3)
+            patch.setattr("pellucid.blocks.attention.MAX_MASK_SIZE", 0)
             parts = made(**heads)(X, blocks.Pass(mask=mask))
         torch.testing.assert_close(parts, whole, rtol=0, atol=1e-12)
 

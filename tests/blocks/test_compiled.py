@@ -518,9 +518,7 @@ def test_a_file_that_others_can_swap_is_not_run(alone: Path, tmp_path: Path, mon
 def test_while_it_is_written_nobody_else_may_write_it(tmp_path: Path) -> None:
     before, seen = os.umask(0), []
     try:
-        write_atomically(
-            tmp_path / "x", lambda file: seen.append(os.fstat(file.fileno()).st_mode & 0o777), rights=0o600
-        )
+        write_atomically(tmp_path / "x", lambda file: seen.append(os.fstat(file.fileno()).st_mode & 0o777), mode=0o600)
         write_atomically(tmp_path / "y", lambda file: seen.append(os.fstat(file.fileno()).st_mode & 0o777))
     finally:
         os.umask(before)

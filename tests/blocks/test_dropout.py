@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pellucid.blocks.dropout import POOL, STEPS_PER_POOL, DropoutMasks
+from pellucid.blocks.dropout import POOL_SIZE, STEPS_PER_POOL, DropoutMasks
 
 SHAPE = (64, 1024)
 
@@ -71,9 +71,9 @@ def test_the_same_words_give_the_same_masks() -> None:
 
 
 def test_a_mask_larger_than_the_pool_is_made_of_several() -> None:
-    found = DropoutMasks(0, torch.float32).mask((3, POOL // 2 + 11), 0.1)
+    found = DropoutMasks(0, torch.float32).mask((3, POOL_SIZE // 2 + 11), 0.1)
     assert abs(float((found == 0).double().mean()) - 0.1) < 0.001
-    halves = found.flatten()[: 2 * (POOL // 2)].view(2, -1) > 0
+    halves = found.flatten()[: 2 * (POOL_SIZE // 2)].view(2, -1) > 0
     assert float((halves[0] == halves[1]).double().mean()) == pytest.approx(0.82, abs=0.01)
 
 

@@ -61,7 +61,9 @@ def test_a_product_is_that_of_the_numbers(bits: int, many: int, rows: int, width
     table, x, bias = laid(bits, numbers(rows, width)), numbers(many, width, seed=4), numbers(rows, seed=5)
     wanted = x.double() @ dequantised(table).double().T
     linear, biased = GroupedLinear(*table), GroupedLinear(*table, bias)
-    near = 0.01 if bits == 4 and many >= grouped.MANY else EXACT  # as floats, in bfloat16 where that is faster
+    near = (
+        0.01 if bits == 4 and many >= grouped.MIN_FLOAT_ROWS else EXACT
+    )  # as floats, in bfloat16 where that is faster
     assert linear(x).dtype == torch.float32
     assert off(linear(x), wanted) < near and off(biased(x), wanted + bias) < near
     assert torch.equal(linear(x.T.contiguous().T.view(1, many, width)), linear(x)[None])
@@ -243,7 +245,7 @@ for lay in (grouped.to_4_bits, grouped.to_6_bits):
         x = torch.randn(many, 64)
         wanted = x.double() @ grouped.dequantised(table).double().T
         found = grouped.GroupedLinear(*table)(x)
-        real = many >= grouped.MANY and grouped.fastest_dtype(x.device) == torch.bfloat16
+        real = many >= grouped.MIN_FLOAT_ROWS and grouped.fastest_dtype(x.device) == torch.bfloat16
         near = 0.02 if real else 1e-4 if low_bit_kernels.VNNI else 1e-5
         assert (found - wanted).abs().max() < near * wanted.abs().max()
 assert grouped.usable_kernels() is not None

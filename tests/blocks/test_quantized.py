@@ -56,7 +56,7 @@ def test_a_product_in_4_bits(rows: int, texts: int) -> None:
 def test_a_product_in_8_bits(rows: int, texts: int, whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if whole and not has_int8_products(torch.device("cpu")):
         pytest.skip("this processor does not multiply whole numbers of 8 bits")
-    monkeypatch.setattr(quantized, "ENOUGH", 1)
+    monkeypatch.setattr(quantized, "MIN_INT8_PRODUCTS", 1)
     monkeypatch.setattr(quantized, "has_int8_products", lambda device: whole)
     weight, x, bias = numbers(rows, 64), numbers(texts, 64), numbers(rows)
     codes, scale = rounding.to_8_bits(rows, 64, rounding.in_blocks([weight]))
@@ -86,7 +86,7 @@ def whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Int8 products on processors that have them: on others, oneDNN's sums overflow."""
     if not has_int8_products(torch.device("cpu")):
         pytest.skip("this processor does not multiply whole numbers of 8 bits")
-    monkeypatch.setattr(quantized, "ENOUGH", 1)
+    monkeypatch.setattr(quantized, "MIN_INT8_PRODUCTS", 1)
     monkeypatch.setattr(quantized, "has_int8_products", lambda device: True)
     monkeypatch.setattr(quantized, "fastest_dtype", lambda device: torch.float32)
 
@@ -125,7 +125,7 @@ def test_the_processor_is_asked_for_whole_numbers(monkeypatch: pytest.MonkeyPatc
     asked: list[int] = []
     monkeypatch.setattr(quantized, "_int8_product", lambda x, *_: asked.append(len(x)) or x.new_zeros(len(x), 96))
     for enough, able, fastest in itertools.product((1, 10**9), (True, False), (torch.float32, torch.bfloat16)):
-        monkeypatch.setattr(quantized, "ENOUGH", enough)
+        monkeypatch.setattr(quantized, "MIN_INT8_PRODUCTS", enough)
         monkeypatch.setattr(quantized, "has_int8_products", lambda device, able=able: able)
         monkeypatch.setattr(quantized, "fastest_dtype", lambda device, fastest=fastest: fastest)
         asked.clear()
@@ -143,7 +143,7 @@ import torch
 from pellucid.blocks import quantized, rounding
 codes, scale = rounding.to_8_bits(4096, 576, [torch.rand(4096, 576)])
 x = torch.rand(4, 576)
-assert x.numel() * len(codes) >= quantized.ENOUGH
+assert x.numel() * len(codes) >= quantized.MIN_INT8_PRODUCTS
 wanted = x @ (codes * scale.float()[:, None]).T
 assert (quantized.Int8Linear(codes, scale)(x) - wanted).abs().max() < 0.02 * wanted.max()
 """)

@@ -10,7 +10,7 @@ from pellucid.blocks.cache import LayerCache
 from pellucid.blocks.copies import packed_copy
 from pellucid.blocks.packing import Packing, Widening, float_packing
 from pellucid.blocks.relative import RotaryPositions
-from pellucid.blocks.widened import MANY, SEVERAL, WidenedLinear, WidenedTable
+from pellucid.blocks.widened import MIN_FLOAT_ROWS_EMULATED, MIN_FLOAT_ROWS_NATIVE, WidenedLinear, WidenedTable
 from tests.products import in_an_older_processor, of_that_kind
 
 HALF = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -27,7 +27,7 @@ def native(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> b
 
 @HALF
 @pytest.mark.parametrize("activation", [None, "gelu", "gelu_pytorch_tanh", "relu", "tanh"])
-@pytest.mark.parametrize("rows", [1, 3, 4, MANY - 1, MANY, 2 * MANY])
+@pytest.mark.parametrize("rows", [1, 3, 4, MIN_FLOAT_ROWS_NATIVE - 1, MIN_FLOAT_ROWS_NATIVE, 2 * MIN_FLOAT_ROWS_NATIVE])
 @torch.inference_mode()
 def test_a_product_is_as_exact_as_its_kind(native: bool, dtype: torch.dtype, activation: str | None, rows: int) -> None:
     torch.manual_seed(rows)
@@ -36,12 +36,12 @@ def test_a_product_is_as_exact_as_its_kind(native: bool, dtype: torch.dtype, act
     wanted = plain if activation is None else ACTIVATIONS[activation](plain)
     found = WidenedLinear(weight, bias, dtype, activation)(x)
     assert found.shape == (1, rows, 48) and found.dtype == torch.float32
-    many = rows >= (MANY if native else SEVERAL)
+    many = rows >= (MIN_FLOAT_ROWS_NATIVE if native else MIN_FLOAT_ROWS_EMULATED)
     assert (found - wanted).abs().max() < (1e-5 if many else 16 * torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("activation", [None, "gelu"])
-@pytest.mark.parametrize("rows", [1, MANY])
+@pytest.mark.parametrize("rows", [1, MIN_FLOAT_ROWS_NATIVE])
 @torch.inference_mode()
 def test_float16_holds_few_numbers_as_it_holds_many(native: bool, activation: str | None, rows: int) -> None:
     """Inputs or outputs too large for float16 are multiplied in float32, however few rows there are."""
@@ -77,7 +77,7 @@ def test_rows_of_a_table_come_as_they_are_kept(dtype: torch.dtype) -> None:
 def test_attention_reads_a_prompt_and_goes_on(native: bool, dtype: torch.dtype) -> None:
     torch.manual_seed(3)
     plain = blocks.Attention(32, 4, num_key_value_heads=2).eval()
-    packed, length = packed_copy(plain, Widening(dtype)), MANY + 5
+    packed, length = packed_copy(plain, Widening(dtype)), MIN_FLOAT_ROWS_NATIVE + 5
     x, ours, theirs = torch.randn(1, length + 1, 32), LayerCache(length + 1), LayerCache(length + 1)
     for first, count in ((0, length), (length, 1)):
         now, places = x[:, first : first + count], torch.arange(first, first + count)[None]

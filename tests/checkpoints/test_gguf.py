@@ -13,9 +13,9 @@ from torch import Tensor
 import pellucid
 from pellucid.blocks import quantized, rounding
 from pellucid.checkpoints.gguf import Gguf, open_gguf
+from pellucid.checkpoints.gguf.block_types import GGML_TYPES
 from pellucid.checkpoints.gguf.dequantise import unpack
 from pellucid.checkpoints.gguf.header import read_header
-from pellucid.checkpoints.gguf.kinds import GGML_TYPES
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError
 from tests.checkpoints.gguf_files import BF16, F16, F32, Q4_0, Q4_1, Q6_K, Q8_0, llamacpp_name, permuted, write
 from tests.parity.reference import in_full

@@ -202,7 +202,7 @@ def test_what_is_told_has_its_time_and_its_number(session: Any, hub: Hub, monkey
     monkeypatch.setattr(hub_answers, "_MAX_API_ANSWERS", 2)
     for _ in range(2):
         told = answers.run(lambda: session.get(address, headers=answers.headers))
-        assert told.json()["sha"] == COMMIT and told.request.extensions["timeout"]["read"] == hub_answers.PATIENCE
+        assert told.json()["sha"] == COMMIT and told.request.extensions["timeout"]["read"] == hub_answers.TIMEOUT
     with pytest.raises(StrangeAnswerError, match="does not end"):
         answers.run(lambda: session.get(address, headers=answers.headers))
     later = AnswerGuard()

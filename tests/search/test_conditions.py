@@ -24,7 +24,7 @@ from pellucid.search.dates import canonical_date
 from pellucid.search.entries import Entries, write_entries
 from pellucid.search.entry import Entry
 from pellucid.search.metadata import metadata_json
-from pellucid.search.opened import KEPT
+from pellucid.search.opened import MAX_CACHED_MASKS
 
 CITIES = ("Zürich", "ZÜRICH", "Zu\u0308rich", "Straße", "STRASSE", "ΕΛΛΑΣ", "Łódź", None)
 
@@ -281,7 +281,7 @@ def test_what_fits_is_looked_up_once(cities: pellucid.Index) -> None:
         segment.searchable_mask(parse_conditions({"n": i}))
         assert segment.searchable_mask(parse_conditions({"flag": 1})) is first  # a repeated condition stays cached
     assert segment.searchable_mask(parse_conditions({"n": -1})) is not once
-    assert len(segment._condition_masks) == KEPT
+    assert len(segment._condition_masks) == MAX_CACHED_MASKS
 
 
 @pytest.mark.parametrize("text", [" " * 100_000, "a" * 100_000, "= a", "a ! b", "a!b = c", "a => b", "a == b", "", "="])

@@ -554,7 +554,7 @@ def test_a_file_that_is_changed_while_it_is_read_is_refused(
                 file.write("three\n")
         return real(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("pellucid.search.building.CHUNK", 1)
+    monkeypatch.setattr("pellucid.search.building.CHUNK_SIZE", 1)
     monkeypatch.setattr("pellucid.search.building.prepare_vectors", late)
     with pytest.raises(InputError, match="was changed while it was read"):
         built(minilm, table, column="text", out=tmp_path / "a.index")

@@ -61,7 +61,7 @@ def test_no_text_is_embedded_for_a_graph_that_cannot_be_built(
         return np.ones((len(texts), 384), np.float32)
 
     monkeypatch.setattr(change, "embed_texts", embed_texts)
-    monkeypatch.setattr(building, "FIRST", 2)
+    monkeypatch.setattr(building, "FIRST_CHUNK", 2)
     monkeypatch.setattr(building, "FLAT_UP_TO", 3)
     refuse(monkeypatch, "faiss", ModuleNotFoundError("No module named 'faiss'", name="faiss"))
     texts = [f"text {i}" for i in range(9)]

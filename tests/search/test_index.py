@@ -26,7 +26,7 @@ from pellucid.files import digest_of
 from pellucid.search import encoder
 from pellucid.search.encoder import check_encoder, encoder_of, passage_span_function
 from pellucid.search.manifest import read_manifest, write_manifest
-from pellucid.text.cut import start_without_marks
+from pellucid.text.truncation import start_without_marks
 from pellucid.training.manifest import digest_of_model
 from tests.models.test_packable import twice
 

@@ -35,7 +35,7 @@ def vectors(minilm: pellucid.Model) -> dict[str, np.ndarray]:
 
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "CHUNK", 3)
+    monkeypatch.setattr(building, "CHUNK_SIZE", 3)
 
 
 def build(minilm: pellucid.Model, folder: Path) -> pellucid.Index:
@@ -394,7 +394,7 @@ def test_that_test_can_fail(
 _TYPED = """
 import sys, time
 from pellucid.search import building, change
-building.CHUNK = 2
+building.CHUNK_SIZE = 2
 real = change.embed_texts
 change.embed_texts = lambda *given, **named: (time.sleep(%s), real(*given, **named))[1]
 from pellucid.cli.app import app

@@ -153,7 +153,7 @@ def test_a_fork_waits_until_no_thread_is_within_sqlite(index: pellucid.Index) ->
 
 
 def test_a_signal_that_breaks_a_thread_off_stops_no_fork_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pellucid.search.forks.PATIENCE", 0.1)
+    monkeypatch.setattr("pellucid.search.forks.TIMEOUT", 0.1)
     thread = threading.Thread(target=fork_guard.__enter__)  # which is never left
     thread.start()
     thread.join()
@@ -243,7 +243,7 @@ def test_a_writer_that_waits_too_long_is_told_who_writes(
     process = start(hold)
     while not (tmp_path / "holds").exists():
         time.sleep(0.01)
-    monkeypatch.setattr("pellucid.search.generations.PATIENCE", 0.2)
+    monkeypatch.setattr("pellucid.search.generations.TIMEOUT", 0.2)
     with pytest.raises(InputError, match=rf"is being written by process {process} since 20\d\d-.*: wait until"):
         own.delete("AAPL")
     assert own.search("Apple", k=1)[0]["id"] == "AAPL"
@@ -297,7 +297,7 @@ def test_an_index_whose_link_is_led_elsewhere_opens(own: pellucid.Index, monkeyp
 def test_a_writer_that_waits_for_another_thread_is_told_so(
     own: pellucid.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pellucid.search.generations.PATIENCE", 0.2)
+    monkeypatch.setattr("pellucid.search.generations.TIMEOUT", 0.2)
     with writer_lock(own.folder), ThreadPoolExecutor(1) as threads:
         with pytest.raises(InputError, match=r"is being written by this process itself since 20\d\d-.*: wait until"):
             threads.submit(own.delete, "AAPL").result()

@@ -169,7 +169,7 @@ def test_a_graph_that_is_read_lies_where_the_processor_likes_it_and_finds_the_sa
     graph, path = hnsw.build_graph(numbers, Settings(metric)), tmp_path / "graph"
     hnsw.write_graph(graph, path)
     again, held = hnsw.read_graph(path, *numbers.shape, metric)
-    assert held.ctypes.data % hnsw.LINE == 0
+    assert held.ctypes.data % hnsw.CACHE_LINE == 0
     assert np.array_equal(held, numbers)
     del held
     path.unlink()
@@ -192,7 +192,7 @@ def test_a_graph_that_was_built_lends_its_vectors_as_long_as_they_are_held(metri
 
 
 @pytest.mark.parametrize("first", [0, 16, 4095])
-@pytest.mark.parametrize("size", [1, hnsw.LARGE - 1, hnsw.LARGE, hnsw.LARGE + 8191])
+@pytest.mark.parametrize("size", [1, hnsw.LARGE_PAGE - 1, hnsw.LARGE_PAGE, hnsw.LARGE_PAGE + 8191])
 def test_memory_that_is_laid_out_anew_is_empty_and_what_lies_beside_it_stays(first: int, size: int) -> None:
     room = np.full((6 << 20,), 7, np.uint8)
     room[first : first + size] = 0

@@ -180,7 +180,7 @@ def begun(server: PageServer) -> socket.socket:
 
 @pytest.mark.timeout(20)
 def test_a_request_that_comes_by_drops_is_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "PATIENCE", 0.3)
+    monkeypatch.setattr(page, "TIMEOUT", 0.3)
     monkeypatch.setattr(page._Handler, "timeout", 60)
     with running_server(PAGE, BLOCKS) as server, begun(server) as line:
         line.settimeout(0.1)
@@ -197,7 +197,7 @@ def test_a_request_that_comes_by_drops_is_closed_in_time(monkeypatch: pytest.Mon
 
 @pytest.mark.timeout(20)
 def test_closing_waits_for_no_request_that_is_still_coming(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "PATIENCE", 60)
+    monkeypatch.setattr(page, "TIMEOUT", 60)
     monkeypatch.setattr(page._Handler, "timeout", 60)
     with running_server(PAGE, BLOCKS) as server:
         line = begun(server)

@@ -354,8 +354,8 @@ def test_the_way_is_cut_where_it_is_rough() -> None:
 def test_a_bar_where_one_answer_takes_long(
     feelings: "pellucid.Pipeline", monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("pellucid.bars.PATIENCE", 0)
-    monkeypatch.setattr("pellucid.bars.PACE", 0)
+    monkeypatch.setattr("pellucid.bars.DELAY", 0)
+    monkeypatch.setattr("pellucid.bars.UPDATE_INTERVAL", 0)
     feelings(TEXT, explain=True, progress=True)
     shown = capsys.readouterr().err
     assert "integrating" in shown and "items" not in shown, "one item needs no count of items"

@@ -12,7 +12,7 @@ from torch import Tensor
 import pellucid
 from pellucid.tasks.reader import WindowOutput
 from pellucid.tasks.spans import SpanOptions, spans
-from pellucid.tasks.spans_apart import spans_per_window
+from pellucid.tasks.spans_per_window import spans_per_window
 from pellucid.text import Tokenizer, windows
 from tests.parity import tiny
 from tests.parity.cases import LONG, ZURICH

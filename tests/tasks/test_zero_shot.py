@@ -16,7 +16,7 @@ import pellucid
 from pellucid.errors import InputError
 from pellucid.tasks import zero_shot
 from pellucid.tasks.answer import Answer
-from pellucid.tasks.entailment import contradiction, entailment
+from pellucid.tasks.entailment import contradiction_index, entailment_index
 from pellucid.tasks.zero_shot import labels_of
 from tests.parity import tiny
 from tests.parity.cases import BAD, GOOD, LONG, PLAIN
@@ -136,7 +136,7 @@ NAMES: list[tuple[tuple[str, ...], int | None, int | None]] = [
 
 @pytest.mark.parametrize(("labels", "entails", "contradicts"), NAMES)
 def test_labels_by_their_names(labels: tuple[str, ...], entails: int | None, contradicts: int | None) -> None:
-    assert (entailment(labels), contradiction(labels)) == (entails, contradicts)
+    assert (entailment_index(labels), contradiction_index(labels)) == (entails, contradicts)
 
 
 def test_the_first_label_is_not_taken_for_contradiction(judge: "pellucid.Model") -> None:

@@ -198,7 +198,7 @@ def test_the_bar_is_on_stderr(
     model = small("bert", minilm)
     model.sweep(TEXT, first_logit)
     assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr("pellucid.bars.PATIENCE", 0)
+    monkeypatch.setattr("pellucid.bars.DELAY", 0)
     screen = io.StringIO()
     monkeypatch.setattr(sys, "stderr", screen)
     model.sweep(TEXT, first_logit, progress=True)

@@ -128,7 +128,7 @@ class Asked:
 
     def _watch(self, patch: pytest.MonkeyPatch) -> None:
         """Notes every state once `State.save` has returned, and lets `collate` fail where `fail` says so."""
-        patch.setattr(training_run, "PAUSE", 0.0)
+        patch.setattr(training_run, "SAVE_INTERVAL", 0.0)
         real = State.save
 
         def save(state: State, loop: Any, *given: Any, **named: Any) -> None:

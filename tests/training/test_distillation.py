@@ -139,7 +139,10 @@ def test_labels_in_another_order_are_the_same_labels(opened: Opened) -> None:
     for one, text in zip(objective.examples(loaded, TEXTS), [row["text"] for row in TEXTS]):
         ids = torch.tensor([knows.tokenizer.encode([text])[0].ids])
         torch.testing.assert_close(
-            torch.tensor(one.target.taught), knows.module(ids)["logits"][0].flip(0).detach(), rtol=1e-4, atol=1e-5
+            torch.tensor(one.target.teacher_logits),
+            knows.module(ids)["logits"][0].flip(0).detach(),
+            rtol=1e-4,
+            atol=1e-5,
         )
 
 
@@ -149,7 +152,7 @@ def test_a_teacher_reads_with_its_own_tokenizer(opened: Opened, checkpoint: Call
     objective, loaded = ready(opened("roberta-people").loaded, objective, rows)
     knows = open_checkpoint(checkpoint("distilbert-feelings"))
     ids = torch.tensor([knows.tokenizer.encode([TEXTS[0]["text"]])[0].ids])
-    taught = objective.examples(loaded, rows)[0].target.taught
+    taught = objective.examples(loaded, rows)[0].target.teacher_logits
     torch.testing.assert_close(torch.tensor(taught), knows.module(ids)["logits"][0].detach(), rtol=1e-4, atol=1e-5)
 
 

@@ -265,10 +265,10 @@ def test_states_are_kept_in_time_where_nobody_says_how_often(
         )
         return kept.copy()
 
-    monkeypatch.setattr(training_run, "PAUSE", 30.0)
+    monkeypatch.setattr(training_run, "SAVE_INTERVAL", 30.0)
     assert learned() == [6, 12]  # epochs end at steps 3, 6, 9 and 12, 24 seconds apart
     assert learned(save_every=5) == [5, 10, 12]
-    monkeypatch.setattr(training_run, "PAUSE", 1000.0)
+    monkeypatch.setattr(training_run, "SAVE_INTERVAL", 1000.0)
     assert learned(seed=1) == []
 
 
@@ -332,8 +332,10 @@ def test_the_log_is_told_line_by_line(body: "pellucid.Model", feelings: Feelings
 def test_a_bar_shows_steps_loss_rate_and_the_last_score(
     body: "pellucid.Model", feelings: Feelings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pellucid.bars.PATIENCE", 0.0)
-    monkeypatch.setattr("pellucid.bars.PACE", 0.0)  # nine steps of this body take less than a tenth of a second
+    monkeypatch.setattr("pellucid.bars.DELAY", 0.0)
+    monkeypatch.setattr(
+        "pellucid.bars.UPDATE_INTERVAL", 0.0
+    )  # nine steps of this body take less than a tenth of a second
     study(body, feelings(18), None, validation=feelings(6, seed=9), progress=True)
     out, said = capsys.readouterr()
     assert out == "" and "/9 [" in said and "loss 0." in said and "rate " in said and "accuracy " in said

@@ -137,7 +137,7 @@ def test_long_texts_are_read_in_several_rows(bert: Loaded) -> None:
 
 
 def test_a_text_that_is_too_long_is_named(bert: Loaded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("pellucid.text.cut.MAX_CHARACTERS", 20)
+    monkeypatch.setattr("pellucid.text.truncation.MAX_CHARACTERS", 20)
     (tmp_path / "a.txt").write_text("a dog\nthe dog of the house of the people\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"^a\.txt, line 2 has 34 characters, expected at most 20"):
         FillMask().examples(bert, read(tmp_path / "a.txt").rows)
@@ -210,7 +210,8 @@ def test_in_float64_it_is_the_reference_s_to_nine_figures(bert: Loaded, checkpoi
     module: Any = bert.module.double()
     asked = batch["labels"] != IGNORED
     states = module.states(**{name: given for name, given in batch.items() if name != "labels"})[asked]
-    found = vocabulary_loss(module.head.features(states), *module.head.table, batch["labels"][asked]) / int(asked.sum())
+    total = vocabulary_loss(module.head.features(states), *module.head.output_embedding, batch["labels"][asked])
+    found = total / int(asked.sum())
     reference = AutoModelForMaskedLM.from_pretrained(checkpoint("bert-filler")).eval().double()
     wanted = reference(**batch).loss
     assert found.dtype == torch.float64

@@ -46,7 +46,7 @@ def study(
     objective = objective or TextClassification()
     settings = Settings.of(QUICK | options, objective.default_settings)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training_run, "PAUSE", pause)
+        patch.setattr(training_run, "SAVE_INTERVAL", pause)
         return run_training(model.loaded, given, objective, settings, out=out, **{"progress": False} | asked)
 
 

@@ -19,7 +19,7 @@ from pellucid.blocks.joint_weights import are_plain, join_in_memory, joint_weigh
 from pellucid.blocks.mask import additive_mask, combined_mask
 from pellucid.blocks.run import Pass
 
-STRIP, LARGE = 1024, 2**22
+STRIP_LENGTH, MAX_MASK_SIZE = 1024, 2**22
 """Queries per chunk where a mask is large, and the number of mask elements above which it is."""
 
 
@@ -135,11 +135,11 @@ class Attention(nn.Module):
 
     def _project_inputs(self, x: Tensor) -> Tensor:
         """Query, key and value concatenated; from one matrix product, where all are plain linear layers."""
-        maps = self.query, self.key, self.value
+        linears = self.query, self.key, self.value
         return (
-            F.linear(x, *joint_weight_and_bias(*maps))
-            if are_plain(*maps)
-            else torch.cat([one(x) for one in maps], dim=-1)
+            F.linear(x, *joint_weight_and_bias(*linears))
+            if are_plain(*linears)
+            else torch.cat([one(x) for one in linears], dim=-1)
         )
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
@@ -173,7 +173,7 @@ class Attention(nn.Module):
             return torch.cat([self._fused(q, k, v, None, Pass(causal=True)) for q, k, v in texts], dim=2)
         is_causal = run.causal and run.mask is None and bias is None and query.shape[2] == key.shape[2]
         mask = None if is_causal else _combined_mask(query, key, run)
-        if mask is not None and bias is None and mask.shape[2] > STRIP and mask.numel() > LARGE:
+        if mask is not None and bias is None and mask.shape[2] > STRIP_LENGTH and mask.numel() > MAX_MASK_SIZE:
             return self._fused_in_strips(query, key, value, mask)
         return F.scaled_dot_product_attention(
             query,
@@ -190,7 +190,7 @@ class Attention(nn.Module):
         """Attention of a few queries at a time, to the range of keys that these can see: the kernel expands the mask to
         floats, and a window, a causal mask or packed texts hide most of it."""
         strips = []
-        for query_strip, allowed in zip(query.split(STRIP, dim=2), mask.split(STRIP, dim=2)):
+        for query_strip, allowed in zip(query.split(STRIP_LENGTH, dim=2), mask.split(STRIP_LENGTH, dim=2)):
             visible = allowed.flatten(0, 2).any(dim=0).nonzero()
             first, end = (
                 (int(visible[0]), int(visible[-1]) + 1) if len(visible) else (0, 1)
@@ -214,9 +214,9 @@ class Attention(nn.Module):
 
     def _merge(self, heads: Tensor, run: Pass) -> Tensor:
         if run.wants("head_outputs"):
-            table, bias = self._output_weight_and_bias(heads)
+            weight, bias = self._output_weight_and_bias(heads)
             # each head's contribution to the output, [batch, heads, seq, hidden]; these and the bias sum to it
-            outputs = torch.einsum("bhsd,ohd->bhso", heads, table.unflatten(1, (self.num_heads, -1)))
+            outputs = torch.einsum("bhsd,ohd->bhso", heads, weight.unflatten(1, (self.num_heads, -1)))
             observed = run.observe("head_outputs", outputs)
             if observed is not outputs:
                 return observed.sum(dim=1) if bias is None else observed.sum(dim=1) + bias
@@ -252,14 +252,14 @@ def _masked_softmax(scores: Tensor, mask: Tensor | None, dtype: torch.dtype) -> 
 
     scores: Float[Tensor, "batch heads seq source"]  ->  the same shape
     """
-    least = torch.finfo(scores.dtype).min
+    min_score = torch.finfo(scores.dtype).min
     is_minus_infinity = scores.isneginf()
     if mask is None:
         nowhere = is_minus_infinity.all(dim=-1, keepdim=True)
     else:
         nowhere = ((is_minus_infinity & mask) == mask).all(dim=-1, keepdim=True) & mask.any(dim=-1, keepdim=True)
-        scores = scores.masked_fill(~mask, least)
-    return scores.clamp(min=least).softmax(dim=-1, dtype=dtype).masked_fill(nowhere, 0.0)
+        scores = scores.masked_fill(~mask, min_score)
+    return scores.clamp(min=min_score).softmax(dim=-1, dtype=dtype).masked_fill(nowhere, 0.0)
 
 
 def _combined_mask(query: Tensor, key: Tensor, run: Pass) -> Tensor | None:

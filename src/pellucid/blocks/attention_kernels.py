@@ -15,13 +15,13 @@ from pellucid.blocks.numba_language import (
     float32,
     floats_at,
     from_bfloat16,
-    halves_at,
     int64,
     kernel,
     kernel_helper,
     thread_count,
     thread_number,
     to_bfloat16,
+    uint16s_at,
 )
 from pellucid.blocks.simd import exponentiate, fetch, multiply_tile
 
@@ -39,7 +39,7 @@ def _padded(count: Any) -> Any:
 @kernel_helper
 def _read(address: Any, narrow: Any, scale: Any, count: Any, out: Any) -> None:
     """Copies numbers x scale from `address` to `out`, in float32."""
-    real, half = carray(floats_at(address), (count,)), carray(halves_at(address), (count,))
+    real, half = carray(floats_at(address), (count,)), carray(uint16s_at(address), (count,))
     wide = carray(floats_at(out), (count,))
     if narrow:
         for c in range(count):
@@ -52,7 +52,7 @@ def _read(address: Any, narrow: Any, scale: Any, count: Any, out: Any) -> None:
 @kernel_helper
 def _read_strided(address: Any, narrow: Any, count: Any, out: Any, step: Any) -> None:
     """Copies numbers from `address` to `out`, in float32 and `step` elements apart."""
-    real, half = carray(floats_at(address), (count,)), carray(halves_at(address), (count,))
+    real, half = carray(floats_at(address), (count,)), carray(uint16s_at(address), (count,))
     wide = carray(floats_at(out), (count * step,))
     if narrow:
         for c in range(count):
@@ -63,16 +63,16 @@ def _read_strided(address: Any, narrow: Any, count: Any, out: Any, step: Any) ->
 
 
 @kernel_helper
-def _write(address: Any, share: Any, narrow: Any, count: Any, out: Any) -> None:
+def _write(address: Any, factor: Any, narrow: Any, count: Any, out: Any) -> None:
     """Writes numbers x share from `address` to `out`."""
     wide = carray(floats_at(address), (count,))
-    real, half = carray(floats_at(out), (count,)), carray(halves_at(out), (count,))
+    real, half = carray(floats_at(out), (count,)), carray(uint16s_at(out), (count,))
     if narrow:
         for c in range(count):
-            half[c] = to_bfloat16(wide[c] * share)
+            half[c] = to_bfloat16(wide[c] * factor)
     else:
         for c in range(count):
-            real[c] = wide[c] * share
+            real[c] = wide[c] * factor
 
 
 @kernel_helper
@@ -107,8 +107,8 @@ def mix_all(call: Any) -> None:
     size, wide, heads_of_one, one = int64(2 if narrow else 4), _padded(width), heads // arguments.shared, float32(1.0)
     is_unmasked, mask_step = arguments.mask == 0, arguments.mask_differs
     mask = carray(bytes_at(arguments.mask), (arguments.rows, source))
-    me, threads = int64(thread_number()), int64(thread_count())
-    for unit in range(arguments.rows * heads * me // threads, arguments.rows * heads * (me + 1) // threads):
+    thread, threads = int64(thread_number()), int64(thread_count())
+    for unit in range(arguments.rows * heads * thread // threads, arguments.rows * heads * (thread + 1) // threads):
         row, head = unit // heads, unit % heads
         key = arguments.key + size * (row * arguments.key_row + head // heads_of_one * arguments.key_head)
         value = arguments.value + size * (row * arguments.value_row + head // heads_of_one * arguments.value_head)
@@ -116,7 +116,7 @@ def mix_all(call: Any) -> None:
         out = arguments.out + size * (row * arguments.seq * heads + head) * width
         num_visible = _count_visible(mask, is_unmasked, row * mask_step, int64(0), source)
         count = _padded(num_visible)
-        keys = arguments.room + 4 * me * arguments.room_each  # [width, count]
+        keys = arguments.room + 4 * thread * arguments.room_each  # [width, count]
         values = keys + 4 * width * count  # [seen, wide]
         queries = values + 4 * count * wide  # [ROWS, width]
         weights = queries + 4 * ROWS * width  # [ROWS, count]
@@ -169,14 +169,17 @@ def add_norm(call: Any) -> None:
     """Layer norm of x + y, row by row, with the rows shared among threads."""
     arguments = carray(call, (1,))[0]
     rows, width, narrow = arguments.rows, arguments.width, arguments.narrow
-    me, threads = int64(thread_number()), int64(thread_count())
+    thread, threads = int64(thread_number()), int64(thread_count())
     x, y = carray(floats_at(arguments.x), (rows, width)), carray(floats_at(arguments.y), (rows, width))
     gain, bias = carray(floats_at(arguments.gain), (width,)), carray(floats_at(arguments.bias), (width,))
-    out, wide = carray(floats_at(arguments.out), (rows, width)), carray(floats_at(arguments.room), (threads, width))[me]
-    half_x, half_y = carray(halves_at(arguments.x), (rows, width)), carray(halves_at(arguments.y), (rows, width))
-    half_gain, half_bias = carray(halves_at(arguments.gain), (width,)), carray(halves_at(arguments.bias), (width,))
-    half_out = carray(halves_at(arguments.out), (rows, width))
-    for row in range(rows * me // threads, rows * (me + 1) // threads):
+    out, wide = (
+        carray(floats_at(arguments.out), (rows, width)),
+        carray(floats_at(arguments.room), (threads, width))[thread],
+    )
+    half_x, half_y = carray(uint16s_at(arguments.x), (rows, width)), carray(uint16s_at(arguments.y), (rows, width))
+    half_gain, half_bias = carray(uint16s_at(arguments.gain), (width,)), carray(uint16s_at(arguments.bias), (width,))
+    half_out = carray(uint16s_at(arguments.out), (rows, width))
+    for row in range(rows * thread // threads, rows * (thread + 1) // threads):
         total, squares = float32(0.0), float32(0.0)
         if narrow:
             for c in range(width):
@@ -189,11 +192,11 @@ def add_norm(call: Any) -> None:
         mean = total / float32(width)
         for c in range(width):
             squares += (wide[c] - mean) * (wide[c] - mean)
-        share = float32(1.0) / math.sqrt(squares / float32(width) + arguments.eps)
+        inverse_deviation = float32(1.0) / math.sqrt(squares / float32(width) + arguments.eps)
         if narrow:
             for c in range(width):
-                normed = (wide[c] - mean) * share
+                normed = (wide[c] - mean) * inverse_deviation
                 half_out[row, c] = to_bfloat16(normed * from_bfloat16(half_gain[c]) + from_bfloat16(half_bias[c]))
         else:
             for c in range(width):
-                out[row, c] = (wide[c] - mean) * share * gain[c] + bias[c]
+                out[row, c] = (wide[c] - mean) * inverse_deviation * gain[c] + bias[c]

@@ -1,6 +1,6 @@
 """Operations with an explicit backward pass, in fewer and larger steps than autograd would take.
 
-Gradients are named after what they are the gradient of: `by_x` is the gradient of the loss with respect to x.
+Gradients are named after what they are the gradient of: `grad_x` is the gradient of the loss with respect to x.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ so that their addresses are not reused, and their versions."""
 class JointLinear(torch.autograd.Function):
     """x times several weights concatenated by rows, plus their biases: one product forward, two backward.
 
-        x [..., in]  ->  x . W' + b [..., out]          by_x = by_y . W,   by_W = by_y' . x,   by_b = sum of by_y
+        x [..., in]  ->  x . W' + b [..., out]      grad_x = grad_y . W,  grad_W = grad_y' . x,  grad_b = sum of grad_y
 
     Gradients that are not needed are not computed. Where half precision is no faster (`product_dtype`), only the output
     and what is saved for the backward pass are in it, and products are computed in float32.
@@ -33,9 +33,9 @@ class JointLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(  # pyrefly: ignore[bad-override]
-        ctx: Any, x: Tensor, dtype: torch.dtype, cache: LowPrecisionTables, count: int, *tables: Tensor
+        ctx: Any, x: Tensor, dtype: torch.dtype, cache: LowPrecisionTables, count: int, *weights_and_biases: Tensor
     ) -> Tensor:
-        weights, biases = tables[:count], tables[count:]
+        weights, biases = weights_and_biases[:count], weights_and_biases[count:]
         kind = product_dtype(dtype, x.device)
         weight = _joint_weight(weights, kind, cache)
         bias = concatenated(biases).to(kind) if biases else None
@@ -51,21 +51,23 @@ class JointLinear(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_y: Tensor) -> tuple[Any, ...]:  # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Any, ...]:  # pyrefly: ignore[bad-override]
         rows, weight = ctx.saved_tensors
         needed = ctx.needs_input_grad
-        slopes = by_y.reshape(-1, by_y.shape[-1]).to(ctx.product)
-        by_x = (
+        grad_product = grad_y.reshape(-1, grad_y.shape[-1]).to(ctx.product)
+        grad_x = (
             None
             if weight is None
-            else linear_input_gradient(slopes, weight).view(*by_y.shape[:-1], weight.shape[1]).to(ctx.like)
+            else linear_input_gradient(grad_product, weight).view(*grad_y.shape[:-1], weight.shape[1]).to(ctx.like)
         )
         parts: list[Tensor | None] = [None] * (len(needed) - 4)
         if rows is not None:
-            parts[: ctx.count] = linear_weight_gradient(slopes, rows.to(ctx.product)).to(ctx.kinds).split(ctx.lengths)
+            parts[: ctx.count] = (
+                linear_weight_gradient(grad_product, rows.to(ctx.product)).to(ctx.kinds).split(ctx.lengths)
+            )
         if any(needed[4 + ctx.count :]):
-            parts[ctx.count :] = slopes.sum(dim=0).to(ctx.kinds).split(ctx.lengths)
-        return by_x, None, None, None, *(part if one else None for part, one in zip(parts, needed[4:]))
+            parts[ctx.count :] = grad_product.sum(dim=0).to(ctx.kinds).split(ctx.lengths)
+        return grad_x, None, None, None, *(part if one else None for part, one in zip(parts, needed[4:]))
 
 
 def _joint_weight(weights: Sequence[Tensor], dtype: torch.dtype, cache: LowPrecisionTables) -> Tensor:
@@ -99,19 +101,19 @@ def linear_forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return multiply(x, weight, bias)
 
 
-def linear_input_gradient(by_y: Tensor, weight: Tensor) -> Tensor:
+def linear_input_gradient(grad_y: Tensor, weight: Tensor) -> Tensor:
     """Float[Tensor, "rows out"], Float[Tensor, "out in"]  ->  Float[Tensor, "rows in"]"""
-    return _onednn_linear(by_y, weight.t(), None) if _uses_onednn(by_y) else by_y @ weight
+    return _onednn_linear(grad_y, weight.t(), None) if _uses_onednn(grad_y) else grad_y @ weight
 
 
-def linear_weight_gradient(by_y: Tensor, x: Tensor) -> Tensor:
+def linear_weight_gradient(grad_y: Tensor, x: Tensor) -> Tensor:
     """Float[Tensor, "rows out"], Float[Tensor, "rows in"]  ->  Float[Tensor, "out in"]
 
     Where MKL is otherwise as fast as oneDNN, it is faster for a weight with at least as many rows as columns.
     """
-    if _uses_onednn(by_y) and (by_y.shape[1] < x.shape[1] or not mkl_keeps_pace()):
-        return _onednn_linear(by_y.t(), x.t(), None)
-    return by_y.t() @ x
+    if _uses_onednn(grad_y) and (grad_y.shape[1] < x.shape[1] or not mkl_keeps_pace()):
+        return _onednn_linear(grad_y.t(), x.t(), None)
+    return grad_y.t() @ x
 
 
 def _onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -124,18 +126,18 @@ def _onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class HeadLayout:
-    """How the columns of attention are arranged. heads: number of query heads; shared: of key and value heads, each for
-    a group of consecutive query heads.  width, value_width: of one head.  scale: factor of the scores."""
+    """How the columns of attention are arranged. heads: number of query heads; key_value_heads: of key and value heads,
+    each for a group of consecutive query heads.  width, value_width: of one head.  scale: factor of the scores."""
 
     heads: int
-    shared: int
+    key_value_heads: int
     width: int
     value_width: int
     scale: float
 
     def split(self, own: Tensor, other: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value, each [batch, seq, heads, width], as views."""
-        key, value = self.shared * self.width, self.shared * self.value_width
+        key, value = self.key_value_heads * self.width, self.key_value_heads * self.value_width
         if other is None:
             three = own.split([self.heads * self.width, key, value], dim=-1)
         else:
@@ -147,12 +149,12 @@ class HeadLayout:
     def flatten_heads(self, x: Tensor) -> Tensor:
         """[batch, seq, heads, width]  ->  [batch * shared, heads / shared * seq, width]: stacks queries of one key."""
         batch, seq, heads, width = x.shape
-        return x.transpose(1, 2).reshape(batch * self.shared, heads // self.shared * seq, width)
+        return x.transpose(1, 2).reshape(batch * self.key_value_heads, heads // self.key_value_heads * seq, width)
 
-    def restore_heads(self, numbers: Tensor, into: Tensor) -> None:
+    def restore_heads(self, x: Tensor, into: Tensor) -> None:
         """Undoes `flatten_heads`, writing to a view [batch, seq, heads, width]."""
         batch, seq, heads, width = into.shape
-        into.copy_(numbers.view(batch, heads, seq, width).transpose(1, 2))
+        into.copy_(x.view(batch, heads, seq, width).transpose(1, 2))
 
 
 class AttentionProduct(torch.autograd.Function):
@@ -203,29 +205,31 @@ class AttentionProduct(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_mixed: Tensor) -> tuple[Any, ...]:  # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, grad_mixed: Tensor) -> tuple[Any, ...]:  # pyrefly: ignore[bad-override]
         form, dropout_mask = ctx.form, ctx.dropout_mask
         query, key, value, weights = (x.to(ctx.product) for x in ctx.saved_tensors)
-        slopes = form.flatten_heads(by_mixed.unflatten(-1, (form.heads, form.value_width))).to(ctx.product)
-        by_value = _with_dropout(weights, dropout_mask).transpose(1, 2) @ slopes
-        by_weights = slopes @ value.transpose(1, 2)
+        grad_heads = form.flatten_heads(grad_mixed.unflatten(-1, (form.heads, form.value_width))).to(ctx.product)
+        grad_value = _with_dropout(weights, dropout_mask).transpose(1, 2) @ grad_heads
+        grad_weights = grad_heads @ value.transpose(1, 2)
         if dropout_mask is not None:
-            by_weights *= dropout_mask.view(by_weights.shape)
-        by_scores = torch._softmax_backward_data(by_weights, weights, -1, weights.dtype)
+            grad_weights *= dropout_mask.view(grad_weights.shape)
+        grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
         empty = query.new_empty(1)
-        by_query = torch.baddbmm(empty, by_scores, key, beta=0, alpha=form.scale)
-        by_key = torch.baddbmm(empty, by_scores.transpose(1, 2), query, beta=0, alpha=form.scale)
+        grad_query = torch.baddbmm(empty, grad_scores, key, beta=0, alpha=form.scale)
+        grad_key = torch.baddbmm(empty, grad_scores.transpose(1, 2), query, beta=0, alpha=form.scale)
         if ctx.rotation is not None:
-            by_query, by_key = (_rotated(x, ctx.rotation.rotate_back, *by_mixed.shape[:2]) for x in (by_query, by_key))
+            grad_query, grad_key = (
+                _rotated(x, ctx.rotation.rotate_back, *grad_mixed.shape[:2]) for x in (grad_query, grad_key)
+            )
         own, other, bias = ctx.shapes
-        by_own = by_mixed.new_empty(own)
-        by_other = None if other is None else by_mixed.new_empty(other)
-        for numbers, into in zip((by_query, by_key, by_value), form.split(by_own, by_other)):
-            form.restore_heads(numbers, into)
-        by_bias = None
+        grad_own = grad_mixed.new_empty(own)
+        grad_other = None if other is None else grad_mixed.new_empty(other)
+        for grad, into in zip((grad_query, grad_key, grad_value), form.split(grad_own, grad_other)):
+            form.restore_heads(grad, into)
+        grad_bias = None
         if bias is not None and ctx.needs_input_grad[2]:
-            by_bias = by_scores.view(-1, form.heads, own[1], weights.shape[-1]).sum_to_size(bias[0]).to(bias[1])
-        return by_own, by_other, by_bias, None, None, None, None
+            grad_bias = grad_scores.view(-1, form.heads, own[1], weights.shape[-1]).sum_to_size(bias[0]).to(bias[1])
+        return grad_own, grad_other, grad_bias, None, None, None, None
 
 
 def _rotated(x: Tensor, rotate: Callable[[Tensor], Tensor], batch: int, seq: int) -> Tensor:
@@ -264,12 +268,13 @@ class DropoutMultiply(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_y: Tensor) -> tuple[Any, ...]:  # pyrefly: ignore[bad-override]
-        return by_y * ctx.dropout_mask, None
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Any, ...]:  # pyrefly: ignore[bad-override]
+        return grad_y * ctx.dropout_mask, None
 
 
 class RMSNormalise(torch.autograd.Function):
-    """x / sqrt(mean(x^2) + eps) * gain; backward: by_x = (s - n mean(s n)) / sqrt(...), s = by_y * gain, n = normed."""
+    """x / sqrt(mean(x^2) + eps) * gain. Backward: grad_x = (s - n mean(s n)) / sqrt(...), where s = grad_y * gain and
+    n = x / sqrt(...)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, gain: Tensor, eps: float) -> Tensor:  # pyrefly: ignore[bad-override]
@@ -283,12 +288,12 @@ class RMSNormalise(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_y: Tensor) -> tuple[Any, ...]:  # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Any, ...]:  # pyrefly: ignore[bad-override]
         normed, scale, gain = ctx.saved_tensors
-        by_y = by_y.to(normed.dtype)
-        by_gain = (by_y * normed).flatten(0, -2).sum(dim=0).to(gain.dtype) if ctx.needs_input_grad[1] else None
+        grad_y = grad_y.to(normed.dtype)
+        grad_gain = (grad_y * normed).flatten(0, -2).sum(dim=0).to(gain.dtype) if ctx.needs_input_grad[1] else None
         if not ctx.needs_input_grad[0]:
-            return None, by_gain, None
-        slopes = by_y * gain
-        share = (slopes * normed).mean(dim=-1, keepdim=True)
-        return (slopes.addcmul_(normed, share, value=-1.0).mul_(scale)).to(ctx.kind), by_gain, None
+            return None, grad_gain, None
+        grad_normed = grad_y * gain
+        projection = (grad_normed * normed).mean(dim=-1, keepdim=True)
+        return (grad_normed.addcmul_(normed, projection, value=-1.0).mul_(scale)).to(ctx.kind), grad_gain, None

@@ -89,15 +89,17 @@ def link(code: bytes) -> bytes:
         if not isinstance(part, RelocationSection) or part["sh_info"] not in section_offsets:
             continue
         for one in part.iter_relocations():
-            there = at[one["r_info_sym"]]
-            if one["r_info_type"] not in DISTANCES or there is None:
+            symbol_offset = at[one["r_info_sym"]]
+            if one["r_info_type"] not in DISTANCES or symbol_offset is None:
                 raise RuntimeError(f"the compiled code has an unsupported relocation, type {one['r_info_type']}")
-            here = section_offsets[part["sh_info"]] + one["r_offset"]
-            struct.pack_into("<i", image, here, there + one["r_addend"] - here)
-    kernels = {one.name: there for one, there in zip(symbols, at) if one["st_info"]["bind"] == "STB_GLOBAL"}
+            relocation_offset = section_offsets[part["sh_info"]] + one["r_offset"]
+            struct.pack_into("<i", image, relocation_offset, symbol_offset + one["r_addend"] - relocation_offset)
+    kernels = {
+        one.name: symbol_offset for one, symbol_offset in zip(symbols, at) if one["st_info"]["bind"] == "STB_GLOBAL"
+    }
     header = {
-        "kernels": {name: there for name, there in kernels.items() if name not in outside},
-        "outside": {name: there + JUMP_BYTES for name, there in outside.items()},
+        "kernels": {name: symbol_offset for name, symbol_offset in kernels.items() if name not in outside},
+        "outside": {name: symbol_offset + JUMP_BYTES for name, symbol_offset in outside.items()},
     }
     return json.dumps(header).encode() + b"\n" + bytes(image)
 
@@ -105,9 +107,9 @@ def link(code: bytes) -> bytes:
 def _append_jump(image: bytearray) -> int:
     """Appends a jump, followed by the address that it leads to; returns the jump's offset."""
     _align(image, JUMP_BYTES)
-    here, jump = len(image), JUMP + struct.pack("<i", JUMP_BYTES - len(JUMP) - 4)
+    offset, jump = len(image), JUMP + struct.pack("<i", JUMP_BYTES - len(JUMP) - 4)
     image += jump.ljust(JUMP_BYTES, b"\0") + bytes(8)
-    return here
+    return offset
 
 
 def _symbol_offset(symbol: Any, section_offsets: dict[int, int], outside: dict[str, int]) -> int | None:

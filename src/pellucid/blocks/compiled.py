@@ -33,16 +33,16 @@ from pellucid.blocks.steps import KINDS, Kernels, PlainTable
 from pellucid.blocks.widened import WidenedLinear
 from pellucid.machine import processor_features
 
-FEW = {torch.float32: 2, torch.bfloat16: 2, torch.int8: 6}
+MAX_PLAIN_ROWS = {torch.float32: 2, torch.bfloat16: 2, torch.int8: 6}
 """Rows of x up to which the plain weights are read, by their dtype; above, the product for many rows is faster."""
 
-ALIKE = 4
+MIN_QUERY_HEADS_PER_KEY = 4
 """Query heads per key from which PyTorch's attention is faster: it reads a key once for all of them."""
 
 MAX_SINGLE_THREAD_ROWS = 32
 """Rows up to which a step between products is faster on one thread."""
 
-MANY, PROMPT = 512, 64
+MIN_KERNEL_POSITIONS, MIN_PROMPT_POSITIONS = 512, 64
 """Positions of a batch from which its attention uses a kernel; and of a prompt, since generation uses kernels anyway.
 This depends on the batch alone: results must not depend on what the process did before. One or two texts are not worth
 the seconds of compiling."""
@@ -72,13 +72,13 @@ class CompiledLinear(Hookless):
     def __init__(self, many: nn.Module, tables: Sequence[PlainTable], activation: str | None = None) -> None:
         super().__init__()
         self.many, self.tables, self.activation = many, tuple(tables), activation
-        self.few, self.in_features = FEW[tables[0].numbers.dtype], tables[0].numbers.shape[1]
+        self.max_plain_rows, self.in_features = MAX_PLAIN_ROWS[tables[0].numbers.dtype], tables[0].numbers.shape[1]
         self.dtype = many.dtype if isinstance(many, PackedLinear) else torch.float32
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"], for few rows in `dtype`"""
         steps = _kernels_for(x)
-        if steps is None or x.numel() > self.few * self.in_features or x.shape[-1:] != (self.in_features,):
+        if steps is None or x.numel() > self.max_plain_rows * self.in_features or x.shape[-1:] != (self.in_features,):
             return self.many(x)  # which raises the error for a wrong width
         product = steps.product(x.float().reshape(-1, self.in_features).contiguous(), self.tables)
         product = product if self.activation is None else ACTIVATIONS[self.activation](product)
@@ -88,22 +88,22 @@ class CompiledLinear(Hookless):
 
 
 def compiled_linear(
-    many: nn.Module, weights: Sequence[NamedTable], biases: Sequence[NamedTable], activation: str | None
+    packed: nn.Module, weights: Sequence[NamedTable], biases: Sequence[NamedTable], activation: str | None
 ) -> nn.Module:
     """Returns a packed linear layer with the plain weights beside it, if the kernels read weights of their dtype."""
-    if isinstance(many, Int8Linear):
-        bias = None if many.bias is None else many.bias.float()
-        return CompiledLinear(many, [PlainTable(many.codes, many.scale.float(), bias)])
-    if not isinstance(many, PackedLinear | WidenedLinear):
-        return many
-    if many.table_dtype not in KINDS or any(part.parameter.dtype != many.table_dtype for part in weights):
-        return many
+    if isinstance(packed, Int8Linear):
+        bias = None if packed.bias is None else packed.bias.float()
+        return CompiledLinear(packed, [PlainTable(packed.codes, packed.scale.float(), bias)])
+    if not isinstance(packed, PackedLinear | WidenedLinear):
+        return packed
+    if packed.table_dtype not in KINDS or any(part.parameter.dtype != packed.table_dtype for part in weights):
+        return packed
     offsets = [part.parameter.float().contiguous() for part in biases] if biases else [None] * len(weights)
     tables = [
         PlainTable(part.parameter.contiguous(), None, offset, part.rotary_width or 0)
         for part, offset in zip(weights, offsets, strict=True)
     ]
-    return CompiledLinear(many, tables, activation)
+    return CompiledLinear(packed, tables, activation)
 
 
 class CompiledRMSNorm(PackedRMSNorm):
@@ -138,10 +138,12 @@ class CompiledAttention(PackedAttention):
 
     def _fused(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, run: Pass) -> Tensor:
         rows, _, seq, width = query.shape
-        alike = bias is None and run.text_lengths is None and (run.mask is None or run.mask.shape[1:3] == (1, 1))
-        enough = MANY if run.cache is None else PROMPT
-        many = seq > 1 and rows * seq >= enough and value.shape[-1] == width and _kernel_is_faster(query.dtype)
-        if not (alike and many and (steps := _kernels_for(query, key, value))):
+        shares_mask = bias is None and run.text_lengths is None and (run.mask is None or run.mask.shape[1:3] == (1, 1))
+        min_positions = MIN_KERNEL_POSITIONS if run.cache is None else MIN_PROMPT_POSITIONS
+        is_large = (
+            seq > 1 and rows * seq >= min_positions and value.shape[-1] == width and _kernel_is_faster(query.dtype)
+        )
+        if not (shares_mask and is_large and (steps := _kernels_for(query, key, value))):
             return super()._fused(query, key, value, bias, run)
         mask = None if run.mask is None else run.mask[:, 0, 0]
         return steps.attend_many(query, key, value, mask, self.scale, causal=run.causal).transpose(1, 2)
@@ -152,11 +154,11 @@ class CompiledAttention(PackedAttention):
     def attend_to_cache(self, product: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
         """Float[Tensor, "batch widths"]  ->  Float[Tensor, "batch heads*width"]"""
         steps = _kernels_for(product, remembered.memory)
-        if steps is None or self.num_heads >= ALIKE * self.num_key_value_heads:
+        if steps is None or self.num_heads >= MIN_QUERY_HEADS_PER_KEY * self.num_key_value_heads:
             return super().attend_to_cache(product, run, remembered)
         mask = None if run.mask is None else run.mask[:, 0, 0].contiguous()
-        heads, shared = self.num_heads, self.num_key_value_heads
-        return steps.attend(product, remembered, heads, shared, self.scale, run.rotation, mask)
+        heads, key_value_heads = self.num_heads, self.num_key_value_heads
+        return steps.attend(product, remembered, heads, key_value_heads, self.scale, run.rotation, mask)
 
 
 class CompiledPostNormLayer(PackedPostNormLayer):
@@ -165,9 +167,9 @@ class CompiledPostNormLayer(PackedPostNormLayer):
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         run = run or Pass()
-        many = x.shape[0] * x.shape[1] >= MANY and _kernel_is_faster(x.dtype)
+        is_large = x.shape[0] * x.shape[1] >= MIN_KERNEL_POSITIONS and _kernel_is_faster(x.dtype)
         plain = run.watch is None and self.cross_attention is None
-        if not (many and plain):
+        if not (is_large and plain):
             return super().forward(x, run)
         normed = _add_norm(run.output_positions(x), self._self_attention(x, run), self.attention_norm)
         return _add_norm(normed, self.feed_forward(normed, run), self.feed_forward_norm)

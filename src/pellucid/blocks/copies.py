@@ -69,7 +69,7 @@ class _PackedCopy:
             case nn.Linear() if fits(module.weight):
                 return self.linear("")
             case Table() if type(module) is Table:  # but not its subclasses for positions
-                return self.packing.table(self.path_of("weight"), module.weight) or self.copy(Table)
+                return self.packing.embedding(self.path_of("weight"), module.weight) or self.copy(Table)
             case RMSNorm() if type(module) is RMSNorm and fast.PackedRMSNorm.is_faster(
                 module.weight, self.packing.dtype
             ):
@@ -85,18 +85,18 @@ class _PackedCopy:
 
         rotary_widths: head widths of those that have rotary positions; see `NamedTable`.
         """
-        maps = {name: cast(nn.Linear, self.module.get_submodule(name)) for name in inner}
+        linears = {name: cast(nn.Linear, self.module.get_submodule(name)) for name in inner}
 
         def part(name: str, kind: str, numbers: Tensor) -> NamedTable:
             return NamedTable(
                 self.path_of(f"{name}.{kind}".removeprefix(".")), numbers.detach(), (rotary_widths or {}).get(name)
             )
 
-        biased = any(one.bias is not None for one in maps.values())  # some of the biases may have been removed
-        weights = [part(name, "weight", one.weight) for name, one in maps.items()]
-        biases = [part(name, "bias", bias_or_zeros(one)) for name, one in maps.items() if biased]
-        many = self.packing.linear(weights, biases, activation)
-        return compiled.compiled_linear(many, weights, biases, activation) if self.compiles else many
+        biased = any(one.bias is not None for one in linears.values())  # some of the biases may have been removed
+        weights = [part(name, "weight", one.weight) for name, one in linears.items()]
+        biases = [part(name, "bias", bias_or_zeros(one)) for name, one in linears.items() if biased]
+        packed = self.packing.linear(weights, biases, activation)
+        return compiled.compiled_linear(packed, weights, biases, activation) if self.compiles else packed
 
     def copy(self, kind: type[nn.Module], **replacements: nn.Module) -> Any:
         """Returns the module as a `kind`, with `replacements`; a `product` replaces the submodules that it joins."""

@@ -14,12 +14,12 @@ from pellucid.blocks.numba_language import (
     bytes_at,
     float32,
     from_bfloat16,
-    halves_at,
     int32,
     int64,
     kernel,
     thread_count,
     thread_number,
+    uint16s_at,
 )
 from pellucid.blocks.simd import NUMBERS, VECTOR, WHOLES, VectorBuilder, splat
 
@@ -75,10 +75,10 @@ def spelled(call: Any) -> None:
     arguments = carray(call, (1,))[0]
     width, blocks = arguments.width, arguments.rows // LANES
     groups, each = width // GROUP, 2 if arguments.narrow else 4
-    me, threads = int64(thread_number()), int64(thread_count())
+    thread, threads = int64(thread_number()), int64(thread_count())
     scales = carray(bytes_at(arguments.scales), (blocks, groups, 2, LANES))
-    factors = carray(halves_at(arguments.factors), (2, arguments.of))
-    for row in range(blocks * me // threads * LANES, blocks * (me + 1) // threads * LANES):
+    factors = carray(uint16s_at(arguments.factors), (2, arguments.of))
+    for row in range(blocks * thread // threads * LANES, blocks * (thread + 1) // threads * LANES):
         block, lane = row // LANES, row % LANES
         per_square, per_zero = from_bfloat16(factors[0, row]), from_bfloat16(factors[1, row])
         for group in range(groups):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-POOL = 1 << 22
+POOL_SIZE = 1 << 22
 """Size of a pool. A mask takes at most half of it; a larger one is made of several slices."""
 STEPS_PER_POOL = 64
 """Number of training steps for which a pool is used."""
@@ -45,32 +45,37 @@ class DropoutMasks:
         self._offsets: list[int] = []
         self.masks_taken = 0
 
-    def mask(self, shape: Sequence[int], share: float) -> Tensor:
-        """A mask of this shape: 0 for a fraction `share` of the elements, else 1 / (1 - share).
+    def mask(self, shape: Sequence[int], probability: float) -> Tensor:
+        """A mask of this shape: 0 for a fraction `probability` of the elements, else 1 / (1 - probability).
 
         It is a view of the pool and must not be written to.
         """
-        count, max_count = math.prod(shape), POOL // 2
+        count, max_count = math.prod(shape), POOL_SIZE // 2
         if count <= max_count:
-            return self._mask_slice(count, share).view(*shape)
-        parts = [self._mask_slice(min(max_count, count - i), share) for i in range(0, count, max_count)]
+            return self._mask_slice(count, probability).view(*shape)
+        parts = [self._mask_slice(min(max_count, count - i), probability) for i in range(0, count, max_count)]
         return torch.cat(parts).view(*shape)
 
-    def _mask_slice(self, count: int, share: float) -> Tensor:
-        if share not in self._pools:
-            self._pools[share] = self._draw_pool(share)
+    def _mask_slice(self, count: int, probability: float) -> Tensor:
+        if probability not in self._pools:
+            self._pools[probability] = self._draw_pool(probability)
         while self.masks_taken >= len(self._offsets):
-            drawn = torch.randint(POOL // 2 + 1, (OFFSETS_PER_DRAW,), generator=self._generator, device="cpu").tolist()
+            drawn = torch.randint(
+                POOL_SIZE // 2 + 1, (OFFSETS_PER_DRAW,), generator=self._generator, device="cpu"
+            ).tolist()
             self._offsets = list(dict.fromkeys(self._offsets + drawn))
         offset = self._offsets[self.masks_taken]
         self.masks_taken += 1
-        return self._pools[share][offset : offset + count]
+        return self._pools[probability][offset : offset + count]
 
-    def _draw_pool(self, share: float) -> Tensor:
-        """A whole pool. If the dtype cannot hold 1 / (1 - share), its neighbours are mixed to give the right mean."""
-        source = torch.Generator().manual_seed(derived_seed(self.seed, "pool", self._pool_number, share))
-        keep_mask = torch.empty(POOL, dtype=torch.float32, device="cpu").bernoulli_(1.0 - share, generator=source)
-        scale = 1.0 / (1.0 - share)
+    def _draw_pool(self, probability: float) -> Tensor:
+        """A whole pool. If the dtype cannot hold 1 / (1 - probability), its neighbours are mixed to give the right
+        mean."""
+        source = torch.Generator().manual_seed(derived_seed(self.seed, "pool", self._pool_number, probability))
+        keep_mask = torch.empty(POOL_SIZE, dtype=torch.float32, device="cpu").bernoulli_(
+            1.0 - probability, generator=source
+        )
+        scale = 1.0 / (1.0 - probability)
         if torch.finfo(self.dtype).bits >= 32:
             return keep_mask.to(self.device, self.dtype).mul_(scale)
         between = torch.finfo(self.dtype).eps * 2.0 ** math.floor(math.log2(scale))

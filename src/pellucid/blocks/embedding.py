@@ -16,7 +16,7 @@ class Embeddings(nn.Module):
 
         ids --> token ----.
         types -> type -----+--> sum --> norm --> dropout --> projection --> stream
-        places -> position '
+        positions -> position '
 
     The sum is taken in the order token, type, position, as in the reference.
 
@@ -59,11 +59,11 @@ class Embeddings(nn.Module):
         token_type_ids: Tensor | None = None,
         run: Pass | None = None,
         *,
-        places: Tensor | None = None,
+        positions: Tensor | None = None,
     ) -> Tensor:
         """Returns the sum of the embeddings, normalised and projected.
 
-        input_ids: Int[Tensor, "batch seq"]; token_type_ids: the same shape, 0 by default; places: the positions,
+        input_ids: Int[Tensor, "batch seq"]; token_type_ids: the same shape, 0 by default; positions: the positions,
             Int[Tensor, "batch|1 seq"], by default 0, 1, 2, ...
         ->  Float[Tensor, "batch seq hidden"]
         """
@@ -73,9 +73,9 @@ class Embeddings(nn.Module):
         if self.type is not None:
             types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
             stream = stream + run.observe("type", self.type(types))
-        if places is None:
-            places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
-        position = self.position(places, input_ids)
+        if positions is None:
+            positions = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        position = self.position(positions, input_ids)
         if position is not None:
             stream = stream + run.observe("position", position.to(stream.dtype))
         return run.observe("output", self.projection(self.dropout(self.norm(stream))))

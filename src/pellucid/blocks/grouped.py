@@ -28,7 +28,7 @@ from pellucid.blocks.quantized import LowBitLinear, LowBitModule
 from pellucid.blocks.rounding import TINY, codes_of_4_bits, pairs_of, scales_of
 from pellucid.machine import fastest_dtype, has_int8_products
 
-STRIP, MANY = 64, 96
+MAX_KERNEL_ROWS, MIN_FLOAT_ROWS = 64, 96
 """Rows of x that are multiplied at a time, so that they stay in the processor's cache; and the number of rows from
 which 4-bit weights are dequantised for one product, where a library multiplies floats faster."""
 
@@ -61,12 +61,16 @@ class GroupedLinear(LowBitLinear):
     def product(self, x: Tensor) -> Tensor:
         x = x.float().contiguous()
         steps, rows = usable_kernels(), x.shape[0]
-        if steps is None or is_differentiated(x) or (rows >= MANY and self.bits == 4 and _float_is_faster(x.device)):
+        if (
+            steps is None
+            or is_differentiated(x)
+            or (rows >= MIN_FLOAT_ROWS and self.bits == 4 and _float_is_faster(x.device))
+        ):
             return _dequantised_product(x, Grouped(self.codes, self.scales, self.factors))
-        if rows <= STRIP:
+        if rows <= MAX_KERNEL_ROWS:
             return steps.low_bit_product(x, self.codes, self.scales, self.factors)
         return torch.cat(
-            [steps.low_bit_product(some, self.codes, self.scales, self.factors) for some in x.split(STRIP)]
+            [steps.low_bit_product(some, self.codes, self.scales, self.factors) for some in x.split(MAX_KERNEL_ROWS)]
         )
 
 

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from pellucid.blocks.hooks import is_hooked
 
 
-def are_plain(*maps: nn.Module) -> bool:
+def are_plain(*linears: nn.Module) -> bool:
     """Whether these layers are plain linear layers: none overrides `forward` or has hooks."""
-    return all(type(one).forward is nn.Linear.forward and not is_hooked(one) for one in maps)
+    return all(type(one).forward is nn.Linear.forward and not is_hooked(one) for one in linears)
 
 
 def join_in_memory(*linears: nn.Linear) -> None:

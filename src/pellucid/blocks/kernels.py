@@ -17,12 +17,12 @@ from pellucid.blocks.numba_language import (
     float32,
     floats_at,
     from_bfloat16,
-    halves_at,
     int64,
     kernel,
     tables_at,
     thread_count,
     thread_number,
+    uint16s_at,
 )
 
 
@@ -33,14 +33,14 @@ def product(call: Any) -> None:
     kind, count, width = arguments.kind, arguments.rows, arguments.width
     x, out = carray(floats_at(arguments.x), (count, width)), carray(floats_at(arguments.out), (count, arguments.across))
     tables = carray(tables_at(arguments.tables), (arguments.parts,))
-    me, threads = int64(thread_number()), int64(thread_count())
+    thread, threads = int64(thread_number()), int64(thread_count())
     for part in range(arguments.parts):
         table = tables[part]
         first, rows, head, biased = table.first, table.rows, table.head, table.bias != 0
-        real, half = carray(floats_at(table.numbers), (rows, width)), carray(halves_at(table.numbers), (rows, width))
+        real, half = carray(floats_at(table.numbers), (rows, width)), carray(uint16s_at(table.numbers), (rows, width))
         integers = carray(bytes_at(table.numbers), (rows, width))
         scale, bias = carray(floats_at(table.scale), (rows,)), carray(floats_at(table.bias), (rows,))
-        for row in range(rows * me // threads, rows * (me + 1) // threads):
+        for row in range(rows * thread // threads, rows * (thread + 1) // threads):
             result_index = first + row
             if head:
                 column = row % head
@@ -71,9 +71,9 @@ def norm(call: Any) -> None:
         total = float32(0.0)
         for c in range(width):
             total += x[row, c] * x[row, c]
-        share = float32(1.0) / math.sqrt(total + floor)
+        inverse_rms = float32(1.0) / math.sqrt(total + floor)
         for c in range(width):
-            out[row, c] = x[row, c] * share * gain[c]
+            out[row, c] = x[row, c] * inverse_rms * gain[c]
 
 
 @kernel(GatedActivation)
@@ -82,7 +82,7 @@ def gated(call: Any) -> None:
     arguments = carray(call, (1,))[0]
     rows, width, narrow = arguments.rows, arguments.width, arguments.narrow
     both = carray(floats_at(arguments.both), (rows, 2 * width))
-    halves = carray(halves_at(arguments.both), (rows, 2 * width))
+    halves = carray(uint16s_at(arguments.both), (rows, 2 * width))
     out = carray(floats_at(arguments.out), (rows, width))
     for row in range(rows):
         for c in range(width):
@@ -99,19 +99,23 @@ def remember(call: Any) -> None:
     """
     arguments = carray(call, (1,))[0]
     rows, slot, narrow = arguments.rows, arguments.slot, arguments.narrow
-    query_heads, shared, width = arguments.heads, arguments.shared, arguments.width
-    across, turned, angle_step = (query_heads + 2 * shared) * width, arguments.angles != 0, arguments.angles_differ
+    query_heads, key_value_heads, width = arguments.heads, arguments.shared, arguments.width
+    across, turned, angle_step = (
+        (query_heads + 2 * key_value_heads) * width,
+        arguments.angles != 0,
+        arguments.angles_differ,
+    )
     projected = carray(floats_at(arguments.together), (rows, across))
-    halves = carray(halves_at(arguments.together), (rows, across))
+    halves = carray(uint16s_at(arguments.together), (rows, across))
     flat = carray(floats_at(arguments.wide), (rows, across))
     heads = carray(floats_at(arguments.wide), (rows, across // width, width))
-    memory = carray(floats_at(arguments.memory), (rows, 2 * shared, arguments.slots, width))
+    memory = carray(floats_at(arguments.memory), (rows, 2 * key_value_heads, arguments.slots, width))
     angles, scale = carray(floats_at(arguments.angles), (rows, width)), arguments.scale
     for row in range(rows):
         for c in range(across):
             flat[row, c] = from_bfloat16(halves[row, c]) if narrow else projected[row, c]
         if turned:
-            for head in range(query_heads + shared):
+            for head in range(query_heads + key_value_heads):
                 for c in range(0, width, 2):
                     left, right = heads[row, head, c], heads[row, head, c + 1]
                     cosine, sine = angles[row * angle_step, c], angles[row * angle_step, c + 1]
@@ -119,7 +123,7 @@ def remember(call: Any) -> None:
                     heads[row, head, c + 1] = left * sine + right * cosine
         for c in range(query_heads * width):
             flat[row, c] *= scale
-        for head in range(2 * shared):
+        for head in range(2 * key_value_heads):
             for c in range(width):
                 memory[row, head, slot, c] = heads[row, query_heads + head, c]
 
@@ -129,18 +133,18 @@ def mix(call: Any) -> None:
     """softmax(query . key) . value for one position per row, whose heads are shared among threads."""
     arguments = carray(call, (1,))[0]
     rows, filled = arguments.rows, arguments.filled
-    query_heads, shared, width = arguments.heads, arguments.shared, arguments.width
-    me, threads = int64(thread_number()), int64(thread_count())
-    heads = carray(floats_at(arguments.wide), (rows, query_heads + 2 * shared, width))
-    scratch = carray(floats_at(arguments.room), (threads, filled + width))[me]
-    memory = carray(floats_at(arguments.memory), (rows, 2 * shared, arguments.slots, width))
+    query_heads, key_value_heads, width = arguments.heads, arguments.shared, arguments.width
+    thread, threads = int64(thread_number()), int64(thread_count())
+    heads = carray(floats_at(arguments.wide), (rows, query_heads + 2 * key_value_heads, width))
+    scratch = carray(floats_at(arguments.room), (threads, filled + width))[thread]
+    memory = carray(floats_at(arguments.memory), (rows, 2 * key_value_heads, arguments.slots, width))
     is_unmasked, mask_step = arguments.mask == 0, arguments.mask_differs
     mask = carray(bytes_at(arguments.mask), (rows, filled))
     out = carray(floats_at(arguments.out), (rows, query_heads, width))
     scores, sums = scratch[:filled], scratch[filled:]
-    for one in range(rows * query_heads * me // threads, rows * query_heads * (me + 1) // threads):
+    for one in range(rows * query_heads * thread // threads, rows * query_heads * (thread + 1) // threads):
         row, head = one // query_heads, one % query_heads
-        query, key_head = heads[row, head], head // (query_heads // shared)
+        query, key_head = heads[row, head], head // (query_heads // key_value_heads)
         top = float32(-3.0e38)
         for slot in range(filled):
             score, key = float32(0.0), memory[row, key_head, slot]
@@ -157,7 +161,7 @@ def mix(call: Any) -> None:
                 # a NaN or infinite score makes the weight NaN
                 weight = exponential(scores[slot] - top) + scores[slot] * float32(0.0)
                 total += weight
-                value = memory[row, shared + key_head, slot]
+                value = memory[row, key_value_heads + key_head, slot]
                 for c in range(width):
                     sums[c] += weight * value[c]
         if total == float32(0.0):  # a row of padding that sees nothing: zeros, as in PyTorch

@@ -30,15 +30,15 @@ from pellucid.blocks.numba_language import (
     float32,
     floats_at,
     from_bfloat16,
-    halves_at,
     int8,
     int32,
+    int32s_at,
     int64,
     kernel,
     kernel_helper,
     thread_count,
     thread_number,
-    wholes_at,
+    uint16s_at,
 )
 from pellucid.blocks.simd import NUMBERS, VECTOR, WHOLES, VectorBuilder, splat
 
@@ -48,7 +48,7 @@ VNNI = bool(llvm.get_host_cpu_features().get("avx512vnni" if VECTOR == 16 else "
 ONE, POINT = 0x3F800000, 23
 """Bits of 1.0 as float32, and the number of mantissa bits."""
 
-LARGEST = np.finfo(np.float32).max
+MAX_FLOAT32 = np.finfo(np.float32).max
 
 TINY = np.float32(1e-30)
 """The least unit, used for rows of zeros."""
@@ -208,21 +208,21 @@ def _int8_inputs(x: Any, width: Any, out: Any) -> Any:
     x has a value that is not finite."""
     numbers, groups = carray(floats_at(x), (width,)), width // GROUP
     large, small = carray(bytes_at(out), (width,)), carray(bytes_at(out + width), (width,))
-    sums = carray(wholes_at(out + 2 * width), (groups, 2))
+    sums = carray(int32s_at(out + 2 * width), (groups, 2))
     max_abs, num_non_finite = TINY, int32(0)
     for c in range(width):
         max_abs = max(max_abs, abs(numbers[c]))
-        num_non_finite += int32(not abs(numbers[c]) <= LARGEST)
+        num_non_finite += int32(not abs(numbers[c]) <= MAX_FLOAT32)
     unit = max_abs / float32(127.0)
-    share = float32(1.0) / unit
+    inverse_unit = float32(1.0) / unit
     for group in range(groups):
         large_sum, small_sum = int32(0), int32(0)
         for c in range(group * GROUP, group * GROUP + GROUP):
-            steps = min(max(numbers[c] * share, float32(-127.0)), float32(127.0))
-            whole = np.rint(steps)
-            rest = np.rint((steps - whole) * float32(254.0))
-            large[c], small[c] = int8(int32(whole)), int8(int32(rest))
-            large_sum += int32(whole)
+            steps = min(max(numbers[c] * inverse_unit, float32(-127.0)), float32(127.0))
+            rounded = np.rint(steps)
+            rest = np.rint((steps - rounded) * float32(254.0))
+            large[c], small[c] = int8(int32(rounded)), int8(int32(rest))
+            large_sum += int32(rounded)
             small_sum += int32(rest)
         sums[group, 0], sums[group, 1] = large_sum, small_sum
     return float32(np.nan) if num_non_finite else unit / float32(254.0)
@@ -235,7 +235,7 @@ _inputs = _int8_inputs if VNNI else _float_inputs
 def _store_tile(tile: Any, some: Any, units: Any, factors: Any, rows: Any, row: Any, out: Any) -> None:
     """Writes a tile of `some` rows of x to the output, times the factors of the weight's rows and the units of x."""
     sums, to = carray(floats_at(tile), (some, 2, VECTOR)), carray(floats_at(out), (some, rows))
-    factor, unit = carray(halves_at(factors), (2, rows)), carray(floats_at(units), (some,))
+    factor, unit = carray(uint16s_at(factors), (2, rows)), carray(floats_at(units), (some,))
     for i in range(some):
         for lane in range(VECTOR):
             scaled = sums[i, 0, lane] * from_bfloat16(factor[0, row + lane])
@@ -248,14 +248,19 @@ def coded(call: Any) -> None:
     """x . table^T for weights of 4 or 6 bits, whose rows are shared among threads."""
     arguments = carray(call, (1,))[0]
     count, width, rows, bits = arguments.count, arguments.width, arguments.rows, arguments.bits
-    me, threads, groups, step = int64(thread_number()), int64(thread_count()), width // GROUP, width + width // GROUP
-    inputs = arguments.room + 4 * me * arguments.room_each
+    thread, threads, groups, step = (
+        int64(thread_number()),
+        int64(thread_count()),
+        width // GROUP,
+        width + width // GROUP,
+    )
+    inputs = arguments.room + 4 * thread * arguments.room_each
     units = inputs + 4 * count * step
     tile, unit = units + 4 * count, carray(floats_at(units), (count,))
     for i in range(count):
         unit[i] = _inputs(arguments.x + 4 * i * width, width, inputs + 4 * i * step)
     blocks = rows // LANES
-    for block in range(blocks * me // threads, blocks * (me + 1) // threads):
+    for block in range(blocks * thread // threads, blocks * (thread + 1) // threads):
         for lane in range(0, LANES, VECTOR):
             codes = arguments.codes + 4 * (block * groups * bits * LANES + lane)
             scales = arguments.scales + 2 * block * groups * LANES + lane

@@ -137,7 +137,7 @@ def _compile_to(path: Path) -> bytes:
     log.info("compiling for this processor, once: %s", path)
     code = object_code(_target_machine())
     code = link(code) if LINKS_AHEAD else code
-    write_atomically(path, lambda file: file.write(_digest(path, code) + code), rights=stat.S_IRUSR | stat.S_IWUSR)
+    write_atomically(path, lambda file: file.write(_digest(path, code) + code), mode=stat.S_IRUSR | stat.S_IWUSR)
     return code
 
 

@@ -60,8 +60,8 @@ class ManyPositionKernels(ThreadedKernels):
         """
         query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in (query, key, value))
         rows, heads, seq, width = query.shape
-        shared, source = key.shape[1:3]
-        fit = key.shape == value.shape == (rows, shared, source, width) and heads % shared == 0
+        key_value_heads, source = key.shape[1:3]
+        fit = key.shape == value.shape == (rows, key_value_heads, source, width) and heads % key_value_heads == 0
         fit = fit and not (causal and seq > source)
         if not fit or {query.dtype, key.dtype, value.dtype} not in MANY_OF:
             shapes = ", ".join(kind_of(x) for x in (query, key, value))
@@ -80,7 +80,7 @@ class ManyPositionKernels(ThreadedKernels):
         call = calls.AttendMany(
             rows=rows,
             heads=heads,
-            shared=shared,
+            shared=key_value_heads,
             seq=seq,
             source=source,
             before=source - seq if causal else -1,

@@ -98,6 +98,6 @@ def additive_mask(mask: Tensor | None, bias: Tensor | None, dtype: torch.dtype) 
     """Combines a boolean mask and a bias to add to the scores: the bias, or the dtype's minimum where masked."""
     if mask is None:
         return None if bias is None else bias.to(dtype)
-    least = torch.finfo(dtype).min
+    min_score = torch.finfo(dtype).min
     zero = torch.zeros((), dtype=dtype, device=mask.device)
-    return torch.where(mask, zero if bias is None else bias.to(dtype), least)
+    return torch.where(mask, zero if bias is None else bias.to(dtype), min_score)

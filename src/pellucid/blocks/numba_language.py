@@ -62,9 +62,9 @@ def _cast(name: str, result: Any, source: Any) -> Any:
 
 
 floats_at = _cast("inttoptr", types.CPointer(types.float32), int64)
-halves_at = _cast("inttoptr", types.CPointer(types.uint16), int64)
+uint16s_at = _cast("inttoptr", types.CPointer(types.uint16), int64)
 bytes_at = _cast("inttoptr", types.CPointer(types.int8), int64)
-wholes_at = _cast("inttoptr", types.CPointer(types.int32), int64)
+int32s_at = _cast("inttoptr", types.CPointer(types.int32), int64)
 tables_at = _cast("inttoptr", _pointer_to(ProductTable), int64)
 _of_bits = _cast("bitcast", types.float32, types.int32)
 _bits = _cast("bitcast", types.int32, types.float32)
@@ -95,23 +95,23 @@ def exponential(x: Any) -> Any:
     """e^x to nearly full float32 precision, at least 2^-126: 2^whole by the exponent bits, and 2^rest, |rest| <= 1/2,
     by its series up to n = 6."""
     y = min(max(x * np.float32(LOG_2_E), np.float32(-126.0)), np.float32(128.0))
-    whole = np.rint(y)
-    rest = y - whole
+    rounded = np.rint(y)
+    rest = y - rounded
     power = np.float32(SERIES[0])
     for i in range(1, len(SERIES)):
         power = power * rest + np.float32(SERIES[i])
-    return power * _of_bits((np.int32(whole) + np.int32(127)) << np.int32(23))
+    return power * _of_bits((np.int32(rounded) + np.int32(127)) << np.int32(23))
 
 
 def object_code(machine: llvm.TargetMachine) -> bytes:
     """All kernels as one object file, each callable by its name."""
-    whole = llvm.parse_assembly("")
+    linked = llvm.parse_assembly("")
     for name, kernel in KERNELS.items():
         module = llvm.parse_assembly(kernel.inspect_llvm(kernel.signatures[0]))
         inner = next(one.name for one in module.functions if not one.is_declaration and not one.name.startswith("NRT"))
-        whole.link_in(module)
+        linked.link_in(module)
         # numba's calling convention: where the result goes, where an error goes, and the arguments
-        whole.link_in(
+        linked.link_in(
             llvm.parse_assembly(f"""
             declare i32 @"{inner}"(ptr, ptr, ptr)
             define void @{name}(ptr %args) {{
@@ -121,20 +121,20 @@ def object_code(machine: llvm.TargetMachine) -> bytes:
               ret void
             }}""")
         )
-    for one in [*whole.functions, *whole.global_variables]:
+    for one in [*linked.functions, *linked.global_variables]:
         if not one.is_declaration and one.name not in KERNELS:
             one.linkage = "internal"
     passes = llvm.create_new_module_pass_manager()
     passes.add_global_dead_code_eliminate_pass()
-    passes.run(whole, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
-    _check_self_contained(whole)
-    return machine.emit_object(whole)
+    passes.run(linked, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))
+    _check_self_contained(linked)
+    return machine.emit_object(linked)
 
 
-def _check_self_contained(whole: llvm.ModuleRef) -> None:
+def _check_self_contained(linked: llvm.ModuleRef) -> None:
     """Raises RuntimeError if the code calls functions that only numba has: a later process, without numba, would not
     have them."""
-    declared = [one.name for one in [*whole.functions, *whole.global_variables] if one.is_declaration]
+    declared = [one.name for one in [*linked.functions, *linked.global_variables] if one.is_declaration]
     strange = [name for name in declared if name not in EXTERNAL_SYMBOLS and not name.startswith("llvm.")]
     if strange:
         raise RuntimeError(

@@ -33,7 +33,7 @@ INPLACE_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 """Those of them that PyTorch applies faster, in place after the product, without AVX-512: there oneDNN takes 1.5 times
 as long, and for GELU four times."""
 
-LONG, STRIP = 64, 128
+MIN_STRIPPED_LENGTH, STRIP_LENGTH = 64, 128
 """Positions of a prompt from which plain products are faster than PyTorch's kernel, if bfloat16 is used and is the
 fastest dtype; and the number of queries per chunk."""
 
@@ -52,7 +52,7 @@ class PackedLinear(Hookless):
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation: str | None = None) -> None:
         super().__init__()
-        self.table = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(dtype).contiguous(), None)
+        self.packed_weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(dtype).contiguous(), None)
         self.offset = None if bias is None else bias.detach().to(dtype)
         self.dtype = self.table_dtype = dtype  # of its output, and of its weights
         self.activation, self.algorithm, self.inplace_activation = fused_activation(activation)
@@ -61,7 +61,7 @@ class PackedLinear(Hookless):
         """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"]"""
         x = x if x.dtype == self.dtype else x.to(self.dtype)
         multiply = torch.ops.mkldnn._linear_pointwise
-        product = multiply(x, self.table, self.offset, self.activation, [], self.algorithm)
+        product = multiply(x, self.packed_weight, self.offset, self.activation, [], self.algorithm)
         return product if self.inplace_activation is None else self.inplace_activation(product)
 
     __call__ = forward  # without the hooks of a module, which take as long as a small step of arithmetic
@@ -110,15 +110,17 @@ class PackedAttention(Hookless, Attention):
         if x.shape[1] == 1 and run.cache is not None and bias is None:
             return self.attend_next(x.squeeze(1), run, run.cache.self_attention).unsqueeze(1)
         rows, seq, _ = x.shape
-        shared = self.num_key_value_heads
+        key_value_heads = self.num_key_value_heads
         projected = self.product(x)
         is_causal_only = run.causal and run.mask is None and run.text_lengths is None and bias is None
-        narrow = seq >= LONG and is_causal_only and self._prefers_bfloat16(projected, run)
+        narrow = seq >= MIN_STRIPPED_LENGTH and is_causal_only and self._prefers_bfloat16(projected, run)
         if run.rotation is not None:
-            projected = run.rotation.rotate_interleaved(projected.float(), self.num_heads + shared, shared)
+            projected = run.rotation.rotate_interleaved(
+                projected.float(), self.num_heads + key_value_heads, key_value_heads
+            )
         projected = projected.to(x.dtype if run.cache is None else torch.float32)
-        heads = projected.view(rows, seq, self.num_heads + 2 * shared, self.head_dim).transpose(1, 2)
-        query, both = heads.split((self.num_heads, 2 * shared), dim=1)
+        heads = projected.view(rows, seq, self.num_heads + 2 * key_value_heads, self.head_dim).transpose(1, 2)
+        query, both = heads.split((self.num_heads, 2 * key_value_heads), dim=1)
         key, value = both.chunk(2, dim=1) if run.cache is None else run.cache.self_attention.extend_both(both)
         if narrow and key.shape[2] == seq:
             return self.output(_causal_in_strips(query * self.scale, key, value))
@@ -136,13 +138,13 @@ class PackedAttention(Hookless, Attention):
     def attend_to_cache(self, product: Tensor, run: Pass, remembered: KeyValues) -> Tensor:
         """Heads of one new position, before the output layer. product: its query, key and value, concatenated. Query
         heads that share a key are treated as positions of one head."""
-        rows, shared, width = product.shape[0], self.num_key_value_heads, self.head_dim
+        rows, key_value_heads, width = product.shape[0], self.num_key_value_heads, self.head_dim
         projected = product.float().unsqueeze(1)
         if run.rotation is not None:
-            projected = run.rotation.rotate_interleaved(projected, self.num_heads + shared, shared)
-        query, both = projected.view(rows, -1, 1, width).split_with_sizes((self.num_heads, 2 * shared), dim=1)
+            projected = run.rotation.rotate_interleaved(projected, self.num_heads + key_value_heads, key_value_heads)
+        query, both = projected.view(rows, -1, 1, width).split_with_sizes((self.num_heads, 2 * key_value_heads), dim=1)
         key, value = remembered.extend_both(both)
-        query = query.view(rows, shared, -1, width)
+        query = query.view(rows, key_value_heads, -1, width)
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=run.mask, scale=self.scale)
         return mixed.view(rows, -1)
 
@@ -170,8 +172,8 @@ def _causal_in_strips(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     query, key, value = (x.to(torch.bfloat16) for x in (query, key, value))
     queries, across, seq = query.unflatten(1, (key.shape[1], -1)), key.transpose(-2, -1), query.shape[2]
     strips = []
-    for start in range(0, seq, STRIP):
-        some = queries[:, :, :, start : start + STRIP]  # [batch, shared, heads of each, some, width]
+    for start in range(0, seq, STRIP_LENGTH):
+        some = queries[:, :, :, start : start + STRIP_LENGTH]  # [batch, shared, heads of each, some, width]
         end = start + some.shape[3]
         scores = (some.flatten(2, 3) @ across[..., :end]).unflatten(2, some.shape[2:4])
         later = torch.ones(some.shape[3], end, dtype=torch.bool, device=key.device).triu(start + 1)

@@ -49,8 +49,8 @@ class Packing:
 
     def fits(self, weight: Tensor) -> bool:
         """Whether this weight matrix can be packed."""
-        there = torch.backends.mkldnn.is_available() and weight.device.type == "cpu"
-        return there and self.dtype in (torch.float32, torch.bfloat16)
+        is_available = torch.backends.mkldnn.is_available() and weight.device.type == "cpu"
+        return is_available and self.dtype in (torch.float32, torch.bfloat16)
 
     def linear(
         self, weights: Sequence[NamedTable], biases: Sequence[NamedTable], activation: str | None = None
@@ -58,7 +58,7 @@ class Packing:
         """Packs weights, concatenated by rows, into one linear layer: Float[Tensor, "out in"], Float[Tensor, "out"]"""
         return PackedLinear(*_joint_tables(weights, biases), self.dtype, activation)
 
-    def table(self, name: str, weight: Tensor) -> nn.Module | None:
+    def embedding(self, name: str, weight: Tensor) -> nn.Module | None:
         """Packs an embedding table; None leaves it as it is."""
         return None
 
@@ -78,7 +78,7 @@ class Widening(Packing):
     ) -> nn.Module:
         return WidenedLinear(*_joint_tables(weights, biases), self.table_dtype, activation)
 
-    def table(self, name: str, weight: Tensor) -> nn.Module | None:
+    def embedding(self, name: str, weight: Tensor) -> nn.Module | None:
         return WidenedTable(weight.detach().to(self.table_dtype))
 
 
@@ -113,17 +113,17 @@ class LowBitPacking(Packing):
         self.bits, self.pieces, self.grids, self.tied = bits, pieces, grids, tied
         self.uses_own_kernel = bits == 4 and is_autoregressive and usable_kernels() is not None
         self.tables: dict[str, tuple[Tensor, ...]] = {}
-        self.shared: dict[str, nn.Parameter] = {}
+        self.tied_parameters: dict[str, nn.Parameter] = {}
 
     def parameter_values(self, name: str, parameter: Tensor) -> Tensor:
         """Tied parameters are the same object."""
         name = self.tied.get(name, name)
-        if name not in self.shared:
+        if name not in self.tied_parameters:
             numbers = torch.cat([piece.float() for piece in self.pieces(name)])
             if name not in self.tied.values():
                 return numbers
-            self.shared[name] = nn.Parameter(numbers, requires_grad=False)
-        return self.shared[name]
+            self.tied_parameters[name] = nn.Parameter(numbers, requires_grad=False)
+        return self.tied_parameters[name]
 
     def fits(self, weight: Tensor) -> bool:
         return True
@@ -138,8 +138,8 @@ class LowBitPacking(Packing):
             )
         rows, width = sum(len(part.parameter) for part in weights), weights[0].parameter.shape[1]
         if not quantized.fits(rows, width):
-            tables = [self._ordered(part) for part in weights]
-            return quantized.float32_linear(torch.cat(tables) if len(tables) > 1 else tables[0], bias)
+            parts = [self._ordered(part) for part in weights]
+            return quantized.float32_linear(torch.cat(parts) if len(parts) > 1 else parts[0], bias)
         if self.bits == 8:
             return quantized.Int8Linear(*rounding.to_8_bits(rows, width, self._blocks(weights)), bias)
         blocks = self._grids(weights) or self._blocks(weights)
@@ -147,7 +147,7 @@ class LowBitPacking(Packing):
             return grouped.GroupedLinear(*grouped.to_4_bits(rows, width, blocks), bias)
         return quantized.Int4Linear(*rounding.to_4_bits(rows, width, blocks), bias)
 
-    def table(self, name: str, weight: Tensor) -> nn.Module | None:
+    def embedding(self, name: str, weight: Tensor) -> nn.Module | None:
         rows, width = weight.shape
         if not quantized.fits(rows, width):
             return None

@@ -26,7 +26,7 @@ MANY_8, MANY_4 = 32, 192
 """Rows of x, as of a prompt, from which weights are dequantised for one product, in the device's fastest dtype:
 PyTorch's kernels for 8 and 4 bits are made for few rows, and a third as fast as oneDNN's."""
 
-ENOUGH = 5_000_000
+MIN_INT8_PRODUCTS = 5_000_000
 """Multiplications from which quantizing the input costs less than it saves."""
 
 MAX_RESULTS = 1 << 22
@@ -73,9 +73,9 @@ class Int8Linear(LowBitLinear):
 
     def product(self, x: Tensor) -> Tensor:
         needs_gradient = is_differentiated(x)  # integers have no gradient
-        enough = x.numel() * self.out_features >= ENOUGH and not needs_gradient
+        is_large = x.numel() * self.out_features >= MIN_INT8_PRODUCTS and not needs_gradient
         real = fastest_dtype(x.device) if x.shape[0] >= MANY_8 or needs_gradient else None
-        if enough and real != torch.bfloat16 and has_int8_products(x.device):
+        if is_large and real != torch.bfloat16 and has_int8_products(x.device):
             return _int8_product(x.float(), self.codes, self.fine)
         if real is not None:
             return F.linear(x.to(real), self.codes.to(real)).mul_(self.scale).to(torch.bfloat16)
@@ -146,10 +146,10 @@ def _int8_product(x: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
         return torch.cat([_int8_product(some, codes, scale) for some in x.split(max_rows)])
     unit = x.abs().amax(-1, keepdim=True).div_(127)
     steps = x / unit
-    whole = steps.round()
+    rounded = steps.round()
     halves = x.new_empty(2, *x.shape, dtype=torch.int8)
-    halves[0].copy_(whole)
-    halves[1].copy_(steps.sub_(whole).mul_(254).round_())
+    halves[0].copy_(rounded)
+    halves[1].copy_(steps.sub_(rounded).mul_(254).round_())
     large, small = torch._int_mm(halves.flatten(0, 1), codes.t()).chunk(2)
     return torch.add(small, large.float(), alpha=254).mul_(scale).mul_(unit)
 
@@ -164,8 +164,8 @@ def _unpacked_codes(packed: Tensor, width: int) -> Tensor:
 def _packed_width() -> int:
     """How many rows PyTorch packs side by side here, as `_unpacked_codes` reads them: 64 with AVX-512, 32 with AVX2; 0
     if its layout is another."""
-    chance = torch.Generator().manual_seed(0)
-    plain = torch.randint(16, (BLOCK, GROUP), dtype=torch.int32, generator=chance, device="cpu")
+    generator = torch.Generator().manual_seed(0)
+    plain = torch.randint(16, (BLOCK, GROUP), dtype=torch.int32, generator=generator, device="cpu")
     packed = torch._convert_weight_to_int4pack_for_cpu(plain, 1)
     return next((width for width in (64, 32) if torch.equal(_unpacked_codes(packed, width).mT.flatten(0, 1), plain)), 0)
 

@@ -108,8 +108,8 @@ def llama3_scaling(frequencies: Tensor, *, factor: float, low: float, high: floa
     and interpolates in between (Llama 3.1's own code)."""
     waves = 2 * math.pi / frequencies
     result = torch.where(waves > length / low, frequencies / factor, frequencies)
-    share = (length / waves - low) / (high - low)
-    between = (1 - share) * result / factor + share * result
+    smooth = (length / waves - low) / (high - low)
+    between = (1 - smooth) * result / factor + smooth * result
     return torch.where((waves >= length / high) & (waves <= length / low), between, result)
 
 

@@ -43,11 +43,11 @@ def to_8_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> tuple[Tensor, 
     scale = torch.empty(rows, dtype=torch.bfloat16, device="cpu")
     start = 0
     for block in blocks:
-        here = slice(start, start := start + len(block))
+        rows_slice = slice(start, start := start + len(block))
         numbers = block.float().numpy()
-        scale[here] = torch.from_numpy(np.abs(numbers).max(axis=1) / 127).clamp(min=TINY)
-        steps = numbers / scale[here].float().numpy()[:, None]
-        codes.numpy()[here] = np.rint(steps, out=steps).clip(-127, 127, out=steps)
+        scale[rows_slice] = torch.from_numpy(np.abs(numbers).max(axis=1) / 127).clamp(min=TINY)
+        steps = numbers / scale[rows_slice].float().numpy()[:, None]
+        codes.numpy()[rows_slice] = np.rint(steps, out=steps).clip(-127, 127, out=steps)
     return codes, scale
 
 
@@ -64,10 +64,10 @@ def to_4_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> tuple[Tensor, 
     pairs = torch.empty(width // GROUP, rows, 2, dtype=torch.bfloat16, device="cpu")
     start = 0
     for block in blocks:
-        here = slice(start, start := start + len(block))
+        rows_slice = slice(start, start := start + len(block))
         plain, scale, zero = _unpacked_grids(block) if block.dtype == torch.uint8 else codes_of_4_bits(block.float())
-        codes.numpy()[here] = torch._convert_weight_to_int4pack_for_cpu(plain, 1).numpy()
-        pairs[:, here, 0], pairs[:, here, 1] = scale.T, zero.T
+        codes.numpy()[rows_slice] = torch._convert_weight_to_int4pack_for_cpu(plain, 1).numpy()
+        pairs[:, rows_slice, 0], pairs[:, rows_slice, 1] = scale.T, zero.T
     return codes, pairs
 
 
@@ -112,10 +112,10 @@ def codes_of_4_bits(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return torch.from_numpy(codes), torch.from_numpy(scale), torch.from_numpy(minimum + 8 * scale)
 
 
-def _off_grid(groups: np.ndarray, least: np.ndarray, scale: np.ndarray) -> np.ndarray:
+def _off_grid(groups: np.ndarray, minimum: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """Which groups hold a value that is more than a hundredth of a step off the grid.
 
     groups: Float[ndarray, "GROUP rows groups"]  ->  Bool[ndarray, "rows groups"]
     """
-    steps = (groups - least) / scale
+    steps = (groups - minimum) / scale
     return np.abs(steps - np.rint(steps)).max(0) > 0.01

@@ -86,11 +86,11 @@ class VectorBuilder:
         y = self.maximum(self.product(x, splat(LOG_2_E)), splat(-126.0))
         y = builder.select(builder.fcmp_ordered("<", y, splat(128.0)), y, splat(128.0))
         rint = builder.module.declare_intrinsic(f"llvm.rint.v{VECTOR}f32", (), ir.FunctionType(NUMBERS, [NUMBERS]))
-        whole = builder.call(rint, [y])
-        rest, power = builder.fsub(y, whole), splat(SERIES[0])
+        rounded = builder.call(rint, [y])
+        rest, power = builder.fsub(y, rounded), splat(SERIES[0])
         for term in SERIES[1:]:
             power = self.sum(self.product(power, rest), splat(term))
-        exponent = builder.add(builder.fptosi(whole, WHOLES), splat(127, WHOLES))
+        exponent = builder.add(builder.fptosi(rounded, WHOLES), splat(127, WHOLES))
         return self.product(power, builder.bitcast(builder.shl(exponent, splat(23, WHOLES)), NUMBERS))
 
 

@@ -160,7 +160,7 @@ class Kernels(ManyPositionKernels):
         projected: Tensor,
         remembered: KeyValues,
         heads: int,
-        shared: int,
+        key_value_heads: int,
         scale: float,
         rotation: Rotation | None = None,
         mask: Tensor | None = None,
@@ -168,7 +168,7 @@ class Kernels(ManyPositionKernels):
         """Attends from one new position of each row to its cache, to which its key and value are added first.
 
         projected: Float[Tensor, "rows (heads+2*shared)*width"], heads of query, key and value, in any dtype
-        heads: number of query heads.  shared: of key heads.  scale: factor of the scores.
+        heads: number of query heads.  key_value_heads: of key heads.  scale: factor of the scores.
         rotation: of the new position; None for no rotation.
         mask: Bool[Tensor, "rows|1 filled"], True where attention is allowed; None where it is everywhere.
         ->  Float32[Tensor, "rows heads*width"]
@@ -176,8 +176,8 @@ class Kernels(ManyPositionKernels):
         """
         projected = _kernel_input(projected)
         wide = torch.empty_like(projected, dtype=torch.float32)
-        rows, width = projected.shape[0], projected.shape[1] // (heads + 2 * shared)
-        memory = remembered.reserve(2 * shared, width, wide)
+        rows, width = projected.shape[0], projected.shape[1] // (heads + 2 * key_value_heads)
+        memory = remembered.reserve(2 * key_value_heads, width, wide)
         filled, slots = remembered.filled, memory.shape[2]
         if mask is not None and (mask.shape[1] != filled or mask.shape[0] not in (1, rows)):
             raise InputError(f"mask is {kind_of(mask)}, and this cache holds {rows} rows of {filled}: make a new cache")
@@ -185,7 +185,7 @@ class Kernels(ManyPositionKernels):
         remember = calls.StoreKeyValue(
             rows=rows,
             heads=heads,
-            shared=shared,
+            shared=key_value_heads,
             width=width,
             slots=slots,
             slot=filled - 1,
@@ -203,7 +203,7 @@ class Kernels(ManyPositionKernels):
         mix = calls.AttendOne(
             rows=rows,
             heads=heads,
-            shared=shared,
+            shared=key_value_heads,
             width=width,
             slots=slots,
             filled=filled,

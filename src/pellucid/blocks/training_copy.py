@@ -28,7 +28,7 @@ from pellucid.blocks.run import Pass
 
 MAX_PLAIN_LENGTH = 256
 """Lengths up to which attention is a sequence of plain products; beyond, PyTorch's kernel takes less memory."""
-FEW = 16
+MIN_CONVERTED_COLUMNS = 16
 """A product of fewer columns, such as that of labels, is cheap and computed in the dtype of its weights."""
 
 
@@ -66,15 +66,15 @@ class TrainingContext:
             x, dtype or self.dtype, self.low_precision_tables, len(weights), *weights, *biases
         )
 
-    def add_with_dropout(self, x: Tensor, part: Tensor, share: float) -> Tensor:
+    def add_with_dropout(self, x: Tensor, part: Tensor, probability: float) -> Tensor:
         """x + part, with dropout on `part`."""
-        if share == 0.0:
+        if probability == 0.0:
             return x + part
-        return backward.DropoutAdd.apply(x, part, self.dropout_mask(part, share))
+        return backward.DropoutAdd.apply(x, part, self.dropout_mask(part, probability))
 
-    def dropout_mask(self, x: Tensor, share: float) -> Tensor:
+    def dropout_mask(self, x: Tensor, probability: float) -> Tensor:
         """Returns a dropout mask for x."""
-        return self.dropout_masks.mask(x.shape, share).to(x.dtype)
+        return self.dropout_masks.mask(x.shape, probability).to(x.dtype)
 
     def additive_mask(self, run: Pass, seq: int, source: int, like: Tensor) -> Tensor | None:
         """The mask as a summand for scores; computed once for all layers."""
@@ -134,15 +134,15 @@ def training_copy(module: nn.Module, context: TrainingContext) -> Any:
 
 def _attention(module: Any) -> Any:
     """Leaves dropout of the output to the layer."""
-    module.share, module.output_share = module.dropout.p, module.output_dropout.p
-    module.explicit = module.explicit or module.share > 0.0
+    module.dropout_p, module.output_dropout_p = module.dropout.p, module.output_dropout.p
+    module.explicit = module.explicit or module.dropout_p > 0.0
     module.output_dropout = nn.Identity()
     return module
 
 
 def _feed_forward(module: Any) -> Any:
     """Leaves dropout of the output to the layer; replaces GELU's explicit formula by PyTorch's kernel."""
-    module.share, module.dropout = module.dropout.p, nn.Identity()
+    module.dropout_p, module.dropout = module.dropout.p, nn.Identity()
     if module.activation is gelu_new:
         module.activation = partial(F.gelu, approximate="tanh")
     return module
@@ -171,7 +171,7 @@ class TrainingLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float[Tensor, "... out"]"""
-        few = self.plain.out_features < FEW
+        few = self.plain.out_features < MIN_CONVERTED_COLUMNS
         return self.context.joint_linear(x, self, dtype=self.plain.weight.dtype if few else None)
 
 
@@ -208,7 +208,7 @@ class TrainingAttention(Attention):
     the linear layers, plain products and softmax are one step with an explicit backward pass."""
 
     context: TrainingContext
-    share: float
+    dropout_p: float
 
     def forward(
         self, x: Tensor, run: Pass | None = None, *, memory: Tensor | None = None, bias: Tensor | None = None
@@ -216,7 +216,7 @@ class TrainingAttention(Attention):
         """Float[Tensor, "batch seq hidden"]  ->  the same shape, or "batch 1 hidden" for `run.first`"""
         run, context = run or Pass(), self.context
         source = (x if memory is None else memory).shape[1]
-        if self.share == 0.0 and (x.device.type != "cpu" or x.shape[1] * source > MAX_PLAIN_LENGTH**2):
+        if self.dropout_p == 0.0 and (x.device.type != "cpu" or x.shape[1] * source > MAX_PLAIN_LENGTH**2):
             return super().forward(x, run, memory=memory, bias=bias)
         if memory is None and (not run.first or run.rotation is not None):
             own, other = self._project_inputs(x), None
@@ -225,9 +225,9 @@ class TrainingAttention(Attention):
             other = context.joint_linear(x if memory is None else memory, self.key, self.value)
             bias = bias if bias is None else run.output_positions(bias, 2)
         dropout_mask, seq = None, own.shape[1]
-        if self.share:
+        if self.dropout_p:
             shape = len(x), self.num_heads, seq, source
-            dropout_mask = context.dropout_masks.mask(shape, self.share).to(own.dtype)
+            dropout_mask = context.dropout_masks.mask(shape, self.dropout_p).to(own.dtype)
         mask, rotation = context.additive_mask(run, seq, source, own), None if memory is not None else run.rotation
         form = backward.HeadLayout(
             self.num_heads, self.num_key_value_heads, self.head_dim, self.value_head_dim, self.scale
@@ -266,11 +266,11 @@ class TrainingPostNormLayer(TrainingLayer, PostNormLayer):
 
     def _forward_layer(self, x: Tensor, run: Pass) -> Tensor:
         added, own, across = self.context.add_with_dropout, self.attention, self.cross_attention
-        x = self.attention_norm(added(run.output_positions(x), own(x, run, bias=run.bias), own.output_share))
+        x = self.attention_norm(added(run.output_positions(x), own(x, run, bias=run.bias), own.output_dropout_p))
         if across is not None and self.cross_attention_norm is not None:
             found = across(x, run.for_cross_attention(), memory=run.memory)
-            x = self.cross_attention_norm(added(x, found, across.output_share))
-        return self.feed_forward_norm(added(x, self.feed_forward(x), self.feed_forward.share))
+            x = self.cross_attention_norm(added(x, found, across.output_dropout_p))
+        return self.feed_forward_norm(added(x, self.feed_forward(x), self.feed_forward.dropout_p))
 
 
 class TrainingPreNormLayer(TrainingLayer, PreNormLayer):
@@ -278,8 +278,8 @@ class TrainingPreNormLayer(TrainingLayer, PreNormLayer):
 
     def _forward_layer(self, x: Tensor, run: Pass) -> Tensor:
         added, own, across = self.context.add_with_dropout, self.attention, self.cross_attention
-        x = added(run.output_positions(x), own(self.attention_norm(x), run, bias=run.bias), own.output_share)
+        x = added(run.output_positions(x), own(self.attention_norm(x), run, bias=run.bias), own.output_dropout_p)
         if across is not None and self.cross_attention_norm is not None:
             found = across(self.cross_attention_norm(x), run.for_cross_attention(), memory=run.memory)
-            x = added(x, found, across.output_share)
-        return added(x, self.feed_forward(self.feed_forward_norm(x)), self.feed_forward.share)
+            x = added(x, found, across.output_dropout_p)
+        return added(x, self.feed_forward(self.feed_forward_norm(x)), self.feed_forward.dropout_p)

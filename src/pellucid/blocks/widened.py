@@ -13,7 +13,7 @@ from pellucid.blocks.activation import ACTIVATIONS
 from pellucid.blocks.hooks import Hookless
 from pellucid.blocks.packed import fused_activation
 
-MANY, SEVERAL = 96, 4
+MIN_FLOAT_ROWS_NATIVE, MIN_FLOAT_ROWS_EMULATED = 96, 4
 """Rows of x from which a product is faster in float32, including the conversion of its weights: where oneDNN has
 products in the narrow dtype, and where it has none, as without AVX-512."""
 
@@ -24,10 +24,10 @@ class WidenedLinear(Hookless):
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, activation: str | None = None) -> None:
         super().__init__()
         self.table_dtype, self.native = dtype, _native(dtype)
-        self.table = weight.detach().to(dtype).contiguous()
+        self.packed_weight = weight.detach().to(dtype).contiguous()
         if self.native:
-            self.table = torch.ops.mkldnn._reorder_linear_weight(self.table, None)
-        self.few = MANY if self.native else SEVERAL
+            self.packed_weight = torch.ops.mkldnn._reorder_linear_weight(self.packed_weight, None)
+        self.min_float_rows = MIN_FLOAT_ROWS_NATIVE if self.native else MIN_FLOAT_ROWS_EMULATED
         self.narrow = None if bias is None else bias.detach().to(dtype)
         self.offset = None if self.narrow is None else self.narrow.float()
         self.activation = activation
@@ -35,25 +35,25 @@ class WidenedLinear(Hookless):
 
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... in"]  ->  Float32[Tensor, "... out"]"""
-        if x.numel() < self.few * x.shape[-1]:
+        if x.numel() < self.min_float_rows * x.shape[-1]:
             narrow = x.to(self.table_dtype)
             product = self._narrow_product(narrow).float()
             # NaN or infinite values make the sum so; of x itself, an activation could hide them
             if self.table_dtype != torch.float16 or math.isfinite(narrow.sum(dtype=torch.float32) + product.sum()):
                 return product
         # many rows, or few whose values overflow float16
-        table = self.table.to_dense(torch.float32) if self.native else self.table.float()
-        return self._product(x.float(), table, self.offset)
+        weight = self.packed_weight.to_dense(torch.float32) if self.native else self.packed_weight.float()
+        return self._product(x.float(), weight, self.offset)
 
     def _narrow_product(self, x: Tensor) -> Tensor:
         if self.native:
-            return self._product(x, self.table, self.narrow)
-        product = F.linear(x, self.table, self.narrow)
+            return self._product(x, self.packed_weight, self.narrow)
+        product = F.linear(x, self.packed_weight, self.narrow)
         return product if self.activation is None else ACTIVATIONS[self.activation](product)
 
-    def _product(self, x: Tensor, table: Tensor, bias: Tensor | None) -> Tensor:
+    def _product(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         multiply = torch.ops.mkldnn._linear_pointwise
-        product = multiply(x, table, bias, self.kind, [], self.algorithm)
+        product = multiply(x, weight, bias, self.kind, [], self.algorithm)
         return product if self.inplace_activation is None else self.inplace_activation(product)
 
     __call__ = forward  # without the hooks of a module

@@ -51,11 +51,11 @@ class _StoredUpdate:
         """The updated matrix, not read yet.  min_dtype: the narrowest dtype in which the sum may be computed."""
 
         def read() -> Tensor:
-            table = base.read()
-            dtype = torch.promote_types(table.dtype, min_dtype)
+            weight = base.read()
+            dtype = torch.promote_types(weight.dtype, min_dtype)
             with no_grad():
                 change = self.scale * (self.up.read().to(dtype) @ self.down.read().to(dtype))
-            return table.to(dtype) + (change.T if self.transposed else change)
+            return weight.to(dtype) + (change.T if self.transposed else change)
 
         return StoredTensor(base.dtype, base.shape, read)
 
@@ -110,8 +110,8 @@ class _AdaptedContents(Contents):
             tensors[self._replaced_name(name)] = numbers
         self._check_vocabulary(tensors)
         for module, pair in pairs.items():
-            theirs, update = self._stored_update(module, pair, tensors)
-            tensors[theirs] = update.added_to(tensors[theirs], self.min_dtype)
+            tensor_name, update = self._stored_update(module, pair, tensors)
+            tensors[tensor_name] = update.added_to(tensors[tensor_name], self.min_dtype)
         return tensors
 
     def tokenizer(self, config: Config) -> Tokenizer | None:
@@ -126,8 +126,7 @@ class _AdaptedContents(Contents):
     @cached_property
     def pooling(self) -> Pooling | None:
         """The adapter's own pooling where its folder has one, else the base's."""
-        own = read_pooling(self.adapter.folder)
-        return self.base.pooling if own is None else own
+        return read_pooling(self.adapter.folder) or self.base.pooling
 
     @property
     def generation(self) -> dict[str, Any]:
@@ -137,7 +136,7 @@ class _AdaptedContents(Contents):
     def untrained(self) -> tuple[str, ...]:
         """The base's untrained parts, without those that the adapter replaces."""
         stored = {
-            f"{ours}." for theirs in self._pairs_and_replacements[1] for ours in self.base_tensors.locations_in(theirs)
+            f"{name}." for stored in self._pairs_and_replacements[1] for name in self.base_tensors.locations_in(stored)
         }
         return tuple(part for part in self.base.untrained if not any(one.startswith(f"{part}.") for one in stored))
 
@@ -183,13 +182,13 @@ class _AdaptedContents(Contents):
     ) -> tuple[str, _StoredUpdate]:
         """Which tensor a pair updates, and how."""
         base_tensors = self.base_tensors
-        theirs, location = base_tensors.table_location(module)
+        tensor_name, location = base_tensors.table_location(module)
         if location is None:
             hint = did_you_mean(module, (name.rpartition(".")[0] for name in base_tensors.tensors), max_hits=1)
             raise self.mismatch_error(f"{module} is not a module of a {base_tensors.page.architecture}{hint}")
-        if theirs is None and not base_tensors.is_tied_head(location):
+        if tensor_name is None and not base_tensors.is_tied_head(location):
             raise self.mismatch_error(f"it adds to {module}, for which {self.adapter.base_name} holds no weights")
-        if theirs is None or base_tensors.is_shared(location):
+        if tensor_name is None or base_tensors.is_shared(location):
             raise self._tied_error(module, self._tied_advice(location))
         embedding = "embedding_A" in pair or "embedding_B" in pair
         sides = ("embedding_A", "embedding_B") if embedding else ("A", "B")
@@ -202,8 +201,8 @@ class _AdaptedContents(Contents):
             self.adapter.facts.scale_of(module),
             embedding or location.layout.transposed,
         )
-        self._check_update(module, update, tensors[theirs].shape)
-        return theirs, update
+        self._check_update(module, update, tensors[tensor_name].shape)
+        return tensor_name, update
 
     def _check_update(self, module: str, update: _StoredUpdate, shape: tuple[int, ...]) -> None:
         if key := self.adapter.facts.targets.excluding_key(module):
@@ -265,7 +264,7 @@ class _BaseTensors:
 
     def __init__(self, names: TensorNames, page: HeadPage, tensors: dict[str, StoredTensor]) -> None:
         self.names, self.page, self.tensors = names, page, tensors
-        self.names_by_parameters = {frozenset(ours): name for name in tensors if (ours := names.parameters_of(name))}
+        self.names_by_parameters = {frozenset(found): name for name in tensors if (found := names.parameters_of(name))}
 
     def locations_in(self, name: str) -> dict[str, TensorLocation]:
         return locations_in(self.names, name)
@@ -279,12 +278,12 @@ class _BaseTensors:
         locations = self.locations_in(f"{module}.weight")
         return self.names_by_parameters.get(frozenset(locations)), next(iter(locations.values()), None)
 
-    def is_shared(self, place: TensorLocation) -> bool:
+    def is_shared(self, location: TensorLocation) -> bool:
         """Whether a matrix is the token table and is shared in the base's file: with the head, or between encoder and
         decoder."""
         has_vocabulary_head = self.page.head is not None and self.page.head.answers == "vocabulary"
         twice = (has_vocabulary_head and _HEAD not in self._filled_parameters) or self.shares_embeddings
-        return twice and any(name.endswith("embeddings.token.weight") for name in self.locations_in(place.tensor_name))
+        return twice and any(one.endswith("embeddings.token.weight") for one in self.locations_in(location.tensor_name))
 
     def is_tied_head(self, location: TensorLocation) -> bool:
         """Whether a matrix is a head's, for which the base uses the token table."""

@@ -135,16 +135,16 @@ def _parse_facts(raw: dict[str, Any]) -> AdapterFacts:
     if task is not None:
         check_choice("task_type", task, tuple(TASKS))
     rank, alpha, use_rslora = raw.get("r", 8), raw.get("lora_alpha", 8), raw.get("use_rslora", False)
-    check_count("r", rank, most=MAX_RANK)
-    check_range("lora_alpha", alpha, most=1e9, least=-1e9)
+    check_count("r", rank, maximum=MAX_RANK)
+    check_range("lora_alpha", alpha, maximum=1e9, minimum=-1e9)
     check_bool("use_rslora", use_rslora)
     ensure_weight_tying = raw.get("ensure_weight_tying", False)
     check_bool("ensure_weight_tying", ensure_weight_tying)
     rank_pattern, alpha_pattern = _read_pattern(raw, "rank_pattern"), _read_pattern(raw, "alpha_pattern")
     for module, one in rank_pattern.items():
-        check_count(f"the rank of {shorten(module)}", one, most=MAX_RANK)
+        check_count(f"the rank of {shorten(module)}", one, maximum=MAX_RANK)
     for module, one in alpha_pattern.items():
-        check_range(f"the alpha of {shorten(module)}", one, most=1e9, least=-1e9)
+        check_range(f"the alpha of {shorten(module)}", one, maximum=1e9, minimum=-1e9)
     modules_to_save = raw.get("modules_to_save") or []
     if not isinstance(modules_to_save, list) or not all(isinstance(name, str) for name in modules_to_save):
         raise InputError(f"modules_to_save is {shorten(ascii(modules_to_save))}, expected a list of names")
@@ -178,9 +178,9 @@ def _read_pattern(raw: dict[str, Any], key: str) -> dict[str, Any]:
     return found
 
 
-def _pattern_value(module: str, table: dict[str, Any], default: Any) -> Any:
+def _pattern_value(module: str, values: dict[str, Any], default: Any) -> Any:
     """The value of the first pattern that is the module's path or, without a `^`, its end."""
-    for pattern, value in table.items():
+    for pattern, value in values.items():
         path = pattern.removeprefix("^")
         if module == path or (path == pattern and module.endswith(f".{path}")):
             return value

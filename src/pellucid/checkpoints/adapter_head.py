@@ -27,10 +27,10 @@ NETWORK = "network."
 """Prefix of our own names in what PEFT writes for a model of `pellucid.compat`."""
 
 
-def locations_in(names: TensorNames, theirs: str) -> dict[str, TensorLocation]:
-    """Our parameters that an adapter's tensor holds, and their locations; `theirs` is the family's name or ours."""
-    location = own_location(names, theirs)
-    return names.parameters_of(theirs if location is None else location.tensor_name)
+def locations_in(names: TensorNames, tensor_name: str) -> dict[str, TensorLocation]:
+    """Our parameters that an adapter's tensor holds, with their locations; `tensor_name` is the family's or ours."""
+    location = own_location(names, tensor_name)
+    return names.parameters_of(tensor_name if location is None else location.tensor_name)
 
 
 def own_location(names: TensorNames, name: str) -> TensorLocation | None:
@@ -111,7 +111,9 @@ def _vocabulary_facts(adapter: Adapter, replacements: dict[str, StoredTensor]) -
     """The vocabulary size, where the adapter holds a token table: it may have more tokens than its base."""
     _, names = adapter.head_page(adapter.base.facts)
     for name, numbers in replacements.items():
-        if numbers.shape and any(ours.endswith("embeddings.token.weight") for ours in locations_in(names, name)):
+        if numbers.shape and any(
+            parameter.endswith("embeddings.token.weight") for parameter in locations_in(names, name)
+        ):
             return {"vocab_size": numbers.shape[0]}
     return {}
 
@@ -127,7 +129,7 @@ def _noted_facts(path: Path) -> dict[str, Any] | None:
 def _check_same_base(adapter: Adapter, noted_facts: dict[str, Any]) -> None:
     """Checks that the adapter was trained on a base with these facts."""
     keys, standard = adapter.family.keys, adapter.family.defaults.facts()
-    defaults = {"model_type": None} | {key: standard[ours] for key, ours in keys.our_names.items()}
+    defaults = {"model_type": None} | {key: standard[fact] for key, fact in keys.our_names.items()}
     for key, default in defaults.items():
         adapter_value, base_value = noted_facts.get(key), adapter.base.facts.get(key, default)
         if adapter_value != base_value and None not in (adapter_value, base_value) and not _may_differ(key):

@@ -41,7 +41,7 @@ class LowRankUpdate:
 def save_adapter(
     loaded: Loaded,
     changes: Mapping[str, LowRankUpdate],
-    whole: Iterable[str],
+    trained_whole: Iterable[str],
     name: str | os.PathLike[str],
     *,
     dtype: torch.dtype | None = None,
@@ -50,7 +50,7 @@ def save_adapter(
     """Saves an adapter that was trained over a base as the folder `name`.
 
     loaded: the model with all updates merged; its source is the base.
-    changes: by the path of the linear layer.  whole: names of other trained parameters, which are stored whole.
+    changes: by the path of the linear layer.  trained_whole: names of other trained parameters, which are stored whole.
     dtype: of the tensors in the file; None to keep theirs.
     Raises InputError for a base that could not be found again, for the base's own folder, and for parameters that the
     format cannot express.
@@ -58,13 +58,13 @@ def save_adapter(
     target = path_of(name)
     check_target(target, overwrite=overwrite)
     check_not_base_folder(target, loaded)
-    base, tables = base_name(loaded), _FileTensors(loaded)
-    updates, replaced = _updates_and_replacements(tables, changes, whole)
+    base, file_tensors = base_name(loaded), _FileTensors(loaded)
+    updates, replaced = _updates_and_replacements(file_tensors, changes, trained_whole)
     numbers: dict[str, Tensor] = {}
-    for theirs, update in updates.items():
-        path = _module_path(theirs)
+    for tensor_name, update in updates.items():
+        path = _module_path(tensor_name)
         numbers |= {f"{PREFIX}{path}.lora_A.weight": update.down, f"{PREFIX}{path}.lora_B.weight": update.up}
-    numbers |= {f"{PREFIX}{theirs}": one for theirs, one in replaced.items()}
+    numbers |= {f"{PREFIX}{tensor_name}": one for tensor_name, one in replaced.items()}
     if dtype is not None:
         numbers = {one: tensor.to(dtype) for one, tensor in numbers.items()}
     head = loaded.config.head
@@ -73,14 +73,16 @@ def save_adapter(
         base=base,
         task=next((task for task, one in TASKS.items() if one == head_name), None),
         modules_to_save=tuple(
-            sorted(tables.shorten_modules(set(replaced)) if head else _outermost(map(_module_path, replaced)))
+            sorted(file_tensors.shorten_modules(set(replaced)) if head else _outermost(map(_module_path, replaced)))
         ),
-        **_rank_facts({_module_path(theirs): update for theirs, update in updates.items()}),
+        **_rank_facts({_module_path(tensor_name): update for tensor_name, update in updates.items()}),
     )
-    transposed = any(tables.is_transposed(theirs) for theirs in updates)
+    transposed = any(file_tensors.is_transposed(tensor_name) for tensor_name in updates)
     with atomic_folder(target) as folder:
         write_tensors(numbers, folder / WEIGHTS_FILES[0], {CONFIG_KEY: json.dumps(_config_note(loaded))})
-        config_keys = adapter_config_keys(facts, [_module_path(theirs) for theirs in updates], transposed=transposed)
+        config_keys = adapter_config_keys(
+            facts, [_module_path(tensor_name) for tensor_name in updates], transposed=transposed
+        )
         (folder / FILE).write_text(json.dumps(config_keys, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         if loaded.pooling is not None:  # it may differ from the base's
             write_pooling(loaded.pooling, loaded.config.hidden_size, folder)
@@ -89,10 +91,10 @@ def save_adapter(
     return target
 
 
-def check_expressible(loaded: Loaded, changes: Mapping[str, LowRankUpdate], whole: Iterable[str]) -> None:
+def check_expressible(loaded: Loaded, changes: Mapping[str, LowRankUpdate], trained_whole: Iterable[str]) -> None:
     """Raises InputError where `save_adapter` would refuse these parameters, whatever their values."""
     base_name(loaded)
-    _updates_and_replacements(_FileTensors(loaded), changes, whole)
+    _updates_and_replacements(_FileTensors(loaded), changes, trained_whole)
 
 
 def check_not_base_folder(target: Path, loaded: Loaded, needs: str = "the adapter needs to be there") -> None:
@@ -118,12 +120,16 @@ def base_name(loaded: Loaded) -> str:
 
 
 def _updates_and_replacements(
-    tables: "_FileTensors", changes: Mapping[str, LowRankUpdate], whole: Iterable[str]
+    file_tensors: "_FileTensors", changes: Mapping[str, LowRankUpdate], trained_whole: Iterable[str]
 ) -> tuple[dict[str, LowRankUpdate], dict[str, Tensor]]:
     """Low-rank updates and whole tensors by the file's names. Where a part of a module is stored whole, everything in
     and below that module is, since PEFT replaces modules as a whole."""
-    replaced = tables.tensors_below(whole)
-    updates = {theirs: update for theirs, update in tables.join_updates(changes).items() if theirs not in replaced}
+    replaced = file_tensors.tensors_below(trained_whole)
+    updates = {
+        tensor_name: update
+        for tensor_name, update in file_tensors.join_updates(changes).items()
+        if tensor_name not in replaced
+    }
     if changes and not updates:
         raise InputError(
             f"the adapter format writes a module whole where a part of it is trained, and nothing else of "
@@ -146,41 +152,42 @@ class _FileTensors:
         self.page = self.family.page(self.config.head)
         self.names = self.family.names_with(self.page, lambda: self.config)
 
-    def location(self, ours: str) -> TensorLocation:
+    def location(self, parameter: str) -> TensorLocation:
         """Where one of our parameters is stored."""
-        return self.names.location_of(ours, prefixed=self.config.head is not None)
+        return self.names.location_of(parameter, prefixed=self.config.head is not None)
 
-    def tensors_below(self, whole: Iterable[str]) -> dict[str, Tensor]:
+    def tensors_below(self, parameters: Iterable[str]) -> dict[str, Tensor]:
         """Every tensor of the file in the modules of these parameters, and below them."""
-        modules = {_module_path(self.location(one).tensor_name): one for one in whole}
+        modules = {_module_path(self.location(one).tensor_name): one for one in parameters}
         if "" in modules:
             raise _unsupported_error(f"{modules['']} belongs to no module of the file")
         tied_names = {name for tie in tied_parameters(self.config).items() for name in tie}
         located: list[tuple[TensorLocation, Tensor]] = []
-        for ours, value in self.module.state_dict().items():
-            location = self.location(ours)
+        for parameter, value in self.module.state_dict().items():
+            location = self.location(parameter)
             module = next((one for one in modules if location.tensor_name.startswith(f"{one}.")), None)
             if module is not None:
-                if ours in tied_names:
+                if parameter in tied_names:
                     raise _unsupported_error(
                         f"{modules[module]} is written with all of {module}, which holds a shared table"
                     )
                 located.append((location, value))
         found = gather_tensors(located)
-        return found | {twin: found[name] for name, twin in self.page.twins.items() if name in found}
+        return found | {twin: found[name] for name, twin in self.page.duplicate_names.items() if name in found}
 
-    def shorten_modules(self, whole: set[str]) -> set[str]:
+    def shorten_modules(self, tensor_names: set[str]) -> set[str]:
         """The modules of whole tensors, reduced to the first part of their path where everything below it is whole."""
-        every = {self.location(ours).tensor_name for ours in self.module.state_dict()}
-        others = {theirs.partition(".")[0] for theirs in every - whole}
-        first_parts = {theirs: theirs.partition(".")[0] for theirs in whole}
+        every = {self.location(parameter).tensor_name for parameter in self.module.state_dict()}
+        others = {tensor_name.partition(".")[0] for tensor_name in every - tensor_names}
+        first_parts = {tensor_name: tensor_name.partition(".")[0] for tensor_name in tensor_names}
         return _outermost(
-            _module_path(theirs) if first_part in others else first_part for theirs, first_part in first_parts.items()
+            _module_path(tensor_name) if first_part in others else first_part
+            for tensor_name, first_part in first_parts.items()
         )
 
-    def is_transposed(self, theirs: str) -> bool:
+    def is_transposed(self, tensor_name: str) -> bool:
         """Whether the file stores this matrix as [in, out]."""
-        first = next(iter(self.names.parameters_of(theirs).values()))
+        first = next(iter(self.names.parameters_of(tensor_name).values()))
         return first.layout.transposed
 
     def join_updates(self, changes: Mapping[str, LowRankUpdate]) -> dict[str, LowRankUpdate]:
@@ -196,10 +203,10 @@ class _FileTensors:
             if not location.tensor_name.endswith(".weight"):
                 raise _unsupported_error(f"{path} is in {location.tensor_name}")
             parts.setdefault(location.tensor_name, {})[f"{path}.weight"] = change
-        return {theirs: self._join_update(theirs, part) for theirs, part in parts.items()}
+        return {tensor_name: self._join_update(tensor_name, part) for tensor_name, part in parts.items()}
 
-    def _join_update(self, theirs: str, parts: dict[str, LowRankUpdate]) -> LowRankUpdate:
-        names = list(self.names.parameters_of(theirs))
+    def _join_update(self, tensor_name: str, parts: dict[str, LowRankUpdate]) -> LowRankUpdate:
+        names = list(self.names.parameters_of(tensor_name))
         if len(names) == 1:
             return parts[names[0]]
         present = [parts[name] for name in names if name in parts]
@@ -212,8 +219,8 @@ class _FileTensors:
         return LowRankUpdate(torch.cat([one.down for one in present]), torch.block_diag(*blocks), scale)
 
 
-def _module_path(theirs: str) -> str:
-    return theirs.rpartition(".")[0]
+def _module_path(tensor_name: str) -> str:
+    return tensor_name.rpartition(".")[0]
 
 
 def _outermost(modules: Iterable[str]) -> set[str]:

@@ -22,17 +22,17 @@ _STALE_AFTER = 60.0
 
 
 @contextlib.contextmanager
-def commit_lock(name: str, repository: Path, commit: str, lacking: Iterable[Any] = ()) -> Iterator[None]:
+def commit_lock(name: str, repository: Path, commit: str, missing: Iterable[Any] = ()) -> Iterator[None]:
     """Locks a commit of a repository in the hub's cache for the block, against other processes that fetch it through
     pellucid; warns once while waiting.
 
-    lacking: the hub client's record of each file to fetch. Other tools that are fetching one of them are waited for
+    missing: the hub client's record of each file to fetch. Other tools that are fetching one of them are waited for
         first, since the client would wait without a message.
     """
     locks = _locks(repository)
     locks.mkdir(parents=True, exist_ok=True)
     with _file_lock(name, locks / f"commit-{commit}.lock"):
-        for blob_name in {_blob_name(listed) for listed in lacking}:
+        for blob_name in {_blob_name(listed) for listed in missing}:
             if blob_name.isalnum():  # other names could lead out of the folder
                 with _file_lock(name, locks / f"{blob_name}.lock"):
                     pass

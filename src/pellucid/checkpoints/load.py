@@ -45,13 +45,13 @@ def open_checkpoint(
     hub_options: HubOptions = DEFAULT_OPTIONS,
     config: Config | None = None,
     seed: int = 0,
-    narrower: Mapping[str, int] = NARROWER,
+    alternatives: Mapping[str, int] = NARROWER,
     new_labels: bool = False,
 ) -> Loaded:
     """Loads a checkpoint by name, or from a `Source` found before. See `pellucid.load` for the arguments.
 
     config: used instead of the checkpoint's own facts, for example with other labels or without dropout.
-    narrower: dtypes that an error may suggest where memory is short; {} where the caller has no choice.
+    alternatives: dtypes that an error may suggest where memory is short; {} where the caller has no choice.
     new_labels: give a classifier that the files hold for another number of labels new random weights.
     """
     use_threads()
@@ -94,7 +94,7 @@ def open_checkpoint(
             contents.untrained, plan
         )
         del contents  # the vocabulary of a GGUF file takes ten megabytes and is no longer needed
-        module = _build_network(plan, tensors, device, dtype, attention, seed, narrower)
+        module = _build_network(plan, tensors, device, dtype, attention, seed, alternatives)
         return Loaded(
             module=module,
             config=plan.config,
@@ -134,7 +134,7 @@ def _build_network(
     dtype: str | torch.dtype | None,
     attention: str,
     seed: int,
-    narrower: Mapping[str, int],
+    alternatives: Mapping[str, int],
 ) -> Network:
     device = choose_device(device)
     check_not_meta(device)
@@ -144,7 +144,7 @@ def _build_network(
             raise InputError(message, Argument("device", "cpu"))
         return fill_packed(plan, tensors, BITS[dtype], attention)
     kind = choose_dtype(dtype, plan.dtype(tensors), device, more=BITS)
-    return fill(plan, tensors, device, kind, attention, seed, narrower)
+    return fill(plan, tensors, device, kind, attention, seed, alternatives)
 
 
 def read_plan(name: str | os.PathLike[str]) -> Plan:

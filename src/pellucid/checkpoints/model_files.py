@@ -31,7 +31,7 @@ SENTENCE_MODULE_FILES = ("[0-9]_Pooling/config.json", "[0-9]_Normalize/config.js
 NAMED_TEMPLATES = "additional_chat_templates/*.jinja"
 GENERATION = "generation_config.json"
 GENERATION_FILES = (GENERATION, "chat_template.jinja", "chat_template.json", NAMED_TEMPLATES)
-ABOUT = ("README.md", *GENERATION_FILES)
+DESCRIPTION_FILES = ("README.md", *GENERATION_FILES)
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_SAFETENSORS, ADAPTER_PICKLED = "adapter_model.safetensors", "adapter_model.bin"
 """The weights of an adapter. Only files named above are fetched, and pickles only where there are no safetensors."""
@@ -138,8 +138,8 @@ def missing_weights(folder: Path) -> str:
 
 def _shards(index: Path) -> set[str]:
     """The files that an index names."""
-    table = read_json(index).get("weight_map")
-    return {str(shard) for shard in table.values()} if isinstance(table, Mapping) else set()
+    weight_map = read_json(index).get("weight_map")
+    return {str(shard) for shard in weight_map.values()} if isinstance(weight_map, Mapping) else set()
 
 
 def lacks_weights(folder: Path) -> bool:

@@ -60,26 +60,26 @@ class TensorNames:
     copies: dict[str, str] = field(default_factory=dict)
     head: Rows = ()
 
-    def parameters_of(self, theirs: str) -> dict[str, TensorLocation]:
+    def parameters_of(self, tensor_name: str) -> dict[str, TensorLocation]:
         """Our parameters that a tensor of a file fills, and their locations; empty where no row covers it."""
-        stem, _, last = theirs.rpartition(".")
-        canonical = f"{stem}.{self.renamed.get(last, last)}" if stem else theirs
+        stem, _, last = tensor_name.rpartition(".")
+        canonical = f"{stem}.{self.renamed.get(last, last)}" if stem else tensor_name
         found = _parameters_in(canonical.removeprefix(self.prefix), self._body) or _parameters_in(canonical, self._head)
-        return {ours: replace(place, tensor_name=theirs) for ours, place in found.items()}
+        return {parameter: replace(location, tensor_name=tensor_name) for parameter, location in found.items()}
 
-    def location_of(self, ours: str, *, prefixed: bool) -> TensorLocation:
+    def location_of(self, parameter: str, *, prefixed: bool) -> TensorLocation:
         """Where one of our parameters is stored in the reference's file. Raises KeyError for an unknown name."""
-        location = _location_in(ours, self._body)
+        location = _location_in(parameter, self._body)
         if location is not None:
             return replace(location, tensor_name=(self.prefix if prefixed else "") + location.tensor_name)
-        location_in_head = _location_in(ours, self._head)
+        location_in_head = _location_in(parameter, self._head)
         if location_in_head is None:
-            raise KeyError(ours)
+            raise KeyError(parameter)
         return location_in_head
 
-    def drop_reason(self, theirs: str) -> str | None:
+    def drop_reason(self, tensor_name: str) -> str | None:
         """Why this tensor of a file is not needed; None where it is."""
-        bare = theirs.removeprefix(self.prefix)
+        bare = tensor_name.removeprefix(self.prefix)
         return next((self.dropped[pattern] for pattern, _, _ in _name_patterns(bare) if pattern in self.dropped), None)
 
     @cached_property
@@ -91,9 +91,9 @@ class TensorNames:
         return _name_table(self.head)
 
 
-def with_prefixes(theirs: str, ours: str, rows: Rows) -> Rows:
+def with_prefixes(reference_prefix: str, own_prefix: str, rows: Rows) -> Rows:
     """The rows with a prefix on either side."""
-    return tuple((f"{theirs}{row[0]}", f"{ours}{row[1]}", *row[2:]) for row in rows)
+    return tuple((f"{reference_prefix}{row[0]}", f"{own_prefix}{row[1]}", *row[2:]) for row in rows)
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,8 @@ def _name_table(rows: Rows) -> _NameTable:
         names, layout = (right,) if isinstance(right, str) else right, rest[0] if rest else UNCHANGED
         locations = {name: TensorLocation(left, layout, part, len(names)) for part, name in enumerate(names)}
         table.forward.setdefault(left, locations)
-        for name, place in locations.items():
-            table.back.setdefault(name, place)
+        for name, location in locations.items():
+            table.back.setdefault(name, location)
     return table
 
 
@@ -124,18 +124,21 @@ def gather_tensors(parameters: Iterable[tuple[TensorLocation, Tensor]]) -> dict[
     for location, numbers in parameters:
         groups.setdefault(location.tensor_name, {})[location.part] = numbers
         layouts[location.tensor_name] = location.layout
-    return {theirs: layouts[theirs].to_file([parts[i] for i in sorted(parts)]) for theirs, parts in groups.items()}
+    return {
+        tensor_name: layouts[tensor_name].to_file([parts[i] for i in sorted(parts)])
+        for tensor_name, parts in groups.items()
+    }
 
 
-def _parameters_in(theirs: str, table: _NameTable) -> dict[str, TensorLocation]:
-    for pattern, number, last in _name_patterns(theirs):
+def _parameters_in(tensor_name: str, table: _NameTable) -> dict[str, TensorLocation]:
+    for pattern, number, last in _name_patterns(tensor_name):
         if (locations := table.forward.get(pattern)) is not None:
-            return {name.replace("{i}", number) + last: place for name, place in locations.items()}
+            return {name.replace("{i}", number) + last: location for name, location in locations.items()}
     return {}
 
 
-def _location_in(ours: str, table: _NameTable) -> TensorLocation | None:
-    for pattern, number, last in _name_patterns(ours):
+def _location_in(parameter: str, table: _NameTable) -> TensorLocation | None:
+    for pattern, number, last in _name_patterns(parameter):
         if (location := table.back.get(pattern)) is not None:
             return replace(location, tensor_name=location.tensor_name.replace("{i}", number) + last)
     return None

@@ -92,7 +92,7 @@ def _matches_files(module: Network, source: Source) -> bool:
     if module.dtype == torch.float64 and not module.bits:  # converted, or loaded so
         kinds.append(torch.float64)
     return any(
-        _have_equal_weights(module, open_checkpoint(source, head=None, dtype=kind, narrower={}).module)
+        _have_equal_weights(module, open_checkpoint(source, head=None, dtype=kind, alternatives={}).module)
         for kind in kinds
     )
 

@@ -18,7 +18,7 @@ _TRAINING_FACTS = {"initializer_range", "bos_token_id", *(part.name for part in 
 class HeadPage:
     """One head of a family: the reference's class name for it and its tensor names.
 
-    twins: tensor names, each with the one that the reference uses where a file holds both. For untied tables
+    duplicate_names: tensor names, each with the one that the reference uses where a file holds both. For untied tables
         the reference writes both, and reports whichever is absent as missing.
     zeros: our names of tensors that are zero where a file does not hold them.
     tied_if_absent: whether the head's table is the token table where a file holds none, whatever the config says.
@@ -30,7 +30,7 @@ class HeadPage:
     rows: Rows = ()
     prefix: str | None = None
     """Prefix of the body's names in files of this head, where it differs from the family's."""
-    twins: dict[str, str] = field(default_factory=dict)
+    duplicate_names: dict[str, str] = field(default_factory=dict)
     zeros: tuple[str, ...] = ()
     tied_if_absent: bool = False
     untied_if_present: Callable[[Config], bool] = lambda config: False

@@ -57,7 +57,9 @@ class Plan:
     def dtype(self, tensors: dict[str, StoredTensor]) -> torch.dtype:
         """The dtype that most of the weights have."""
         sizes: Counter[torch.dtype] = Counter()
-        for stored in (tensors[theirs] for theirs in {place.tensor_name for place in self.locations.values()}):
+        for stored in (
+            tensors[tensor_name] for tensor_name in {location.tensor_name for location in self.locations.values()}
+        ):
             sizes[stored.dtype] += math.prod(stored.shape)
         return max(sizes, key=sizes.__getitem__)
 
@@ -91,21 +93,23 @@ def make_plan(
     dropped: dict[str, str] = {}
     of_other_heads: dict[str, str] = {}
     unexpected: list[str] = []
-    for theirs in tensors:
-        found = names.parameters_of(theirs)
-        if any(ours.startswith("pooler.") for ours in found) and not config.pools:
-            dropped[theirs] = "the pooled first token is not read by this head"
+    for tensor_name in tensors:
+        found = names.parameters_of(tensor_name)
+        if any(parameter.startswith("pooler.") for parameter in found) and not config.pools:
+            dropped[tensor_name] = "the pooled first token is not read by this head"
         elif found:
-            may_differ = page.twins.get(theirs) in tensors
-            repeated = {ours: place for ours, place in found.items() if may_differ or ours in locations}
-            duplicates += [Duplicate(place, ours, may_differ) for ours, place in repeated.items()]
-            locations |= {ours: place for ours, place in found.items() if ours not in repeated}
-        elif (reason := names.drop_reason(theirs)) is not None:
-            dropped[theirs] = reason
-        elif (other := next((one for one in others if others[one].parameters_of(theirs)), None)) is not None:
-            of_other_heads[theirs] = f"belongs to {other}, which was not requested"
+            may_differ = page.duplicate_names.get(tensor_name) in tensors
+            repeated = {
+                parameter: location for parameter, location in found.items() if may_differ or parameter in locations
+            }
+            duplicates += [Duplicate(location, parameter, may_differ) for parameter, location in repeated.items()]
+            locations |= {parameter: location for parameter, location in found.items() if parameter not in repeated}
+        elif (reason := names.drop_reason(tensor_name)) is not None:
+            dropped[tensor_name] = reason
+        elif (other := next((one for one in others if others[one].parameters_of(tensor_name)), None)) is not None:
+            of_other_heads[tensor_name] = f"belongs to {other}, which was not requested"
         else:
-            unexpected.append(theirs)
+            unexpected.append(tensor_name)
     if config.head is None and config.pooler and not any(name.startswith("pooler.") for name in locations):
         config = config.replace(pooler=False)  # saved without one, as sentence encoders often are
     if page.tied_if_absent and "head.decoder.weight" not in locations:
@@ -174,12 +178,12 @@ _WRAPPER_PREFIXES = {"module.": "DataParallel", "_orig_mod.": "torch.compile"}
 
 def _check_wrapper(tensors: Collection[str], error_start: str) -> None:
     for prefix, wrapper in _WRAPPER_PREFIXES.items():
-        if tensors and all(theirs.startswith(prefix) for theirs in tensors):
+        if tensors and all(tensor_name.startswith(prefix) for tensor_name in tensors):
             why = f"every name begins with {prefix!r}, as of a model inside {wrapper}: save its .{prefix.rstrip('.')}"
             raise CheckpointMismatchError(f"{error_start}: {why}")
 
 
-_FEW_LAYERS = 50
+_MIN_CHECKED_LAYERS = 50
 """Number of layers that is never refused: they build in no time, and missing tensors can then be listed by name."""
 
 
@@ -187,7 +191,7 @@ def _check_layer_count(config: Config, tensors: Sized, facts_path: Path) -> None
     """Refuses more layers than there are tensors, since every layer is built before its tensors are looked for."""
     decoder = config.decoder.num_decoder_layers if config.decoder else 0
     layers = max(decoder, config.num_hidden_groups or config.num_hidden_layers)
-    if layers > max(len(tensors), _FEW_LAYERS):
+    if layers > max(len(tensors), _MIN_CHECKED_LAYERS):
         raise CheckpointMismatchError(
             f"{facts_path} says {layers} layers, and the weights hold {len(tensors)} tensors in all"
         )
@@ -216,34 +220,36 @@ def _problems(
     missing: list[str],
 ) -> list[str]:
     """All mismatches at once, in the file's own names."""
-    prefixed = any(theirs.startswith(names.prefix) for theirs in tensors) if names.prefix else False
+    prefixed = any(tensor_name.startswith(names.prefix) for tensor_name in tensors) if names.prefix else False
     problems = []
     if missing:
-        theirs = list(dict.fromkeys(names.location_of(name, prefixed=prefixed).tensor_name for name in missing))
+        tensor_names = list(dict.fromkeys(names.location_of(name, prefixed=prefixed).tensor_name for name in missing))
         decoder_names = {name for name in expected_shapes if name.startswith("decoder.layers.")}
         note = (
             ", and an encoder without its decoder is not read" if decoder_names and decoder_names <= {*missing} else ""
         )
-        problems.append(f"{len(missing)} missing ({join_names(theirs, 3)}){note}")
-    surplus = list(dict.fromkeys(place.tensor_name for ours, place in located if ours not in expected_shapes))
+        problems.append(f"{len(missing)} missing ({join_names(tensor_names, 3)}){note}")
+    surplus = list(
+        dict.fromkeys(location.tensor_name for parameter, location in located if parameter not in expected_shapes)
+    )
     if extra := unexpected + surplus:
         expected = [names.location_of(name, prefixed=prefixed).tensor_name for name in expected_shapes]
         hint = did_you_mean(extra[0].rpartition(".")[0] or extra[0], expected, max_hits=1) if missing else ""
         if unexpected and all(name.startswith("network.") for name in unexpected):
             hint = ": a state dict of pellucid.compat, whose save_pretrained(folder) writes a checkpoint"
         problems.append(f"{format_count(len(extra), 'unexpected tensor')} ({join_names(extra, 3)}){hint}")
-    for ours, place in located:
-        if (shape := expected_shapes.get(ours)) is None:
+    for parameter, location in located:
+        if (shape := expected_shapes.get(parameter)) is None:
             continue
-        stored = tensors[place.tensor_name]
-        if _extracted_shape(place, stored) != shape:
+        stored = tensors[location.tensor_name]
+        if _extracted_shape(location, stored) != shape:
             problems.append(
-                f"{place.tensor_name} has shape {list(stored.shape)}, "
-                f"expected {list(place.layout.file_shape(shape, place.parts))}"
+                f"{location.tensor_name} has shape {list(stored.shape)}, "
+                f"expected {list(location.layout.file_shape(shape, location.parts))}"
             )
         elif not stored.dtype.is_floating_point:
             problems.append(
-                f"{place.tensor_name} holds {str(stored.dtype).removeprefix('torch.')}, expected real numbers"
+                f"{location.tensor_name} holds {str(stored.dtype).removeprefix('torch.')}, expected real numbers"
             )
     problems = list(dict.fromkeys(problems))
     return problems[:4] + ([f"and {len(problems) - 4} more"] if len(problems) > 4 else [])

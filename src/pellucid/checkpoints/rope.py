@@ -29,7 +29,7 @@ def _read_rope(raw: dict[str, Any]) -> dict[str, Any]:
     theta = settings.get("rope_theta", raw.get("rope_theta"))
     if theta is None:
         return changes
-    check_range("rope_theta", theta, above=0.0, most=1e12)
+    check_range("rope_theta", theta, above=0.0, maximum=1e12)
     return changes | {"rope_theta": float(theta)}
 
 

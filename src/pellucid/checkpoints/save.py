@@ -50,7 +50,7 @@ def _write(loaded: Loaded, folder: Path) -> None:
     if not config.tie_word_embeddings:  # for tied tables the reference derives one from the other
         prefix = names.prefix if config.head is not None else ""
         copies = {f"{prefix}{copy}": f"{prefix}{name}" for copy, name in names.copies.items()}
-        copies |= {twin: name for name, twin in page.twins.items() if name in tensors}
+        copies |= {twin: name for name, twin in page.duplicate_names.items() if name in tensors}
         tensors |= {copy: tensors[name] for copy, name in copies.items()}
     untrained = loaded.still_untrained
     note = {UNTRAINED: json.dumps(untrained)} if untrained else None
@@ -71,7 +71,7 @@ def _tensors(loaded: Loaded, names: TensorNames) -> dict[str, Tensor]:
     """Every tensor of the file by the reference's name; tied tables come once."""
     module, tied = loaded.module, tied_parameters(loaded.config)
     return gather_tensors(
-        (names.location_of(ours, prefixed=loaded.config.head is not None), value)
-        for ours, value in module.state_dict().items()
-        if ours not in tied or module.get_parameter(tied[ours]) is not module.get_parameter(ours)
+        (names.location_of(parameter, prefixed=loaded.config.head is not None), value)
+        for parameter, value in module.state_dict().items()
+        if parameter not in tied or module.get_parameter(tied[parameter]) is not module.get_parameter(parameter)
     )

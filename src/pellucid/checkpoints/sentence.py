@@ -20,7 +20,7 @@ from pellucid.errors import (
     shorten,
 )
 from pellucid.files import read_json, read_json_value
-from pellucid.text.cut import replace_surrogates
+from pellucid.text.truncation import replace_surrogates
 
 log = logging.getLogger("pellucid")
 
@@ -67,18 +67,18 @@ def read_pooling(folder: Path) -> Pooling | None:
         raise CheckpointMismatchError(
             f"{path}: the modules are {found}; only Transformer, Pooling and then, if at all, Normalize are understood"
         )
-    if place := _module_path(modules[0]):
+    if first_path := _module_path(modules[0]):
         raise CheckpointMismatchError(
-            f"{path} says that the Transformer is in {shorten(repr(place))}, and it is read beside modules.json "
+            f"{path} says that the Transformer is in {shorten(repr(first_path))}, and it is read beside modules.json "
             "alone: move the files of that folder there, and set that path to the empty text"
         )
     if is_cross_encoder:
         return None
     try:
-        place = path_inside(folder, _module_path(modules[1]))
+        module_path = path_inside(folder, _module_path(modules[1]))
     except UnsafeFileError as error:
         raise UnsafeFileError(f"{path}: path of the module Pooling: {error}") from error
-    pooled = _read_pooling_module(place / "config.json")
+    pooled = _read_pooling_module(module_path / "config.json")
     return Pooling(
         normalize="Normalize" in kinds,
         **pooled,

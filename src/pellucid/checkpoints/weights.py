@@ -121,8 +121,10 @@ def _sharded_tensors(folder: Path, index: Path, ending: str) -> dict[str, Stored
     paths = {shard: path_inside(folder, shard) for shard in shards}
     missing = [shard for shard, path in paths.items() if not path.exists()]
     if missing:
-        here = len(shards) - len(missing)
-        message = f"{folder}: {here} of {len(shards)} files of the weights are here; missing {join_names(missing)}"
+        num_present = len(shards) - len(missing)
+        message = (
+            f"{folder}: {num_present} of {len(shards)} files of the weights are here; missing {join_names(missing)}"
+        )
         raise NotFoundError(message + fetch_advice(folder, WEIGHTS))
     found: dict[str, StoredTensor] = {}
     for shard, path in paths.items():

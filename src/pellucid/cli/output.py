@@ -157,7 +157,7 @@ def _without_surrogates(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        from pellucid.text.cut import replace_surrogates  # imports torch, so only where needed
+        from pellucid.text.truncation import replace_surrogates  # imports torch, so only where needed
 
         return replace_surrogates(text)
     return text

@@ -15,7 +15,7 @@ from pellucid.errors import shorten
 if TYPE_CHECKING:
     from pellucid.text.rows import Rows
 
-MAX_ITEM_LETTERS = 100
+MAX_ITEM_CHARACTERS = 100
 """The most characters of an item that are shown with its answer."""
 
 MAX_SKIPPED_ROWS = 6
@@ -196,4 +196,4 @@ def item_line(item: Any) -> str:
     """An item on one line: both texts of a pair, only the query of a query with documents."""
     parts = [part for part in item.values() if isinstance(part, str)] if isinstance(item, dict) else [item]
     text = " | ".join(" ".join(part.split()) for part in parts)
-    return shorten(text, MAX_ITEM_LETTERS)
+    return shorten(text, MAX_ITEM_CHARACTERS)

@@ -23,7 +23,7 @@ _TASKS = "\n".join(
     f"  {name:<22} {line}"
     for one in OBJECTIVES
     for name, line in (
-        (one.name, one.says),
+        (one.name, one.summary),
         *(("", f"Also: {', '.join(one.aliases)}.") for _ in one.aliases[:1]),
         ("", f"Columns: {one.reads}."),
     )

@@ -48,7 +48,7 @@ def command(checkpoint: str, texts: tuple[str, ...], tokens: int, dtype: str, as
     checks = []
     with progress_bar("", shown=progress_option(), bar_format="{desc} ({elapsed})") as line:
         options: dict[str, Any] = {"texts": texts or TEXTS, "tokens": tokens, "dtype": dtype}
-        for check in verify(checkpoint, **options, begin=line.set_description_str):
+        for check in verify(checkpoint, **options, on_step=line.set_description_str):
             checks.append(check)
             if not as_json:
                 line.clear()

@@ -92,8 +92,8 @@ def output_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
 def without_unsupported(arguments: Mapping[str, Any], unsupported: UnsupportedArguments) -> dict[str, Any]:
     """The arguments without unsupported ones; InputError for the first of these whose value has an effect."""
     for name, value in arguments.items():
-        nothing = value is None or value is False or (isinstance(value, str | list) and not value)
-        if unsupported.get(name) is not None and not nothing:
+        is_unset = value is None or value is False or (isinstance(value, str | list) and not value)
+        if unsupported.get(name) is not None and not is_unset:
             short = " ".join(reprlib.repr(value).split())
             raise InputError(f"{name} is {short}, which is not supported here: {unsupported[name]}")
     return {name: value for name, value in arguments.items() if name not in unsupported}

@@ -225,7 +225,7 @@ def architecture_class(name: str) -> type[PreTrainedModel]:
 
 def set_seed(seed: int) -> None:
     """Seeds the global random number generators of Python, NumPy and torch."""
-    check_count("seed", seed := plain_number(seed), most=2**32 - 1, least=0)  # NumPy's range
+    check_count("seed", seed := plain_number(seed), maximum=2**32 - 1, minimum=0)  # NumPy's range
     random.seed(seed)
     numpy.random.seed(seed)
     torch.manual_seed(seed)

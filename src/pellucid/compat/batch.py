@@ -10,7 +10,7 @@ from pellucid.config.checks import check_one_of
 from pellucid.errors import Argument, InputError, did_you_mean
 from pellucid.text import Batch
 from pellucid.text.batch import RETURN_TENSORS, check_equally_long, text_list
-from pellucid.text.cut import truncates_second
+from pellucid.text.truncation import truncates_second
 
 Features = dict[str, list[Any]]
 """Columns by name, each with one entry per text."""
@@ -166,10 +166,10 @@ def build_columns(
 def pad_columns(features: Features, width: int, left: bool, pad: int | None) -> None:
     """Pads the rows of ids and masks to one length, in place; labels and others stay, as in the reference."""
     for name in _PADDING_VALUES.keys() & features.keys():
-        column, nothing = features[name], pad if name == "input_ids" else _PADDING_VALUES[name]
+        column, padding_value = features[name], pad if name == "input_ids" else _PADDING_VALUES[name]
         for i, row in enumerate(column):
             if isinstance(row, list):
-                gap = [nothing] * (width - len(row))
+                gap = [padding_value] * (width - len(row))
                 column[i] = gap + row if left else row + gap
 
 

@@ -120,7 +120,7 @@ class PretrainedConfig:
 
     @num_labels.setter
     def num_labels(self, number: int) -> None:
-        check_count("num_labels", number, most=1_000_000)
+        check_count("num_labels", number, maximum=1_000_000)
         if number != len(self.id2label):
             self.id2label = {i: f"LABEL_{i}" for i in range(number)}
 

@@ -21,7 +21,7 @@ from pellucid.compat.arguments import (
 )
 from pellucid.compat.model import PreTrainedModel
 from pellucid.compat.pipeline_call import COMMON, PipelineCall
-from pellucid.compat.pipeline_continuing import TextGenerationCall
+from pellucid.compat.pipeline_generating import TextGenerationCall
 from pellucid.compat.pipeline_reading import (
     FeatureExtractionCall,
     FillMaskCall,

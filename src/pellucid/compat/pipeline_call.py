@@ -15,10 +15,10 @@ COMMON = frozenset(
 )
 """Arguments that change no answer."""
 
-UNBOUNDED = 1_000_000
+NO_LIMIT = 1_000_000
 """The limit of a text's tokens where only the model limits it."""
 
-SHORTER = "tokenizer=AutoTokenizer.from_pretrained(NAME, model_max_length=...)"
+MAX_LENGTH_ADVICE = "tokenizer=AutoTokenizer.from_pretrained(NAME, model_max_length=...)"
 """How to request truncation where the reference's pipeline has no other argument for it."""
 
 ItemGroup = tuple[Iterable[Any], dict[str, Any]]
@@ -108,13 +108,13 @@ class PipelineCall:
         Without truncation, the reference's limit is the model's alone, not the tokenizer's.
         """
         truncates = max_length is not None if truncation is None else truncation not in (False, "do_not_truncate")
-        return {"long": "truncate", "max_length": max_length} if truncates else {"max_length": UNBOUNDED}
+        return {"long": "truncate", "max_length": max_length} if truncates else {"max_length": NO_LIMIT}
 
     def forced_truncation(self) -> dict[str, Any]:
         """The options where the reference truncates unasked and silently: to the tokenizer's limit, never to less."""
         own, max_positions = self.tokenizer.model_max_length, self.model.config.longest
         fits = own is not None and (max_positions is None or own <= max_positions)
-        return {"long": "truncate"} if fits else {"max_length": UNBOUNDED}
+        return {"long": "truncate"} if fits else {"max_length": NO_LIMIT}
 
     def tokenizer_arguments(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """An argument that is a dict of tokenizer arguments; InputError for those that would be ignored."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 
 from pellucid.compat.batch import without_empty_pair
-from pellucid.compat.pipeline_call import SHORTER, ItemGroup, PipelineCall
+from pellucid.compat.pipeline_call import MAX_LENGTH_ADVICE, ItemGroup, PipelineCall
 from pellucid.config.checks import check_count
 from pellucid.errors import InputError, format_count
 from pellucid.tasks.zero_shot import labels_of
@@ -26,7 +26,7 @@ class TextClassificationCall(PipelineCall):
 
     def options(self) -> dict[str, Any]:
         if (max_labels := self._label_limit()[0]) is not None:
-            check_count("top_k", max_labels, least=0)
+            check_count("top_k", max_labels, minimum=0)
         function = self.arguments.get("function_to_apply")
         applied = function.lower() if isinstance(function, str) else function
         return {"function_to_apply": applied} | self.truncation_options(
@@ -60,7 +60,7 @@ class TextClassificationCall(PipelineCall):
 class TokenClassificationCall(PipelineCall):
     """Tokens or entities, with the reference's guessed words, and in overlapping windows the longest entity."""
 
-    truncation_advice = SHORTER
+    truncation_advice = MAX_LENGTH_ADVICE
     takes = "aggregation_strategy ignore_labels stride is_split_into_words delimiter grouped_entities ignore_subwords"
 
     def is_single_item(self, items: list[Any]) -> bool:
@@ -160,7 +160,7 @@ class FillMaskCall(PipelineCall):
 class ZeroShotCall(PipelineCall):
     """The caller's labels, with entailment and contradiction at the reference's indices."""
 
-    truncation_advice = SHORTER
+    truncation_advice = MAX_LENGTH_ADVICE
     input_argument = "sequences"
     takes = "candidate_labels hypothesis_template multi_label multi_class"
     fixed_options: ClassVar[Mapping[str, Any]] = {"parse_special_tokens": True, "roles": "fixed"}

@@ -16,7 +16,7 @@ from pellucid.errors import Argument, InputError, NotFoundError, join_names, sho
 from pellucid.files import path_text
 from pellucid.text import Tokenizer
 from pellucid.text.chat import select_template
-from pellucid.text.cut import checked_ids
+from pellucid.text.truncation import checked_ids
 
 log = logging.getLogger("pellucid")
 

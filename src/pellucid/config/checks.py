@@ -33,11 +33,11 @@ def materialize_iterators(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, Iterator) else value for name, value in settings.items()}
 
 
-def check_count(name: str, value: object, most: int = 100_000_000, least: int = 1) -> None:
-    """Checks for a whole number from `least` to `most`."""
-    if type(value) is not int or not least <= value <= most:
+def check_count(name: str, value: object, maximum: int = 100_000_000, minimum: int = 1) -> None:
+    """Checks for a whole number from `minimum` to `maximum`."""
+    if type(value) is not int or not minimum <= value <= maximum:
         raise InputError(
-            Argument(name), f" is {shorten(repr(value))}, expected a whole number from {least} to {most:,}"
+            Argument(name), f" is {shorten(repr(value))}, expected a whole number from {minimum} to {maximum:,}"
         )
 
 
@@ -67,18 +67,18 @@ def check_range(
     name: str,
     value: object,
     *,
-    least: float = -math.inf,
+    minimum: float = -math.inf,
     above: float = -math.inf,
-    most: float = math.inf,
+    maximum: float = math.inf,
     below: float = math.inf,
 ) -> None:
-    """Checks for a finite number between bounds: `least` and `most` are inclusive, `above` and `below` exclusive."""
+    """Checks for a finite number in bounds: `minimum` and `maximum` are inclusive, `above` and `below` exclusive."""
     # A comparison, since `math.isfinite` overflows on an integer of 400 digits.
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         raise InputError(Argument(name), f" is {shorten(repr(value))}, expected a finite number")
-    if not (least <= value <= most and above < value < below):
-        low = f"at least {least:g}" if least > -math.inf else f"above {above:g}"
-        high = f"at most {most:g}" if most < math.inf else f"below {below:g}"
+    if not (minimum <= value <= maximum and above < value < below):
+        low = f"at least {minimum:g}" if minimum > -math.inf else f"above {above:g}"
+        high = f"at most {maximum:g}" if maximum < math.inf else f"below {below:g}"
         raise InputError(Argument(name), f" is {shorten(repr(value))}, expected {low} and {high}")
 
 

@@ -88,8 +88,8 @@ class Config:
         object.__setattr__(self, "inert", dict(self.inert))  # a copy: the caller may change theirs later
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
             check_count(name, getattr(self, name))
-        check_count("type_vocab_size", self.type_vocab_size, most=1_000_000, least=0)
-        check_range("initializer_range", self.initializer_range, least=0.0, most=100.0)
+        check_count("type_vocab_size", self.type_vocab_size, maximum=1_000_000, minimum=0)
+        check_range("initializer_range", self.initializer_range, minimum=0.0, maximum=100.0)
         check_choice("kind", self.kind, ("encoder", "decoder", "encoder-decoder"))
         check_choice("residual", self.residual, ("post", "pre"))
         self._check_heads()
@@ -99,7 +99,7 @@ class Config:
         if self.embedding_size is not None:
             check_count("embedding_size", self.embedding_size)
         if self.num_hidden_groups is not None:
-            check_count("num_hidden_groups", self.num_hidden_groups, most=self.num_hidden_layers)
+            check_count("num_hidden_groups", self.num_hidden_groups, maximum=self.num_hidden_layers)
         for name in (
             "embedding_norm",
             "embedding_projection",

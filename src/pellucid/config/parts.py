@@ -17,7 +17,7 @@ class LayerNorm:
     layer_norm_eps: float = 1e-12
 
     def __post_init__(self) -> None:
-        check_range("layer_norm_eps", self.layer_norm_eps, least=LEAST_EPS, most=1.0)
+        check_range("layer_norm_eps", self.layer_norm_eps, minimum=LEAST_EPS, maximum=1.0)
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class RMSNorm:
     rms_norm_eps: float = 1e-6
 
     def __post_init__(self) -> None:
-        check_range("rms_norm_eps", self.rms_norm_eps, least=LEAST_EPS, most=1.0)
+        check_range("rms_norm_eps", self.rms_norm_eps, minimum=LEAST_EPS, maximum=1.0)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Attention:
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
         if self.attention_scale is not None:
-            check_range("attention_scale", self.attention_scale, above=0.0, most=1e6)
+            check_range("attention_scale", self.attention_scale, above=0.0, maximum=1e6)
         check_bool("qkv_bias", self.qkv_bias)
         check_bool("output_bias", self.output_bias)
 
@@ -145,7 +145,7 @@ class Dropout:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value is not None:
-                check_range(name, value, least=0.0, below=1.0)
+                check_range(name, value, minimum=0.0, below=1.0)
 
     def probability(self, field_name: str) -> float:
         """The dropout probability of a field, with None resolved."""

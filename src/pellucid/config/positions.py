@@ -24,7 +24,7 @@ class Learned:
 
     def __post_init__(self) -> None:
         check_count("max_position_embeddings", self.max_position_embeddings)
-        check_count("position_offset", self.position_offset, least=0)
+        check_count("position_offset", self.position_offset, minimum=0)
         check_bool("skip_padding", self.skip_padding)
 
 
@@ -42,7 +42,7 @@ class Sinusoidal:
 
     def __post_init__(self) -> None:
         check_count("max_position_embeddings", self.max_position_embeddings)
-        check_count("position_offset", self.position_offset, least=0)
+        check_count("position_offset", self.position_offset, minimum=0)
         check_choice("waves", self.waves, ("interleaved", "halves", "tensor2tensor"))
 
 
@@ -65,7 +65,7 @@ class Llama3Scaling:
 
     def __post_init__(self) -> None:
         for name in ("factor", "low_freq_factor", "high_freq_factor"):
-            check_range(name, getattr(self, name), above=0.0, most=1e6)
+            check_range(name, getattr(self, name), above=0.0, maximum=1e6)
         check_count("original_max_position_embeddings", self.original_max_position_embeddings)
         if self.low_freq_factor >= self.high_freq_factor:
             low, high = Argument("low_freq_factor"), Argument("high_freq_factor")
@@ -79,7 +79,7 @@ class LinearScaling:
     factor: float = 1.0
 
     def __post_init__(self) -> None:
-        check_range("factor", self.factor, above=0.0, most=1e6)
+        check_range("factor", self.factor, above=0.0, maximum=1e6)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Rotary:
     rope_scaling: Llama3Scaling | LinearScaling | None = None
 
     def __post_init__(self) -> None:
-        check_range("rope_theta", self.rope_theta, above=0.0, most=1e12)
+        check_range("rope_theta", self.rope_theta, above=0.0, maximum=1e12)
         check_count("max_position_embeddings", self.max_position_embeddings)
         if not isinstance(self.rope_scaling, Llama3Scaling | LinearScaling | None):  # a dict, as in config.json
             expected = "pellucid.config.Llama3Scaling(...) or LinearScaling(...)"
@@ -112,8 +112,8 @@ class RelativeBias:
 
     def __post_init__(self) -> None:
         buckets, distance = self.relative_attention_num_buckets, self.relative_attention_max_distance
-        check_count("relative_attention_num_buckets", buckets, least=4)
-        check_count("relative_attention_max_distance", distance, least=2)
+        check_count("relative_attention_num_buckets", buckets, minimum=4)
+        check_count("relative_attention_max_distance", distance, minimum=2)
         if buckets // 2 >= distance:  # half of the buckets hold one distance each, the others share what lies beyond
             far = Argument("relative_attention_max_distance"), f" {distance}"
             raise InputError(

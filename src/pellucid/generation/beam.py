@@ -103,14 +103,14 @@ def beam_search(
     settings: Settings,
     *,
     judge: TextJudge | None = None,
-    until: float | None = None,
+    deadline_time: float | None = None,
 ) -> list[list[Hypothesis]]:
     """Returns the `num_return_sequences` best texts of each prompt, the best first; fewer if rules allow no more.
 
     prompts: ids, unpadded, of any lengths; of an encoder-decoder, the input of its encoder. Each is searched
         independently, and leaves the batch when its search is over.
     judge: called for each text that might be followed; it must return the same for the same text.
-    until: the deadline, as for `write`.
+    deadline_time: the deadline, as for `write`.
     Raises InputError for a model that cannot generate, a prompt that leaves no room, and fewer than two beams.
     """
     if settings.num_beams < 2:
@@ -118,13 +118,13 @@ def beam_search(
             Argument("num_beams"), " is 1, and beam search needs at least 2 beams: raise it, or leave it out"
         )
     module = generation_module(loaded)
-    until = deadline(settings) if until is None else until
+    deadline_time = deadline(settings) if deadline_time is None else deadline_time
     budgets = [token_budget(loaded, prompt, settings.max_new_tokens, i) for i, prompt in enumerate(prompts)]
     found: dict[int, list[Hypothesis]] = {}
     for max_new_tokens in sorted(set(budgets)):  # by budget: a long prompt leaves a short one no less room
         group = [i for i, fits in enumerate(budgets) if fits == max_new_tokens]
         found |= _Search(
-            module, loaded, [prompts[i] for i in group], settings, max_new_tokens, group, until, judge
+            module, loaded, [prompts[i] for i in group], settings, max_new_tokens, group, deadline_time, judge
         ).run()
     return [found[i] for i in range(len(prompts))]
 
@@ -132,7 +132,8 @@ def beam_search(
 class _Search:
     """The search for several prompts side by side; row `prompt * beams + beam` of the state reads that beam.
 
-    prompt_numbers: indices of these prompts in the call.  max_new_tokens: tokens to choose at most.  until: deadline.
+    prompt_numbers: indices of these prompts in the call.  max_new_tokens: tokens to choose at most.
+    deadline_time: the deadline, as for `write`.
     """
 
     @inference_mode()
@@ -144,10 +145,15 @@ class _Search:
         settings: Settings,
         max_new_tokens: int,
         prompt_numbers: list[int],
-        until: float | None,
+        deadline_time: float | None,
         judge: TextJudge | None,
     ) -> None:
-        self.settings, self.max_new_tokens, self.until, self.judge = settings, max_new_tokens, until, judge
+        self.settings, self.max_new_tokens, self.deadline_time, self.judge = (
+            settings,
+            max_new_tokens,
+            deadline_time,
+            judge,
+        )
         self.prompt_numbers = prompt_numbers
         self.beams, self.length = settings.num_beams, 0
         self.limit_reason: str | None = None
@@ -210,7 +216,7 @@ class _Search:
 
     def ended(self, candidates: Beams) -> Tensor:
         """Which candidates end here: Bool[Tensor, "prompts candidates"]"""
-        late = self.until is not None and time.monotonic() >= self.until
+        late = self.deadline_time is not None and time.monotonic() >= self.deadline_time
         self.limit_reason = "time" if late else "length" if self.length == self.max_new_tokens else None
         last = candidates.ids[:, :, -1]
         if self.limit_reason is not None:

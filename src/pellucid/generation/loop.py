@@ -46,7 +46,7 @@ def write(
     judge: Judge | None = None,
     log_probabilities: bool = False,
     watch: Callable[[], Observer] | None = None,
-    until: float | None = None,
+    deadline_time: float | None = None,
 ) -> Iterator[Step]:
     """Generates token after token for each prompt until all texts are finished; finished ones leave the batch.
 
@@ -54,7 +54,7 @@ def write(
         `num_return_sequences` times; text r belongs to prompt r // num_return_sequences.
     judge: called for each chosen token.  log_probabilities: whether steps hold them.
     watch: returns an observer for each pass; then the plain blocks run, not the packed copy.
-    until: the result of `deadline`, if this is part of something begun earlier; by default, the deadline from now.
+    deadline_time: the result of `deadline`, if this is part of something begun earlier; by default, counted from now.
     Raises InputError for a model that cannot generate, a prompt that leaves no room, beams, and stop texts without a
     judge that finds them.
     """
@@ -63,9 +63,11 @@ def write(
     budgets = [token_budget(loaded, prompt, settings.max_new_tokens, i) for i, prompt in enumerate(prompts)]
     if not prompts:
         return iter(())
-    until = deadline(settings) if until is None else until
+    deadline_time = deadline(settings) if deadline_time is None else deadline_time
     state, logits = prefill(module, prompts, max(budgets), watch, decoder_start_token(loaded))
-    return _TokenLoop(loaded, state, logits, prompts, budgets, settings, judge, log_probabilities, until).steps()
+    return _TokenLoop(
+        loaded, state, logits, prompts, budgets, settings, judge, log_probabilities, deadline_time
+    ).steps()
 
 
 def deadline(settings: Settings) -> float | None:
@@ -153,10 +155,15 @@ class _TokenLoop:
         settings: Settings,
         judge: Judge | None,
         log_probabilities: bool,
-        until: float | None,
+        deadline_time: float | None,
     ) -> None:
         copies = settings.num_return_sequences
-        self.settings, self.judge, self.log_probabilities, self.until = settings, judge, log_probabilities, until
+        self.settings, self.judge, self.log_probabilities, self.deadline_time = (
+            settings,
+            judge,
+            log_probabilities,
+            deadline_time,
+        )
         self.rows = list(range(len(prompts) * copies))
         self.tokens_left = [budgets[row // copies] for row in self.rows]
         self.ends = frozenset(end_tokens(loaded, settings))
@@ -189,7 +196,7 @@ class _TokenLoop:
         return sample_tokens(logits, [self.generators[row] for row in self.rows])
 
     def _finish_reasons(self, chosen: list[int]) -> dict[int, str]:
-        late = self.until is not None and time.monotonic() >= self.until
+        late = self.deadline_time is not None and time.monotonic() >= self.deadline_time
         finished: dict[int, str] = {}
         for row, token in zip(self.rows, chosen):
             self.tokens_left[row] -= 1

@@ -59,7 +59,7 @@ def number(*, advice: MessagePart = "", **bounds: float) -> ValueParser:
 
 def whole_number(name: str, value: Any, vocab_size: int | None) -> int:
     """An integer from 0 on."""
-    check_count(name, value, least=0)
+    check_count(name, value, minimum=0)
     return value
 
 
@@ -124,7 +124,7 @@ def _check_some(name: str, value: Any, kind: Any, expected: str) -> None:
 
 
 def _bias(name: str, value: Any) -> float:
-    check_range(name, value, least=-MAX_BIAS, most=MAX_BIAS)
+    check_range(name, value, minimum=-MAX_BIAS, maximum=MAX_BIAS)
     return float(value)
 
 

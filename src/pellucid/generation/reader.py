@@ -168,7 +168,7 @@ def _merge_states(states: list[DecodingState]) -> DecodingState:
     )
 
 
-def _stack_padded(tables: Iterable[Tensor | None]) -> Tensor | None:
+def _stack_padded(tensors: Iterable[Tensor | None]) -> Tensor | None:
     """Concatenates the rows of all tensors, right-padded with zeros; None if there are none."""
-    rows = [row for table in tables if table is not None for row in table]
+    rows = [row for tensor in tensors if tensor is not None for row in tensor]
     return pad_sequence(rows, batch_first=True) if rows else None

@@ -54,7 +54,7 @@ def penalize_repetition(
     logits: Tensor,
     progress: GenerationProgress,
     *,
-    repetition_penalty: Annotated[float, number(above=0, most=1000)] = 1.0,
+    repetition_penalty: Annotated[float, number(above=0, maximum=1000)] = 1.0,
 ) -> Tensor:
     """Divides the logit of every token of the text by the penalty, or multiplies it if negative. Keskar et al., 2019,
     arXiv:1909.05858."""
@@ -68,8 +68,8 @@ def penalize_counts(
     logits: Tensor,
     progress: GenerationProgress,
     *,
-    frequency_penalty: Annotated[float, number(least=-2, most=2)] = 0.0,
-    presence_penalty: Annotated[float, number(least=-2, most=2)] = 0.0,
+    frequency_penalty: Annotated[float, number(minimum=-2, maximum=2)] = 0.0,
+    presence_penalty: Annotated[float, number(minimum=-2, maximum=2)] = 0.0,
 ) -> Tensor:
     """Subtracts `frequency_penalty` for each time a token was generated, and `presence_penalty` if it was generated at
     all. Tokens of the prompt do not count."""
@@ -185,7 +185,7 @@ def divide_by_temperature(
     logits: Tensor,
     progress: GenerationProgress,
     *,
-    temperature: Annotated[float, number(least=1e-30, most=1000, advice=GREEDY)] = 1.0,
+    temperature: Annotated[float, number(minimum=1e-30, maximum=1000, advice=GREEDY)] = 1.0,
 ) -> Tensor:
     """Divides the logits by the temperature: below 1, likely tokens become likelier; above 1, less likely."""
     return logits / temperature
@@ -194,18 +194,18 @@ def divide_by_temperature(
 @rule(sampling=True)
 def keep_top_k(logits: Tensor, progress: GenerationProgress, *, top_k: Annotated[int, whole_number] = 0) -> Tensor:
     """Keeps the k likeliest tokens, and ties with the last of them. Fan et al., 2018, arXiv:1805.04833."""
-    least = logits.topk(min(top_k or logits.shape[1], logits.shape[1])).values[:, -1:]
-    return logits.masked_fill(logits < least, FORBIDDEN)
+    min_logit = logits.topk(min(top_k or logits.shape[1], logits.shape[1])).values[:, -1:]
+    return logits.masked_fill(logits < min_logit, FORBIDDEN)
 
 
 @rule(sampling=True)
 def keep_top_p(
-    logits: Tensor, progress: GenerationProgress, *, top_p: Annotated[float, number(above=0, most=1)] = 1.0
+    logits: Tensor, progress: GenerationProgress, *, top_p: Annotated[float, number(above=0, maximum=1)] = 1.0
 ) -> Tensor:
     """Keeps the fewest tokens whose probabilities sum to `top_p`, with ties in the order of ids. Holtzman et al., 2020,
     arXiv:1904.09751."""
-    least, rank = _top_mass(logits, logits.softmax(dim=-1), top_p)
-    likelier, alike = logits > least, logits == least
+    min_logit, rank = _top_mass(logits, logits.softmax(dim=-1), top_p)
+    likelier, alike = logits > min_logit, logits == min_logit
     room = rank + 1 - likelier.sum(dim=1, keepdim=True)
     if bool((alike.sum(dim=1, keepdim=True) > room).any()):
         alike &= alike.cumsum(dim=1) <= room
@@ -214,7 +214,7 @@ def keep_top_p(
 
 @rule(sampling=True)
 def keep_min_p(
-    logits: Tensor, progress: GenerationProgress, *, min_p: Annotated[float, number(least=0, most=1)] = 0.0
+    logits: Tensor, progress: GenerationProgress, *, min_p: Annotated[float, number(minimum=0, maximum=1)] = 0.0
 ) -> Tensor:
     """Keeps the tokens whose probability is at least `min_p` times the greatest one. arXiv:2407.01082."""
     probabilities = logits.softmax(dim=-1)
@@ -223,7 +223,7 @@ def keep_min_p(
 
 @rule(sampling=True)
 def keep_typical(
-    logits: Tensor, progress: GenerationProgress, *, typical_p: Annotated[float, number(above=0, most=1)] = 1.0
+    logits: Tensor, progress: GenerationProgress, *, typical_p: Annotated[float, number(above=0, maximum=1)] = 1.0
 ) -> Tensor:
     """Keeps the tokens whose information is nearest to the entropy until their probabilities sum to `typical_p`, and
     ties with the last. Meister et al., 2022, arXiv:2202.00666."""
@@ -235,7 +235,7 @@ def keep_typical(
 
 @rule(sampling=True)
 def keep_above_epsilon(
-    logits: Tensor, progress: GenerationProgress, *, epsilon_cutoff: Annotated[float, number(least=0, below=1)] = 0.0
+    logits: Tensor, progress: GenerationProgress, *, epsilon_cutoff: Annotated[float, number(minimum=0, below=1)] = 0.0
 ) -> Tensor:
     """Keeps the tokens of at least this probability, and the likeliest. Hewitt et al., 2022, arXiv:2210.15191."""
     return _keep_probable(logits, logits.softmax(dim=-1), epsilon_cutoff)
@@ -243,13 +243,13 @@ def keep_above_epsilon(
 
 @rule(sampling=True)
 def keep_above_eta(
-    logits: Tensor, progress: GenerationProgress, *, eta_cutoff: Annotated[float, number(least=0, below=1)] = 0.0
+    logits: Tensor, progress: GenerationProgress, *, eta_cutoff: Annotated[float, number(minimum=0, below=1)] = 0.0
 ) -> Tensor:
     """Keeps tokens as `keep_above_epsilon` does, with a lower threshold where the entropy is high. Hewitt et al., 2022,
     arXiv:2210.15191, section 3.2."""
     logarithms = logits.log_softmax(dim=-1)
-    least = (eta_cutoff**0.5 * (-_entropy(logarithms)).exp()).clamp(max=eta_cutoff)
-    return _keep_probable(logits, logarithms.exp(), least)
+    min_probability = (eta_cutoff**0.5 * (-_entropy(logarithms)).exp()).clamp(max=eta_cutoff)
+    return _keep_probable(logits, logarithms.exp(), min_probability)
 
 
 # -- helpers ---------------------------------------------------------------------------------------------------------
@@ -277,9 +277,11 @@ def _entropy(logarithms: Tensor) -> Tensor:
     return -(logarithms * logarithms.exp()).nansum(dim=-1, keepdim=True)
 
 
-def _keep_probable(logits: Tensor, probabilities: Tensor, least: Tensor | float) -> Tensor:
+def _keep_probable(logits: Tensor, probabilities: Tensor, min_probability: Tensor | float) -> Tensor:
     """Keeps tokens of at least this probability, and in any case the likeliest."""
-    return logits.masked_fill((probabilities < least) & (logits < logits.amax(dim=-1, keepdim=True)), FORBIDDEN)
+    return logits.masked_fill(
+        (probabilities < min_probability) & (logits < logits.amax(dim=-1, keepdim=True)), FORBIDDEN
+    )
 
 
 def _top_mass(order: Tensor, probabilities: Tensor, mass: float) -> tuple[Tensor, Tensor]:

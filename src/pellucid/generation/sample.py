@@ -54,8 +54,8 @@ def sample_tokens(logits: Tensor, sources: Sequence[torch.Generator]) -> Tensor:
     return block * BLOCK + _inverse_cdf(blocks[rows, block].to(sums.dtype), second)
 
 
-def _inverse_cdf(parts: Tensor, share: Tensor) -> Tensor:
-    """The index at which the cumulative sum exceeds a fraction `share` of the total, never one of probability 0."""
+def _inverse_cdf(parts: Tensor, fraction: Tensor) -> Tensor:
+    """The index at which the cumulative sum exceeds this `fraction` of the total, never one of probability 0."""
     summed = parts.cumsum(dim=1)
     last = (summed < summed[:, -1:]).sum(dim=1)  # the last part that is not 0
-    return torch.minimum((summed <= share[:, None] * summed[:, -1:]).sum(dim=1), last)
+    return torch.minimum((summed <= fraction[:, None] * summed[:, -1:]).sum(dim=1), last)

@@ -18,7 +18,7 @@ from pellucid.machine import inference_mode
 from pellucid.models import Decoder, EncoderDecoder, check_finite
 from pellucid.text import batch_limits, length_batches, tokens_of
 
-PIECE = 256
+POSITIONS_PER_CHUNK = 256
 """Positions whose logits are computed at a time: a vocabulary has up to a quarter of a million tokens."""
 
 
@@ -90,8 +90,8 @@ def _log_probabilities(
     continuations: Sequence[Sequence[int]],
     start: list[int],
 ) -> Iterator[Tensor]:
-    """Yields log-probabilities at the positions of all continuations, one text after the other, `PIECE` positions at a
-    time: Float[Tensor, "positions vocab"]"""
+    """Yields log-probabilities at the positions of all continuations, one text after the other, `POSITIONS_PER_CHUNK`
+    positions at a time: Float[Tensor, "positions vocab"]"""
     device, observed = module.device, module.is_observed
     if isinstance(module, EncoderDecoder):
         source, inputs = _padded(prompts).to(device), [[*start, *then[:-1]] for then in continuations]
@@ -111,7 +111,7 @@ def _log_probabilities(
     positions = torch.tensor(
         [start + i for start, then in zip(starts, continuations) for i in range(len(then))], device=device
     )
-    for logits in module.logits_at((rows, positions), batch, PIECE):
+    for logits in module.logits_at((rows, positions), batch, POSITIONS_PER_CHUNK):
         yield check_finite(logits, module).log_softmax(dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
 

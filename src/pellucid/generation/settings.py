@@ -61,13 +61,13 @@ class Settings:
         if isinstance(self.seed, torch.Generator) and self.seed.device.type != "cpu":
             raise InputError(f"seed is a source of {self.seed.device}, expected one of the CPU, or a number")
         if self.seed is not None and not isinstance(self.seed, torch.Generator):
-            check_count("seed", self.seed, most=2**63 - 1, least=0)
+            check_count("seed", self.seed, maximum=2**63 - 1, minimum=0)
         check_beams(self.num_beams)
-        check_range("length_penalty", self.length_penalty, least=-100, most=100)
+        check_range("length_penalty", self.length_penalty, minimum=-100, maximum=100)
         early = self.early_stopping
         if type(early) is not bool and not is_one_of(early, "never"):
             raise InputError(Argument("early_stopping"), f" is {shorten(repr(early))}, expected true, false or 'never'")
-        check_count("num_return_sequences", self.num_return_sequences, most=1_000)
+        check_count("num_return_sequences", self.num_return_sequences, maximum=1_000)
         _check_lists(vars(self))
         self._check_stops()
         self._check_compatible()
@@ -119,18 +119,18 @@ def option_names() -> list[str]:
 
 
 def read_settings(
-    asked: Mapping[str, Any],
-    said: Mapping[str, Any] | None = None,
+    arguments: Mapping[str, Any],
+    from_checkpoint: Mapping[str, Any] | None = None,
     *,
     defaults: Mapping[str, Any] | None = None,
     vocab_size: int | None = None,
 ) -> Settings:
-    """Returns settings from options by name: those `asked` for, else those that the checkpoint `said`, else `defaults`.
+    """Returns settings from options by name: `arguments`, else those `from_checkpoint`, else `defaults`.
 
     A value of None counts as not given. vocab_size: if given, token ids are checked against it.
     Raises InputError for an unknown name, a value out of range, and options that contradict each other.
     """
-    for name in asked:
+    for name in arguments:
         if name not in option_names():
             hint = (
                 f" (did you mean {_FOREIGN_NAMES[name]}?)"
@@ -138,9 +138,9 @@ def read_settings(
                 else did_you_mean(name, option_names())
             )
             raise InputError(f"there is no generation option {shorten(repr(name))}{hint}")
-    check_types(asked)
-    requested = {name: value for name, value in asked.items() if value is not None}
-    options = {name: value for name, value in (said or {}).items() if value not in ([], {}, None)}
+    check_types(arguments)
+    requested = {name: value for name, value in arguments.items() if value is not None}
+    options = {name: value for name, value in (from_checkpoint or {}).items() if value not in ([], {}, None)}
     usual = dict(defaults or {})
     if (options | requested).get("do_sample"):
         usual.pop("num_beams", None)
@@ -178,7 +178,7 @@ def _check_has_effect(requested: Mapping[str, Any], settings: Settings) -> None:
 
 def check_beams(num_beams: Any) -> None:
     """Checks the number of beams."""
-    check_count("num_beams", num_beams, most=1_000)
+    check_count("num_beams", num_beams, maximum=1_000)
 
 
 def check_types(requested: Mapping[str, Any]) -> None:

@@ -60,7 +60,7 @@ def completions(
 
 
 def _completions(request: GenerationRequest, alternatives: int, progress: bool | None) -> list[Completion]:
-    check_count("alternatives", alternatives, most=MAX_ALTERNATIVES, least=0)
+    check_count("alternatives", alternatives, maximum=MAX_ALTERNATIVES, minimum=0)
     found = []
     for generated in generate_all(request, progress, look=True, alternatives=alternatives):
         sequences = tuple(_completion(request, sequence) for sequence in generated)
@@ -71,10 +71,10 @@ def _completions(request: GenerationRequest, alternatives: int, progress: bool |
 def generate_all(request: GenerationRequest, progress: bool | None, **options: Any) -> list[list[GeneratedSequence]]:
     """The texts for every prompt, in the order of the prompts."""
     found: dict[int, list[GeneratedSequence]] = {}
-    until = deadline(request.settings)
+    deadline_time = deadline(request.settings)
     with progress_bar("writing", total=len(request.prompts), unit=" texts", shown=progress) as line:
         for group in request.groups():
-            found |= zip(group, generate_group(request, group, until=until, **options))
+            found |= zip(group, generate_group(request, group, deadline_time=deadline_time, **options))
             line.update(len(group))
     return [found[i] for i in range(len(found))]
 
@@ -83,20 +83,22 @@ def generate_group(
     request: GenerationRequest,
     group: list[int],
     *,
-    until: float | None = None,
+    deadline_time: float | None = None,
     look: bool = False,
     alternatives: int = 0,
 ) -> list[list[GeneratedSequence]]:
     """The texts for each prompt of a group.
 
-    until: the deadline, as for `write`.  look: whether to keep the scores of each token.
+    deadline_time: the deadline, as for `write`.  look: whether to keep the scores of each token.
     """
     if request.settings.num_beams > 1:
-        return _beam_search_group(request, group, until, look, alternatives)
+        return _beam_search_group(request, group, deadline_time, look, alternatives)
     copies = request.settings.num_return_sequences
     sequences = [GeneratedSequence() for _ in range(len(group) * copies)]
     prompts, judge = [request.prompts[i] for i in group], stop_judge(request, len(sequences))
-    for step in write(request.loaded, prompts, request.settings, judge=judge, log_probabilities=look, until=until):
+    for step in write(
+        request.loaded, prompts, request.settings, judge=judge, log_probabilities=look, deadline_time=deadline_time
+    ):
         for row, token in zip(step.rows, step.tokens):
             sequences[row].ids.append(token)
         if step.log_probabilities is not None:
@@ -116,10 +118,10 @@ def decode_sequence(request: GenerationRequest, sequence: GeneratedSequence) -> 
 
 def require_one_sequence(options: dict[str, Any]) -> dict[str, Any]:
     """Options of a function that returns one text per prompt, whatever the checkpoint says."""
-    many = options.get("num_return_sequences")
-    if many is not None and not (type(many) is int and many == 1):
+    num_sequences = options.get("num_return_sequences")
+    if num_sequences is not None and not (type(num_sequences) is int and num_sequences == 1):
         raise InputError(
-            f"num_return_sequences is {shorten(repr(many))}, and this gives one text for each prompt: "
+            f"num_return_sequences is {shorten(repr(num_sequences))}, and this gives one text for each prompt: "
             "complete(...).sequences holds several"
         )
     return options | {"num_return_sequences": 1}
@@ -134,7 +136,7 @@ def stop_judge(request: GenerationRequest, texts: int) -> Judge | None:
 
 
 def _beam_search_group(
-    request: GenerationRequest, group: list[int], until: float | None, look: bool, alternatives: int
+    request: GenerationRequest, group: list[int], deadline_time: float | None, look: bool, alternatives: int
 ) -> list[list[GeneratedSequence]]:
     """`generate_group` by beam search. Token scores are computed afterwards: beams have those after the rules."""
     prompts, stop = [request.prompts[i] for i in group], request.settings.stop
@@ -144,7 +146,9 @@ def _beam_search_group(
         text = request.tokenizer.decode(ids, skip_special_tokens=True)
         return "stop" if ids[-1] in ends or any(one in text for one in stop) else None
 
-    found = beam_search(request.loaded, prompts, request.settings, judge=judge if stop else None, until=until)
+    found = beam_search(
+        request.loaded, prompts, request.settings, judge=judge if stop else None, deadline_time=deadline_time
+    )
     sequences = [
         [GeneratedSequence(list(one.ids), one.finish_reason, score=one.score) for one in texts] for texts in found
     ]

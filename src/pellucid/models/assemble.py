@@ -95,16 +95,16 @@ def untrained_network(
     device: torch.device,
     dtype: torch.dtype,
     attention: str,
-    narrower: Mapping[str, int] = NARROWER_FLOATS,
+    alternatives: Mapping[str, int] = NARROWER_FLOATS,
 ) -> Network:
     """Returns a complete model with random weights.
 
-    narrower: dtypes and bit widths that the error may suggest when memory is short; see `require_memory`, whose
+    alternatives: dtypes and bit widths that the error may suggest when memory is short; see `require_memory`, whose
         ResourceError it raises.
     """
     with torch.device("meta"):
         module = assemble(config, attention=attention)
-    require_memory(count(module), dtype.itemsize * 8, device, narrower)
+    require_memory(count(module), dtype.itemsize * 8, device, alternatives)
     allocate(module, device, dtype)
     initialise(module, config.initializer_range, seed)
     tie_parameters(module, tied_parameters(config))
@@ -275,7 +275,7 @@ def _feed_forward(config: Config) -> nn.Module:
 
 
 def _head(config: Config) -> nn.Module | None:
-    width, share = config.hidden_size, config.dropout.probability
+    width, dropout_probability = config.hidden_size, config.dropout.probability
     match config.head:
         case facts.MaskedLM(activation):
             narrow = config.embedding_size or width
@@ -290,11 +290,11 @@ def _head(config: Config) -> nn.Module | None:
             return heads.TextLabels(width, len(config.answer_names), (0.0, 0.0), heads.PositionPooling("pooler"))
         case facts.SequenceClassification(place, activation, bias):
             pick = heads.PositionPooling(place, config.pad_token_id, config.end_tokens)
-            dropouts = share("text_dropout"), share("dense_dropout")
+            dropouts = dropout_probability("text_dropout"), dropout_probability("dense_dropout")
             return heads.TextLabels(width, config.num_labels, dropouts, pick, activation=activation, bias=bias)
         case facts.TokenClassification():
-            return heads.TokenLabels(width, config.num_labels, share("classifier_dropout"))
+            return heads.TokenLabels(width, config.num_labels, dropout_probability("classifier_dropout"))
         case facts.QuestionAnswering():
-            return heads.TokenLabels(width, len(config.answer_names), share("answer_dropout"))
+            return heads.TokenLabels(width, len(config.answer_names), dropout_probability("answer_dropout"))
         case None:
             return None

@@ -135,7 +135,7 @@ class MaskedToken(nn.Module):
         return self.norm(self.activation(self.dense(stream)))
 
     @property
-    def table(self) -> tuple[Tensor, Tensor | None]:
+    def output_embedding(self) -> tuple[Tensor, Tensor | None]:
         """The output embedding Float[Tensor, "vocab width"] and its bias."""
         return self.decoder.weight, self.decoder.bias
 
@@ -163,7 +163,7 @@ class NextToken(nn.Module):
         return stream if self.scale == 1.0 else stream * self.scale
 
     @property
-    def table(self) -> tuple[Tensor, Tensor | None]:
+    def output_embedding(self) -> tuple[Tensor, Tensor | None]:
         """The output embedding Float[Tensor, "vocab hidden"], and its bias or None."""
         return self.decoder.weight, self.bias
 

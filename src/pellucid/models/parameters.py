@@ -62,12 +62,12 @@ def resize_vocabulary(module: nn.Module, before: int, rows: int) -> None:
 
 def count(module: nn.Module) -> int:
     """Number of weights in a module, of whatever bit width; tied weights count once."""
-    tables, biases = {}, 0
+    sizes, biases = {}, 0
     for part in module.modules():
         if isinstance(part, LowBitModule):
-            tables[part.codes.data_ptr()] = part.size
+            sizes[part.codes.data_ptr()] = part.size
             biases += 0 if part.bias is None else part.bias.numel()
-    return sum(p.numel() for p in module.parameters()) + sum(tables.values()) + biases
+    return sum(p.numel() for p in module.parameters()) + sum(sizes.values()) + biases
 
 
 def save_tied_once(module: nn.Module) -> None:

@@ -102,7 +102,7 @@ class Stack(Observable):
             positions = segment_positions(segments)
         self._check_length(positions)
         run = self._shared_pass(run or self.observed_pass(), positions, attention_mask, cache, segments, len(input_ids))
-        stream = self.embeddings(input_ids, token_type_ids, run.inside("embeddings"), places=positions.clamp(min=0))
+        stream = self.embeddings(input_ids, token_type_ids, run.inside("embeddings"), positions=positions.clamp(min=0))
         for i, layer in enumerate(self.in_order()):
             layer_pass = run.at_layer(i, None if cache is None else cache.layers[i])
             stream = layer(stream, layer_pass._replace(first=True) if first and i == self.depth - 1 else layer_pass)

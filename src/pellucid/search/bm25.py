@@ -39,17 +39,17 @@ def corpus_statistics(segments: Iterable[Entries]) -> CorpusStatistics:
 
 
 def bm25(
-    entries: Entries, words: Sequence[str], document_frequencies: Mapping[str, int], statistics: CorpusStatistics
+    entries: Entries, terms: Sequence[str], document_frequencies: Mapping[str, int], statistics: CorpusStatistics
 ) -> tuple[np.ndarray, np.ndarray]:
     """The rows of a segment that contain any of these words, in order, and their scores; larger is better:
     Int64[ndarray, "rows"], Float64[ndarray, "rows"]
 
     document_frequencies: how many of all rows contain a word.
     """
-    if not words:
+    if not terms:
         return np.empty(0, np.int64), np.empty(0)
     found, scores = [], []
-    for word in words:
+    for word in terms:
         rows, counts = np.unique(entries.rows_with_word(word), return_counts=True)
         length_norm = K1 * (1 - B + B * entries.lengths[rows] / statistics.average_length)
         found.append(rows)

@@ -20,7 +20,7 @@ from pellucid.search.hnsw import build_graph, faiss, graph_vectors, write_graph
 from pellucid.search.manifest import ENTRIES, GRAPH, VECTORS, Settings
 from pellucid.search.vectors import FLAT_UP_TO, Vectors, prepare_vectors, write_vectors
 
-FIRST, CHUNK = 256, 2_048
+FIRST_CHUNK, CHUNK_SIZE = 256, 2_048
 """Texts that are embedded, and stored on disk, at a time: few at first, so that an early interruption loses little."""
 
 ProgressCallback = Callable[[int], object]
@@ -121,12 +121,12 @@ class SegmentBuilder:
 
     def write(self, entries: Iterable[Entry], folder: Path) -> tuple[int, Settings, Vectors | None]:
         """Writes the files of a segment; returns its number of rows, and the results of `write_vector_files`."""
-        vectors = GrowingArray(np.empty((CHUNK, self.dimension), np.float32))
+        vectors = GrowingArray(np.empty((CHUNK_SIZE, self.dimension), np.float32))
         write_entries(self._with_vectors(entries, vectors), folder / ENTRIES)
         return vectors.rows, *write_vector_files(vectors.all(), self.settings, folder, self.on_graph_rows)
 
     def _with_vectors(self, entries: Iterable[Entry], vectors: GrowingArray) -> Iterator[Entry]:
-        for chunk in chunks(entries, FIRST, CHUNK):
+        for chunk in chunks(entries, FIRST_CHUNK, CHUNK_SIZE):
             if resolve_kind(self.settings, vectors.rows + len(chunk)).kind == "hnsw":
                 faiss()  # raises where it is missing, before anything is embedded
             hashes = [entry.hash for entry in chunk]
@@ -147,10 +147,10 @@ class SegmentBuilder:
         missing = {one: entry.text for one, entry in zip(hashes, chunk) if one not in known}
         self.on_embedded(len(chunk) - len(missing))
         if missing:
-            made = prepare_vectors(self.encode(list(missing.values()), self.on_embedded), self.settings.metric)
-            self.staged.store(list(missing), made)
+            vectors = prepare_vectors(self.encode(list(missing.values()), self.on_embedded), self.settings.metric)
+            self.staged.store(list(missing), vectors)
             self.embedded += len(missing)
-            known |= zip(missing, made)
+            known |= zip(missing, vectors)
         return np.stack([known[one] for one in hashes])
 
 
@@ -168,8 +168,8 @@ def write_vector_files(
         return settings, None
     graph = build_graph(vectors, settings, on_progress)
     write_graph(graph, folder / GRAPH)
-    made = Vectors(graph_vectors(graph), settings.metric, graph)
-    return replace(settings, efSearch=tuned_ef_search(made, settings)), made
+    vectors_of_graph = Vectors(graph_vectors(graph), settings.metric, graph)
+    return replace(settings, efSearch=tuned_ef_search(vectors_of_graph, settings)), vectors_of_graph
 
 
 def resolve_kind(requested: Settings, rows: int) -> Settings:

@@ -26,7 +26,7 @@ from pellucid.search.manifest import ENTRIES, MAX_DIMENSION, Encoder, Manifest, 
 from pellucid.search.opened import Generation, OpenSegment, open_generation
 from pellucid.search.progress import estimated_rows
 from pellucid.search.vectors import FLAT_UP_TO, LazyVectors, Vectors
-from pellucid.text.cut import replace_surrogates
+from pellucid.text.truncation import replace_surrogates
 
 log = logging.getLogger("pellucid")
 
@@ -190,10 +190,10 @@ def _write_vector_segment(
     number: of the new generation.  write_rows: writes the entries that belong to the vectors.
     """
 
-    def write(place: Path) -> tuple[int, Settings, Vectors | None]:
-        write_rows(place / ENTRIES)
+    def write(target: Path) -> tuple[int, Settings, Vectors | None]:
+        write_rows(target / ENTRIES)
         with progress_bar("building the graph", total=len(vectors), unit=" rows", shown=progress) as graph:
-            return len(vectors), *write_vector_files(vectors, requested, place, graph.update)
+            return len(vectors), *write_vector_files(vectors, requested, target, graph.update)
 
     return write_segment(folder, number, write)
 

@@ -15,8 +15,8 @@ from pellucid.config.checks import as_list
 from pellucid.errors import Argument, InputError, normalize_nfc, shorten
 from pellucid.search.dates import canonical_date, is_zoned
 from pellucid.search.metadata import MAX_DIGITS, to_json_value
-from pellucid.text.cut import replace_surrogates
 from pellucid.text.rows import base_value
+from pellucid.text.truncation import replace_surrogates
 
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "~")
 WHERE = Argument("where")

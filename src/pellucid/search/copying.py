@@ -24,12 +24,12 @@ def copy_generation(folder: Path, manifest: Manifest, target: Path) -> Path:
         temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))  # an unpredictable name
         staging = temporary / "new"
         for segment in manifest.segments:
-            place = staging / SEGMENTS / segment.folder
-            place.mkdir(parents=True)
+            segment_folder = staging / SEGMENTS / segment.folder
+            segment_folder.mkdir(parents=True)
             for name in segment.files:
-                shutil.copyfile(checked_path(folder, segment, name), place / name)
+                shutil.copyfile(checked_path(folder, segment, name), segment_folder / name)
                 sync_to_disk(checked_path(staging, segment, name))
-            sync_to_disk(place)
+            sync_to_disk(segment_folder)
         (staging / SEGMENTS).mkdir(parents=True, exist_ok=True)
         sync_to_disk(staging / SEGMENTS)
         write_manifest(manifest, staging)

@@ -14,7 +14,6 @@ from pellucid.search.entry import Entry
 from pellucid.search.files import find_files, read_text
 from pellucid.search.ids import checked_id
 from pellucid.search.metadata import metadata_json
-from pellucid.text.cut import clean_text, replace_surrogates
 from pellucid.text.data_frames import rows_of_frame
 from pellucid.text.lines import python_encoding, size_and_time
 from pellucid.text.rows import (
@@ -26,6 +25,7 @@ from pellucid.text.rows import (
     matching_name,
     read_rows,
 )
+from pellucid.text.truncation import clean_text, replace_surrogates
 
 SpanFunction = Callable[[str, int], list[tuple[int, int]]]
 """(text, its number) -> the spans of its passages, in characters; one or none for a text that is short enough."""

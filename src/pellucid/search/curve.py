@@ -111,9 +111,9 @@ def _ef_values(requested: Sequence[int], k: int) -> list[int]:
 
 def _sample_vectors(segments: Sequence[OpenSegment]) -> np.ndarray:
     """A fixed sample of live rows: Float32[ndarray, "queries dimension"]"""
-    places = [(s, int(row)) for s, one in enumerate(segments) for row in np.flatnonzero(~one.deleted)]
-    chosen = np.random.default_rng(0).choice(len(places), min(SAMPLE, len(places)), replace=False)
-    return np.stack([segments[s].vectors.numbers[row] for s, row in (places[i] for i in sorted(chosen))])
+    candidates = [(s, int(row)) for s, one in enumerate(segments) for row in np.flatnonzero(~one.deleted)]
+    chosen = np.random.default_rng(0).choice(len(candidates), min(SAMPLE, len(candidates)), replace=False)
+    return np.stack([segments[s].vectors.numbers[row] for s, row in (candidates[i] for i in sorted(chosen))])
 
 
 def _timed_search(searcher: SegmentSearcher, queries: np.ndarray) -> tuple[list[np.ndarray], list[float]]:

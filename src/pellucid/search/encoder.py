@@ -21,8 +21,8 @@ from pellucid.search.corpus import SpanFunction
 from pellucid.search.manifest import Encoder
 from pellucid.tasks.embed import embed
 from pellucid.text import Window, windows
-from pellucid.text.cut import start_without_marks, visible_span
 from pellucid.text.fingerprint import fingerprint
+from pellucid.text.truncation import start_without_marks, visible_span
 
 log = logging.getLogger("pellucid")
 
@@ -52,8 +52,8 @@ def encoder_of(loaded: Loaded, prompt: str = "") -> Encoder:
     """
     name = f"{_UNSAVED_MODEL} ({loaded.config.family})"
     if (source := loaded.source) is not None:
-        places = {"folder": source.folder, "file": source.file}  # absolute: the working directory may change
-        name = str(places.get(source.kind, source.name))
+        locations = {"folder": source.folder, "file": source.file}  # absolute: the working directory may change
+        name = str(locations.get(source.kind, source.name))
     reading = fingerprint(loaded.required_tokenizer)
     if loaded.untrained_body:
         raise InputError(f"{name} is not trained: its vectors are random, and a search in them finds nothing")
@@ -94,11 +94,13 @@ def check_encoder(encoder: Encoder, loaded: Loaded) -> None:
     side = loaded.required_tokenizer.truncation_side
     same = found.reading == encoder.reading if encoder.reading else side == "right"  # as in all older indexes
     if not same:
-        how = "its case, its special tokens, or the end that it cuts" if encoder.reading else f"it cuts the {side} end"
+        difference = (
+            "its case, its special tokens, or the end that it cuts" if encoder.reading else f"it cuts the {side} end"
+        )
         raise InputError(
             f"this index was built with {encoder.name}, and the tokenizer of {found.name} splits texts differently "
             "from "
-            f"the one that built it ({how}): search with that one, or build it again"
+            f"the one that built it ({difference}): search with that one, or build it again"
         )
 
 
@@ -194,25 +196,25 @@ def _fingerprint(loaded: Loaded) -> str:
     """sha256 of a model's config and files, or of its weights where it has no files. Raises InputError where the files
     have changed since it was loaded."""
     ignored_facts = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "classifier_dropout": None}
-    whole = hashlib.sha256(loaded.config_bytes(head=None, labels=("none",), **ignored_facts))
+    digest = hashlib.sha256(loaded.config_bytes(head=None, labels=("none",), **ignored_facts))
     try:
         for path in _files(loaded):
-            whole.update(f"{path.name} {digest_of(path)}\n".encode())
+            digest.update(f"{path.name} {digest_of(path)}\n".encode())
     except OSError as error:
         raise cannot_read(error.filename or loaded.name, error) from error
     check_files(loaded)
     if loaded.pooling is not None and loaded.pooling.do_lower_case:  # which none of these files states
-        whole.update(b"lower case")
+        digest.update(b"lower case")
     if loaded.source is None:
         for name, parameter in loaded.module.named_parameters():
-            whole.update(name.encode() + parameter.detach().float().cpu().numpy().tobytes())
-    return whole.hexdigest()
+            digest.update(name.encode() + parameter.detach().float().cpu().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _files(loaded: Loaded) -> list[Path]:
-    places = [] if loaded.source is None else [loaded.source, loaded.source.base]
-    folders = [one.folder for one in places if one is not None and one.file is None]
-    files = [one.file for one in places if one is not None and one.file is not None]
+    sources = [] if loaded.source is None else [loaded.source, loaded.source.base]
+    folders = [one.folder for one in sources if one is not None and one.file is None]
+    files = [one.file for one in sources if one is not None and one.file is not None]
     inside = (path for folder in folders for path in folder.iterdir())  # `glob` ignores what it may not read
     return sorted({path for path in inside if _affects_vectors(path) and not path.is_dir()}) + files
 

@@ -23,7 +23,7 @@ from pellucid.search.entry import Entry, hash_of
 from pellucid.search.forks import fork_guard
 from pellucid.search.metadata import metadata_json
 from pellucid.search.passages import with_terms
-from pellucid.text.cut import replace_surrogates
+from pellucid.text.truncation import replace_surrogates
 
 _TABLES = """
 CREATE TABLE rows (
@@ -242,8 +242,8 @@ class Entries:
 
     def rows_with_word(self, word: str) -> np.ndarray:
         """The row of each occurrence of a word, in order: Int64[ndarray, "places"]"""
-        ((places,),) = self._run("SELECT group_concat(doc) FROM standing WHERE term = ?", (word,))
-        rows = np.fromstring(places or "", np.int64, sep=",")  # one string instead of half a million tuples
+        ((row_list,),) = self._run("SELECT group_concat(doc) FROM standing WHERE term = ?", (word,))
+        rows = np.fromstring(row_list or "", np.int64, sep=",")  # one string instead of half a million tuples
         if len(rows) and not 0 <= rows.min() <= rows.max() < self.rows:
             raise self._corrupt_error("its words refer to rows that do not exist")
         return rows

@@ -30,13 +30,13 @@ from pellucid.search.metadata import to_json_value
 from pellucid.search.opened import OpenSegment
 from pellucid.search.retrieval import SearchRequest
 from pellucid.search.vectors import min_candidates
-from pellucid.text.cut import replace_surrogates
 from pellucid.text.rows import base_value, is_missing, matching_name
+from pellucid.text.truncation import replace_surrogates
 
 if TYPE_CHECKING:
     from pellucid.search.index import Index
 
-TOGETHER, VALUES = 256, 400
+QUERIES_PER_SEARCH, VALUES_PER_CONDITION = 256, 400
 """Queries searched at a time, and values looked up at a time, of which an SQL statement takes only so many."""
 
 _NUMBERS = (int, float, np.integer, np.floating)
@@ -132,14 +132,14 @@ def score_query(found: Sequence[str], grades: Mapping[str, float], k: int) -> tu
     """
     names = list(dict.fromkeys(found[:k]))
     right = {name for name, grade in grades.items() if grade > 0}
-    first = next((place for place, name in enumerate(names, 1) if name in right), None)
+    first = next((rank for rank, name in enumerate(names, 1) if name in right), None)
     best = sorted(grades.values(), reverse=True)[:k]
     gain = _dcg([grades.get(name, 0.0) for name in names]) / _dcg(best)
     return len(right.intersection(names)) / len(right), 0.0 if first is None else 1 / first, gain
 
 
 def _dcg(grades: Sequence[float]) -> float:
-    return math.fsum(grade / math.log2(place + 1) for place, grade in enumerate(grades, 1))
+    return math.fsum(grade / math.log2(rank + 1) for rank, grade in enumerate(grades, 1))
 
 
 def _sorted_ks(depths: int | Sequence[int]) -> list[int]:
@@ -255,8 +255,8 @@ def _known_answers(index: "Index", names: set[str], by: str | None) -> set[str]:
 def _with_values(segment: OpenSegment, by: str, names: list[str]) -> list[int]:
     """The live rows whose column has one of these values."""
     found: set[int] = set()
-    for start in range(0, len(names), VALUES):
-        condition = Condition(by, "=", tuple(names[start : start + VALUES]))
+    for start in range(0, len(names), VALUES_PER_CONDITION):
+        condition = Condition(by, "=", tuple(names[start : start + VALUES_PER_CONDITION]))
         found |= set(np.flatnonzero(segment.entries.condition_mask([condition]) & ~segment.deleted).tolist())
     return sorted(found)
 
@@ -271,8 +271,8 @@ def _search_all(
         same = list(group)
         names = [
             [_row_key(hit["id"], hit["metadata"], by) for hit in hits]
-            for start in range(0, len(queries), TOGETHER)
-            for hits in index.search(queries[start : start + TOGETHER], k=same[-1], **options)
+            for start in range(0, len(queries), QUERIES_PER_SEARCH)
+            for hits in index.search(queries[start : start + QUERIES_PER_SEARCH], k=same[-1], **options)
         ]
         found |= dict.fromkeys(same, names)
     return found
@@ -296,5 +296,5 @@ def _miss(query: str, grades: Grades, found: list[str]) -> Miss | None:
     right = [name for name, grade in grades.items() if grade > 0]
     if found and found[0] in right:
         return None
-    place = next((place for place, name in enumerate(found, 1) if name in right), None)
-    return Miss(query, tuple(right), place, found[0] if found else None)
+    rank = next((rank for rank, name in enumerate(found, 1) if name in right), None)
+    return Miss(query, tuple(right), rank, found[0] if found else None)

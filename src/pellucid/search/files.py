@@ -10,8 +10,8 @@ from pathlib import Path
 from pellucid.errors import InputError
 from pellucid.files import cannot_read, path_text
 from pellucid.search.generations import is_index
-from pellucid.text.cut import MAX_CHARACTERS
 from pellucid.text.lines import lines, size_and_time
+from pellucid.text.truncation import MAX_CHARACTERS
 
 
 def find_files(name: str | Path) -> tuple[list[Path], list[Path], list[InputError]]:

@@ -5,7 +5,7 @@ import os
 import threading
 import time
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 """Seconds that a fork waits before it proceeds: a signal may have kept a thread from leaving the guard."""
 
 
@@ -24,20 +24,20 @@ class _ForkGuard:
             )
 
     def __enter__(self) -> None:
-        me = threading.get_ident()
-        self._inside[me] = None
-        while self._forking and me not in self._forking:
-            self._inside.pop(me, None)
+        thread = threading.get_ident()
+        self._inside[thread] = None
+        while self._forking and thread not in self._forking:
+            self._inside.pop(thread, None)
             time.sleep(0.0005)
-            self._inside[me] = None
+            self._inside[thread] = None
 
     def __exit__(self, *_: object) -> None:
         self._inside.pop(threading.get_ident(), None)
 
     def _before_fork(self) -> None:
-        me, until = threading.get_ident(), time.monotonic() + PATIENCE
-        self._forking[me] = None
-        while self._inside.keys() - {me} and time.monotonic() < until:
+        thread, deadline = threading.get_ident(), time.monotonic() + TIMEOUT
+        self._forking[thread] = None
+        while self._inside.keys() - {thread} and time.monotonic() < deadline:
             time.sleep(0.0005)
 
     def _after_in_parent(self) -> None:

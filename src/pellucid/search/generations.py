@@ -50,7 +50,7 @@ from pellucid.search.manifest import Manifest, Segment, Settings, read_manifest,
 from pellucid.search.vectors import Vectors
 
 SEGMENTS, BUILDING, LOCK = "segments", "building", "lock"
-PATIENCE = 10.0
+TIMEOUT = 10.0
 """Seconds that a second writer waits for the first."""
 
 STAGED, _GENERATION = re.compile(r"[0-9a-f]{32}\.npz"), re.compile(r"generation-([0-9]{6,12})\.json")
@@ -135,7 +135,7 @@ def writer_lock(folder: Path, *, new: bool = False) -> Iterator[None]:
     """
     note = folder / f"{LOCK}.json"
     with contextlib.ExitStack() as locks:
-        made = _acquire_lock(folder, note, locks, new=new)
+        is_new = _acquire_lock(folder, note, locks, new=new)
         try:
             owner = {"pid": os.getpid(), "process": _PROCESS, "since": time.strftime("%Y-%m-%d %H:%M:%S")}
             write_atomically(note, lambda file: file.write(json.dumps(owner).encode()))
@@ -147,7 +147,7 @@ def writer_lock(folder: Path, *, new: bool = False) -> Iterator[None]:
         finally:
             with contextlib.suppress(OSError):  # if the folder was removed, the error inside says more
                 note.unlink(missing_ok=True)
-                if made and {path.name for path in folder.iterdir()} <= {LOCK, SEGMENTS}:
+                if is_new and {path.name for path in folder.iterdir()} <= {LOCK, SEGMENTS}:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -155,14 +155,14 @@ def _acquire_lock(folder: Path, note: Path, locks: contextlib.ExitStack, *, new:
     """Holds the lock of an index until `locks` closes; returns whether its folder was created. A writer that waits for
     a build that fails finds the folder removed, and creates it anew."""
     while True:
-        made = _create_folder(folder) if new else not _newest_path(folder)  # raises where there is no index
+        is_new = _create_folder(folder) if new else not _newest_path(folder)  # raises where there is no index
         try:
-            locks.enter_context(exclusive_lock(folder / LOCK, partial(_busy_message, folder, note), PATIENCE))
+            locks.enter_context(exclusive_lock(folder / LOCK, partial(_busy_message, folder, note), TIMEOUT))
         except InputError:
             if not new or folder.is_dir():
                 raise
         else:
-            return made
+            return is_new
 
 
 @contextlib.contextmanager
@@ -171,7 +171,7 @@ def change_lock(folder: Path, reload: Callable[[], object]) -> Iterator[None]:
 
     reload: reads the newest generation; before the change, and where it is interrupted after the commit.
     """
-    made = False
+    is_new = False
     try:
         with writer_lock(folder):
             reload()
@@ -180,9 +180,9 @@ def change_lock(folder: Path, reload: Callable[[], object]) -> Iterator[None]:
                 yield
                 close_dropped()  # of the previous generation, whose files are gone
             finally:
-                made = _newest_number(folder) not in (before, None)
+                is_new = _newest_number(folder) not in (before, None)
     except KeyboardInterrupt as stop:  # also while the lock is released
-        if not made:
+        if not is_new:
             raise
         reload()
         done = f"interrupted after {folder} was changed as requested: do not run the same again"
@@ -199,17 +199,17 @@ def _create_folder(folder: Path) -> bool:
     """Creates the folder of a new index; returns whether it did not exist."""
     check_folder_link(folder)
     try:
-        made = not folder.exists()
+        is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
-        entries = [(path, ours) for part, ours in _OWN_NAMES.items() for path in folder_entries(folder / part)]
-        strange = [path for path, ours in entries if not ours.fullmatch(path.name)]
+        entries = [(path, own_name) for part, own_name in _OWN_NAMES.items() for path in folder_entries(folder / part)]
+        strange = [path for path, own_name in entries if not own_name.fullmatch(path.name)]
     except OSError as error:
         raise cannot_write(folder, error) from error
     if strange:
         raise InputError(f"{folder} holds {strange[0].name!r}, which is not part of an index: give a new folder's name")
-    if made:
+    if is_new:
         sync_to_disk(folder.parent)
-    return made
+    return is_new
 
 
 def _busy_message(folder: Path, note: Path) -> str:
@@ -231,33 +231,33 @@ def write_segment(
         decided, and the vectors where they need not be read again.
     """
     name = f"{number:06}"
-    place, staging = folder / SEGMENTS / name, folder / SEGMENTS / f".{name}"
+    target, staging = folder / SEGMENTS / name, folder / SEGMENTS / f".{name}"
     try:
         shutil.rmtree(staging, ignore_errors=True)
-        shutil.rmtree(place, ignore_errors=True)  # of a writer that was killed before writing its manifest
+        shutil.rmtree(target, ignore_errors=True)  # of a writer that was killed before writing its manifest
         staging.mkdir(parents=True)
-        rows, settings, made = write(staging)
+        rows, settings, vectors = write(staging)
         for path in (*sorted(staging.iterdir()), staging):
             sync_to_disk(path)
-        staging.replace(place)
-        for path in (place.parent, folder):
+        staging.replace(target)
+        for path in (target.parent, folder):
             sync_to_disk(path)
-        files = {path.name: (path.stat().st_size, digest_of(path)) for path in sorted(place.iterdir())}
-        return Segment(name, rows, settings.kind, files), settings, made
+        files = {path.name: (path.stat().st_size, digest_of(path)) for path in sorted(target.iterdir())}
+        return Segment(name, rows, settings.kind, files), settings, vectors
     except NotFoundError:
         raise  # a missing file of the corpus, not a failure to write
     except (OSError, sqlite3.OperationalError) as error:
-        raise _write_error(place, error) from error
+        raise _write_error(target, error) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _write_error(place: Path, error: OSError | sqlite3.OperationalError) -> PellucidError:
+def _write_error(path: Path, error: OSError | sqlite3.OperationalError) -> PellucidError:
     """The error for a segment that could not be written; on a full disk with the space left."""
     if isinstance(error, OSError) and error.errno != errno.ENOSPC:
-        return cannot_write(place, error)
-    why = cannot_write(place, error) if isinstance(error, OSError) else f"cannot write {place}: {error}{_size_limit()}"
-    return ResourceError(f"{why} ({shutil.disk_usage(place.parents[1]).free:,} bytes are free there)")
+        return cannot_write(path, error)
+    why = cannot_write(path, error) if isinstance(error, OSError) else f"cannot write {path}: {error}{_size_limit()}"
+    return ResourceError(f"{why} ({shutil.disk_usage(path.parents[1]).free:,} bytes are free there)")
 
 
 def _size_limit() -> str:
@@ -286,9 +286,9 @@ def remove_unnamed(folder: Path, manifest: Manifest | None) -> None:
         with contextlib.suppress(OSError):  # the generation is committed already
             path.unlink(missing_ok=True)
     named = {segment.folder for segment in manifest.segments} if manifest else set()
-    for place in folder_entries(folder / SEGMENTS):
-        if place.name not in named and _OWN_NAMES[SEGMENTS].fullmatch(place.name):
-            shutil.rmtree(place, ignore_errors=True)
+    for segment_folder in folder_entries(folder / SEGMENTS):
+        if segment_folder.name not in named and _OWN_NAMES[SEGMENTS].fullmatch(segment_folder.name):
+            shutil.rmtree(segment_folder, ignore_errors=True)
 
 
 def remove_staged(folder: Path) -> None:

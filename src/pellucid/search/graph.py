@@ -35,10 +35,10 @@ class _Reader:
     def unpack(self, layout: str) -> tuple[Any, ...]:
         return struct.unpack("<" + layout, self.read_array(struct.calcsize("<" + layout), "u1").tobytes())
 
-    def read_array(self, many: int, kind: str) -> np.ndarray:
-        size = many * np.dtype(kind).itemsize
+    def read_array(self, count: int, kind: str) -> np.ndarray:
+        size = count * np.dtype(kind).itemsize
         if size > len(self.bytes) - self.offset:
-            self.fault(f"it ends at byte {len(self.bytes):,}, in the middle of {many:,} numbers")
+            self.fault(f"it ends at byte {len(self.bytes):,}, in the middle of {count:,} numbers")
         self.offset += size
         return self.bytes[self.offset - size : self.offset].view(kind)
 
@@ -98,7 +98,7 @@ def _check_level(
 ) -> None:
     """On an upper level every neighbour must be on that level, too: FAISS reads its neighbours there."""
     rows = np.flatnonzero(levels > level)
-    places = starts[rows][:, None] + np.arange(cumulative_neighbours[level], cumulative_neighbours[level + 1])
-    found = neighbours[places]
+    indices = starts[rows][:, None] + np.arange(cumulative_neighbours[level], cumulative_neighbours[level + 1])
+    found = neighbours[indices]
     if (levels[found[found >= 0]] <= level).any():
         read.fault(f"a neighbour on level {level} is not on that level")

@@ -13,12 +13,12 @@ import numpy as np
 from pellucid.errors import CorruptFileError, InputError, ResourceError
 from pellucid.search.graph import check_graph
 from pellucid.search.manifest import Settings
-from pellucid.text.cut import replace_surrogates
+from pellucid.text.truncation import replace_surrogates
 
 ROWS_PER_STEP = 10_000
 """Rows added to a graph at a time, between reports of progress."""
 
-LINE, LARGE = 64, 2**21
+CACHE_LINE, LARGE_PAGE = 64, 2**21
 """Bytes of a cache line, and of a large page."""
 
 MAX_BATCH_CANDIDATES = 2**22
@@ -64,13 +64,13 @@ def build_graph(vectors: Any, settings: Settings, on_progress: Callable[[int], o
 
 def _on_large_pages(first: int, size: int) -> None:
     """Reallocates memory on large pages, where the system has them: see `_read`. All its bytes are 0, and stay so."""
-    if not hasattr(mmap, "MADV_HUGEPAGE") or size < LARGE:  # only Linux has it
+    if not hasattr(mmap, "MADV_HUGEPAGE") or size < LARGE_PAGE:  # only Linux has it
         return
     start, end = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE, (first + size) // mmap.PAGESIZE * mmap.PAGESIZE
-    place, room = ctypes.c_void_p(start), ctypes.c_size_t(end - start)
+    address, room = ctypes.c_void_p(start), ctypes.c_size_t(end - start)
     advise = ctypes.CDLL(None).madvise
-    if advise(place, room, mmap.MADV_HUGEPAGE) == 0:
-        advise(place, room, mmap.MADV_DONTNEED)
+    if advise(address, room, mmap.MADV_HUGEPAGE) == 0:
+        advise(address, room, mmap.MADV_DONTNEED)
 
 
 class _GraphVectors:
@@ -143,8 +143,8 @@ def _read(path: Path, last: int) -> np.ndarray:
     UInt8[ndarray, "bytes"]. NumPy's memory is on large pages where the system has them, and FAISS's own is not: a graph
     search, which accesses cache lines all over it, takes three quarters of the time."""
     size = path.stat().st_size
-    room = np.empty(size + LINE, np.uint8)
-    start = -(room.ctypes.data + size - last) % LINE
+    room = np.empty(size + CACHE_LINE, np.uint8)
+    start = -(room.ctypes.data + size - last) % CACHE_LINE
     with path.open("rb") as file:
         size = file.readinto(room[start : start + size].data)  # less if it is truncated meanwhile
     return room[start : start + size]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from pellucid.errors import InputError
-from pellucid.text.cut import replace_surrogates
 from pellucid.text.rows import base_value, is_missing
+from pellucid.text.truncation import replace_surrogates
 
 
 def id_of(value: Any, has_id: Callable[[str], bool]) -> str:

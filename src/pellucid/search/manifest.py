@@ -78,7 +78,7 @@ class Settings:
         """Raises InputError for a setting that FAISS does not support."""
         check_choice("metric", self.metric, METRICS)
         check_choice("kind", self.kind, (*KINDS, "auto"))
-        check_count("M", self.M, MAX_NEIGHBOURS, least=2)
+        check_count("M", self.M, MAX_NEIGHBOURS, minimum=2)
         check_count("efConstruction", self.efConstruction, MAX_CANDIDATES)
         check_count("efSearch", self.efSearch, MAX_CANDIDATES)
 
@@ -189,7 +189,7 @@ def _check(manifest: Manifest, path: Path) -> None:
     if encoder.max_length is not None:
         check_count("max_length", encoder.max_length)
     manifest.settings.check()
-    check_count("numbered", manifest.numbered, 2**62, least=0)
+    check_count("numbered", manifest.numbered, 2**62, minimum=0)
     if manifest.format != FORMAT:
         raise ValueError("its format is unknown")
     folders = [segment.folder for segment in manifest.segments]

@@ -9,8 +9,8 @@ from typing import Any
 from uuid import UUID
 
 from pellucid.errors import InputError
-from pellucid.text.cut import replace_surrogates
 from pellucid.text.rows import base_value, is_missing
+from pellucid.text.truncation import replace_surrogates
 
 MAX_DIGITS = 4_300
 """The most digits of an integer that Python reads."""

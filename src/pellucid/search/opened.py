@@ -27,7 +27,7 @@ from pellucid.search.words import Vocabulary
 _BLOCK = 8_192
 """Rows whose numbers are checked at a time."""
 
-KEPT = 16
+MAX_CACHED_MASKS = 16
 """Masks of conditions that are cached for each segment."""
 
 
@@ -52,7 +52,7 @@ class OpenSegment:
         if (found := self._condition_masks.pop(key, None)) is None:
             found = self.entries.condition_mask(conditions) & ~self.deleted
             found.flags.writeable = False
-        for oldest in list(self._condition_masks)[: 1 - KEPT]:
+        for oldest in list(self._condition_masks)[: 1 - MAX_CACHED_MASKS]:
             self._condition_masks.pop(oldest, None)
         self._condition_masks[key] = found
         return found

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pellucid.search.entry import Entry
 from pellucid.search.words import MAX_WORD_CHARACTERS, split_words, terms
-from pellucid.text.cut import replace_surrogates
+from pellucid.text.truncation import replace_surrogates
 from pellucid.text.unspaced import is_unspaced
 
 
@@ -17,8 +17,8 @@ def with_terms(rows: Iterable[Entry]) -> Iterator[tuple[Entry, list[str]]]:
     for passages, group in itertools.groupby(rows, key=lambda row: row.first is not None):
         if passages:
             for parts in _by_text(group):
-                text, places = _rejoin(parts)
-                yield from ((part, terms_between(text, *place)) for part, place in zip(parts, places))
+                text, spans = _rejoin(parts)
+                yield from ((part, terms_between(text, *span)) for part, span in zip(parts, spans))
         else:
             yield from ((row, terms(replace_surrogates(row.text))) for row in group)
 
@@ -57,7 +57,7 @@ def _rejoin(parts: Iterable[Entry]) -> tuple[str, list[tuple[int, int]]]:
     """A text reassembled from its passages, which may overlap, with one space for each gap; and the span of each in
     it."""
     pieces: list[str] = []
-    places: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     size = end = 0
     for part in parts:
         first, text = part.first or 0, replace_surrogates(part.text)
@@ -65,10 +65,10 @@ def _rejoin(parts: Iterable[Entry]) -> tuple[str, list[tuple[int, int]]]:
             pieces.append(" ")
             size, end = size + 1, first
         start, new = size - (end - first), text[end - first :]
-        places.append((start, start + len(text)))
+        spans.append((start, start + len(text)))
         pieces.append(new)
         size, end = size + len(new), max(end, first + len(text))
-    return "".join(pieces), places
+    return "".join(pieces), spans
 
 
 @functools.lru_cache(4096)
@@ -83,7 +83,10 @@ def _kinds(letters: str) -> set[str]:
     return set(map(_character_kind, letters))
 
 
-def _neighbours(text: str, place: int) -> str:
+def _neighbours(text: str, position: int) -> str:
     """The letters before and after a position, ignoring accents and joiners; " " where there is none."""
-    sides = text[max(place - MAX_WORD_CHARACTERS, 0) : place][::-1], text[place : place + MAX_WORD_CHARACTERS]
+    sides = (
+        text[max(position - MAX_WORD_CHARACTERS, 0) : position][::-1],
+        text[position : position + MAX_WORD_CHARACTERS],
+    )
     return "".join(next((letter for letter in side if _character_kind(letter) != "nothing"), " ") for side in sides)

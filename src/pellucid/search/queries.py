@@ -10,7 +10,7 @@ from pellucid.config.checks import is_list_like, unwrap_arrow
 from pellucid.errors import InputError, Item
 from pellucid.search.manifest import Manifest
 from pellucid.search.vectors import prepare_vectors
-from pellucid.text.cut import clean_text
+from pellucid.text.truncation import clean_text
 
 
 def as_query_list(query: Any) -> Any:

@@ -18,8 +18,8 @@ def rerank_hits(loaded: Loaded, query: str, hits: list[Hit]) -> list[Hit]:
     item = task.check_item({"query": query, "documents": [hit["text"] for hit in hits]}, 0)
     (order,) = task.answer_items(work := Work(loaded), [item], 0)
     task.warn_about_items(work)
-    answers: list[Any] = list(order)
-    return [hits[one["corpus_id"]].scored(one["score"]) for one in answers]
+    ranking: list[Any] = list(order)
+    return [hits[one["corpus_id"]].scored(one["score"]) for one in ranking]
 
 
 def load_reranker(model: Any) -> Loaded:

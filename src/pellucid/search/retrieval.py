@@ -88,12 +88,12 @@ def search_queries(
     reranker = None if request.rerank is None else load_reranker(request.rerank)
     searcher = SegmentSearcher(generation.segments, request, generation.manifest.settings.efSearch)
     queries = _queries(encode, searcher, inputs)
-    answers = []
+    results = []
     for query, hits in zip(queries, searcher.top_hits(queries)):
         if reranker is not None:
             hits = rerank_hits(reranker, query.text, hits)[: request.k]
-        answers.append(Hits(hits, query.text, None if query.terms is None else query.terms.corrected))
-    return answers
+        results.append(Hits(hits, query.text, None if query.terms is None else query.terms.corrected))
+    return results
 
 
 def _queries(encode: Encode, searcher: "SegmentSearcher", inputs: list[str] | np.ndarray) -> list[Query]:
@@ -132,16 +132,18 @@ class SegmentSearcher:
         hold too few texts, more rows are retrieved."""
         k, rows = self.request.num_candidates, int(self.segments.starts[-1])
         depth = self.request.depth(any(query.terms is not None for query in queries))
-        answers: list[list[Hit]] = [[] for _ in queries]
+        hits_by_query: list[list[Hit]] = [[] for _ in queries]
         pending = list(range(len(queries)))
         while pending:
             rankings = self.rankings([queries[i] for i in pending], depth)
             for i, hits in zip(pending, self.hits(rankings, k)):
-                answers[i] = hits
-            short = [i for i, one in zip(pending, rankings) if len(answers[i]) < k and len(one.global_rows) >= depth]
+                hits_by_query[i] = hits
+            short = [
+                i for i, one in zip(pending, rankings) if len(hits_by_query[i]) < k and len(one.global_rows) >= depth
+            ]
             pending = short if depth < rows else []
             depth *= 4
-        return answers
+        return hits_by_query
 
     def rankings(self, queries: Sequence[Query], depth: int) -> list[Ranking]:
         """The ranking of each query, in the requested mode; `depth` rows of each kind are retrieved."""
@@ -199,9 +201,9 @@ class SegmentSearcher:
             return found if any(fitting) else self._score_words(query.common)
         return found
 
-    def _score_words(self, words: Sequence[str]) -> list[ScoredRows]:
+    def _score_words(self, terms: Sequence[str]) -> list[ScoredRows]:
         frequencies, statistics = self.segments.vocabulary.document_frequencies, self.segments.corpus_statistics
-        return [bm25(segment.entries, words, frequencies, statistics) for segment in self.segments]
+        return [bm25(segment.entries, terms, frequencies, statistics) for segment in self.segments]
 
     def _bm25_scores_at(self, by_words: Sequence[ScoredRows], global_rows: np.ndarray) -> np.ndarray:
         """The BM25 score of each row, NaN where no word matches."""
@@ -237,10 +239,10 @@ class SegmentSearcher:
                 _nan_to_none(ranking.bm25_scores[some]),
             )
             entries = self._entries(rows) if start else known
-            for row, score, similarity, words in zip(rows, scores, similarities, bm25_scores):
+            for row, score, similarity, bm25_score in zip(rows, scores, similarities, bm25_scores):
                 entry = entries[row]
                 if entry.id not in hits:
-                    hits[entry.id] = Hit(entry, score, similarity, words)
+                    hits[entry.id] = Hit(entry, score, similarity, bm25_score)
                     if len(hits) == k:
                         return list(hits.values())
         return list(hits.values())

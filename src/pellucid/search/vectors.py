@@ -17,10 +17,10 @@ FLAT_UP_TO = 50_000
 BLOCK = 1_024
 """Rows that are prepared, or compared exactly, at a time: as many as fit into the processor's cache."""
 
-ROUGH, GATHERED = 2**24, 16_384
+MAX_SCORES, ROWS_PER_COPY = 2**24, 16_384
 """Approximate scores held at a time (64 MiB), and rows that are copied together to be compared."""
 
-LARGEST, SMALLEST = 1e15, 1e-154
+MAX_VALUE, MIN_LENGTH = 1e15, 1e-154
 """The largest absolute value in a vector: products of larger ones overflow float32. And the least length of a vector,
 below which it has no direction."""
 
@@ -59,29 +59,31 @@ class LazyVectors:
         first, last, _ = rows.indices(len(self))
         if 0 < last - first <= BLOCK:
             return np.array(self._prepared_rows(first, last), np.float32, order="C")
-        made = np.empty((max(last - first, 0), self.shape[1]), np.float32)
+        chunk = np.empty((max(last - first, 0), self.shape[1]), np.float32)
         for start in range(first, last, BLOCK):
-            made[start - first : start - first + BLOCK] = self._prepared_rows(start, min(start + BLOCK, last))
-        return made
+            chunk[start - first : start - first + BLOCK] = self._prepared_rows(start, min(start + BLOCK, last))
+        return chunk
 
     def _prepared_rows(self, first: int, last: int) -> np.ndarray:
         rows = self.vectors[first:last]
-        rows = rows.astype(np.float32) if rows.dtype == np.float16 else rows  # in which `LARGEST` overflows
+        rows = rows.astype(np.float32) if rows.dtype == np.float16 else rows  # in which `MAX_VALUE` overflows
         if self.metric != "cosine":
             self._check(rows, first)
             return rows
         wide = rows.astype(np.float64)
         lengths = np.sqrt(np.einsum("rd,rd->r", wide, wide))
-        if not (lengths <= LARGEST).all():  # otherwise no number is larger
+        if not (lengths <= MAX_VALUE).all():  # otherwise no number is larger
             self._check(rows, first)
-        lengths[lengths < SMALLEST] = np.inf
+        lengths[lengths < MIN_LENGTH] = np.inf
         return wide / lengths[:, None]
 
     def _check(self, rows: np.ndarray, first: int) -> None:
         """Raises InputError for numbers that cannot be compared, in rows numbered from `first`."""
-        if not (small := (rows <= LARGEST) & (rows >= -LARGEST)).all():  # the smallest integer has no absolute value
+        if not (
+            small := (rows <= MAX_VALUE) & (rows >= -MAX_VALUE)
+        ).all():  # the smallest integer has no absolute value
             row = int((~small.all(axis=1)).argmax())
-            fault = f"beyond {LARGEST:g}" if np.isfinite(rows[row]).all() else "that is not finite"
+            fault = f"beyond {MAX_VALUE:g}" if np.isfinite(rows[row]).all() else "that is not finite"
             raise InputError(f"{self.what}: row {first + row} holds a number {fault}")
 
 
@@ -136,23 +138,25 @@ class Vectors:
             until comparing all would be faster.
         """
         rows = len(self.numbers)
-        many = rows if alive is None else int(np.count_nonzero(alive))
-        k = min(k, many)
+        num_alive = rows if alive is None else int(np.count_nonzero(alive))
+        k = min(k, num_alive)
         if k == 0 or not len(queries):
             return [(np.empty(0, np.int64), np.empty(0)) for _ in queries]
-        alive = None if many == rows else alive
-        least = min(min_candidates(k, ef), many)
-        ef = min(max(ef, k if alive is None else 4 * least) * rows // many, rows)
-        answers: dict[int, ScoredRows] = {}
+        alive = None if num_alive == rows else alive
+        num_candidates = min(min_candidates(k, ef), num_alive)
+        ef = min(max(ef, k if alive is None else 4 * num_candidates) * rows // num_alive, rows)
+        rows_by_query: dict[int, ScoredRows] = {}
         pending = np.arange(len(queries))
-        while len(pending) and self.graph is not None and ef <= rows and many > ROWS_PER_CANDIDATE * ef:
-            found = hnsw.search_graph(self.graph, queries[pending], least, alive, ef)
-            whole = found[:, -1] >= 0  # missing rows are at the end
-            answers |= zip(pending[whole].tolist(), self._rescored(queries[pending[whole]], found[whole], k))
-            pending = pending[~whole]
+        while len(pending) and self.graph is not None and ef <= rows and num_alive > ROWS_PER_CANDIDATE * ef:
+            found = hnsw.search_graph(self.graph, queries[pending], num_candidates, alive, ef)
+            is_complete = found[:, -1] >= 0  # missing rows are at the end
+            rows_by_query |= zip(
+                pending[is_complete].tolist(), self._rescored(queries[pending[is_complete]], found[is_complete], k)
+            )
+            pending = pending[~is_complete]
             ef = rows + 1 if alive is None else 4 * ef  # where all rows are live, more candidates would find no others
-        answers |= zip(pending.tolist(), self._exhaustive(queries[pending], k, alive, many))
-        return [answers[i] for i in range(len(queries))]
+        rows_by_query |= zip(pending.tolist(), self._exhaustive(queries[pending], k, alive, num_alive))
+        return [rows_by_query[i] for i in range(len(queries))]
 
     def _rescored(self, queries: np.ndarray, found: np.ndarray, k: int) -> Iterator[ScoredRows]:
         """The first k of the rows that a graph search found, by exact scores."""
@@ -164,34 +168,36 @@ class Vectors:
                 rows, score = _sort_by_score(rows, score)
                 yield rows[:k], score[:k]
 
-    def _exhaustive(self, queries: np.ndarray, k: int, alive: np.ndarray | None, many: int) -> Iterator[ScoredRows]:
+    def _exhaustive(
+        self, queries: np.ndarray, k: int, alive: np.ndarray | None, num_alive: int
+    ) -> Iterator[ScoredRows]:
         """Compares each query with every live row in float32; then exactly with those that may be among the first k."""
-        few = alive is not None and 4 * many < len(alive)
-        places = np.flatnonzero(alive) if alive is not None and few else None
-        step = max(ROUGH // len(self.numbers if places is None else places), 1)
+        few = alive is not None and 4 * num_alive < len(alive)
+        alive_rows = np.flatnonzero(alive) if alive is not None and few else None
+        step = max(MAX_SCORES // len(self.numbers if alive_rows is None else alive_rows), 1)
         for start in range(0, len(queries), step):
             block = queries[start : start + step]
-            rough = self._approximate_scores(block, places)
+            rough = self._approximate_scores(block, alive_rows)
             if alive is not None and not few:
                 rough[:, ~alive] = -np.inf
             for query, row in zip(block, rough):
                 first = np.flatnonzero(row >= np.partition(row, -k)[-k] - self._rounding_bound(query))
-                rows = first if places is None else places[first]
+                rows = first if alive_rows is None else alive_rows[first]
                 rows, exact = _sort_by_score(rows, scores(query, self.numbers[rows], self.metric))
                 yield rows[:k], exact[:k]
 
-    def _approximate_scores(self, queries: np.ndarray, places: np.ndarray | None) -> np.ndarray:
+    def _approximate_scores(self, queries: np.ndarray, alive_rows: np.ndarray | None) -> np.ndarray:
         """Scores that order rows as the exact ones do, up to float32 rounding: Float32[ndarray, "queries rows"]"""
-        if places is None:
-            made = queries @ self.numbers.T
+        if alive_rows is None:
+            approximate = queries @ self.numbers.T
         else:
-            made = np.empty((len(queries), len(places)), np.float32)
-            for start in range(0, len(places), GATHERED):
-                some = slice(start, start + GATHERED)
-                made[:, some] = queries @ self.numbers[places[some]].T
+            approximate = np.empty((len(queries), len(alive_rows)), np.float32)
+            for start in range(0, len(alive_rows), ROWS_PER_COPY):
+                some = slice(start, start + ROWS_PER_COPY)
+                approximate[:, some] = queries @ self.numbers[alive_rows[some]].T
         if self.metric == "euclidean":
-            made -= self._half_squared_norms if places is None else self._half_squared_norms[places]
-        return made
+            approximate -= self._half_squared_norms if alive_rows is None else self._half_squared_norms[alive_rows]
+        return approximate
 
     def _rounding_bound(self, query: np.ndarray) -> float:
         """The largest difference between float32 scores of equal rows: the bound for a sum of rounded products, the

@@ -13,7 +13,7 @@ from pellucid.errors import InputError, format_count
 from pellucid.machine import inference_mode
 from pellucid.tasks.feature_extraction import states_of
 from pellucid.text import Window, windows
-from pellucid.text.cut import visible_span
+from pellucid.text.truncation import visible_span
 from pellucid.view.likeness import Likeness, LikenessView, Span, format_number
 
 
@@ -87,11 +87,13 @@ def _word_vectors(loaded: Loaded, text: str, prompt: str) -> tuple[tuple[Span, .
     tokens cut off."""
     (window,) = windows(loaded.required_tokenizer, prompt + text, rule="truncate", max_length=loaded.pooling_length())
     every = _word_spans(window, len(prompt))
-    places = [place for place in every if not _is_punctuation((prompt + text)[slice(*place[2])])] or every
+    word_spans = [
+        word_span for word_span in every if not _is_punctuation((prompt + text)[slice(*word_span[2])])
+    ] or every
     states = _states(loaded, window)
-    vectors = np.array([states[first:last].mean(axis=0) for first, last, _ in places]).reshape(-1, states.shape[1])
+    vectors = np.array([states[first:last].mean(axis=0) for first, last, _ in word_spans]).reshape(-1, states.shape[1])
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    spans = tuple(visible_span(text, first - len(prompt), last - len(prompt)) for _, _, (first, last) in places)
+    spans = tuple(visible_span(text, first - len(prompt), last - len(prompt)) for _, _, (first, last) in word_spans)
     return spans, vectors, window.cut
 
 

@@ -12,10 +12,10 @@ from pellucid.errors import Argument, InputError
 from pellucid.lazy import cached_property
 from pellucid.text.unspaced import UNSPACED, is_unspaced
 
-NEAR = 0.75
+MIN_SIMILARITY = 0.75
 """The least similarity for a correction: 1 minus the share of letters edited, where swapping two counts as one edit."""
 
-SHORTEST = 4
+MIN_LENGTH = 4
 """The least number of letters for a correction; nearly every edit of a shorter word is another word."""
 
 MAX_WORDS = 64
@@ -126,8 +126,8 @@ class Vocabulary:
 
     def has_live_row(self, word: str) -> bool:
         """Whether a row that is not deleted contains a word."""
-        many = self.document_frequencies.get(word, 0)
-        return many > self.deleted_rows or (many > 0 and (not self.deleted_rows or self.is_live(word)))
+        frequency = self.document_frequencies.get(word, 0)
+        return frequency > self.deleted_rows or (frequency > 0 and (not self.deleted_rows or self.is_live(word)))
 
     @cached_property
     def words(self) -> list[str]:
@@ -136,7 +136,7 @@ class Vocabulary:
 
     def nearest_words(self, word: str, limit: int = 3) -> list[str]:
         """The nearest words by optimal string alignment; of equally near ones those in more rows first."""
-        if len(word) < SHORTEST:
+        if len(word) < MIN_LENGTH:
             return []
         try:
             from rapidfuzz import distance, process
@@ -144,7 +144,7 @@ class Vocabulary:
             advice = "pip install 'pellucid[search]', or to compare vectors alone pass ", Argument("mode", "dense")
             raise InputError("a search for words needs RapidFuzz: ", *advice) from missing
         similarity: Any = distance.OSA.normalized_similarity
-        found = process.extract(word, self.words, scorer=similarity, limit=50, score_cutoff=NEAR)
+        found = process.extract(word, self.words, scorer=similarity, limit=50, score_cutoff=MIN_SIMILARITY)
         nearest = sorted(found, key=lambda hit: (-hit[1], -self.document_frequencies[hit[0]], hit[0]))
         return list(itertools.islice((one for one, _, _ in nearest if self.has_live_row(one)), limit))
 

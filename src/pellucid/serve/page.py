@@ -22,7 +22,7 @@ from urllib.parse import unquote
 from pellucid.errors import Argument, InputError, PellucidError
 
 LOOPBACK, HTTP_PORT = "127.0.0.1", 80
-PATIENCE = 10.0
+TIMEOUT = 10.0
 """Seconds for a request to arrive and for a response to be sent; then its connection is closed."""
 MAX_CONNECTIONS = 64
 """The most open connections; further ones are closed at once."""
@@ -90,7 +90,7 @@ class PageServer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Sets the deadline of a new connection."""
-        self._deadlines[request] = time.monotonic() + PATIENCE
+        self._deadlines[request] = time.monotonic() + TIMEOUT
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
@@ -160,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
     """Handles one request: first checks whether it is allowed, then responds."""
 
     server: PageServer  # pyrefly: ignore[bad-override]
-    timeout = PATIENCE
+    timeout = TIMEOUT
     server_version, sys_version = "pellucid", ""
 
     def do_GET(self) -> None:

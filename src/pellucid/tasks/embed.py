@@ -18,9 +18,9 @@ from pellucid.errors import InputError, Item, join_names
 from pellucid.machine import choose_dtype
 from pellucid.models import Encoder, Network, check_finite
 from pellucid.tasks.passes import run_batches
-from pellucid.text.cut import check_has_tokens, clean_text, warn_of_truncation
 from pellucid.text.encoded import is_all_unknown
 from pellucid.text.prefix import with_special_tokens
+from pellucid.text.truncation import check_has_tokens, clean_text, warn_of_truncation
 
 log = logging.getLogger("pellucid")
 

@@ -7,12 +7,12 @@ DENIALS = ("not", "no", "non")
 """Words that negate a label, as in "not_entailment"."""
 
 
-def entailment(labels: Sequence[str]) -> int | None:
+def entailment_index(labels: Sequence[str]) -> int | None:
     """The index of the label for entailment, such as "entailment", "ENTAILED" or "isEntailment"; None for none."""
     return _label_index(labels, "entail")
 
 
-def contradiction(labels: Sequence[str]) -> int | None:
+def contradiction_index(labels: Sequence[str]) -> int | None:
     """The index of the label for contradiction; of two labels, the one that is not entailment; None for none."""
     entails, contradicts = _label_index(labels, "entail"), _label_index(labels, "contrad")
     if contradicts is None and len(labels) == 2 and entails is not None:

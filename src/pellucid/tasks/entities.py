@@ -80,7 +80,7 @@ def entity_text(tokens: TaggedTokens, one: Entity, strategy: str, tokenizer: Tok
 
 def _word_pieces(tokens: TaggedTokens, word: range) -> list[str]:
     """The tokens of a word; for unknown ones, their text."""
-    return [tokens.sentence.slice(*tokens.places[i]) if tokens.unknown[i] else tokens.pieces[i] for i in word]
+    return [tokens.sentence.slice(*tokens.spans[i]) if tokens.unknown[i] else tokens.pieces[i] for i in word]
 
 
 def _word_scores(scores: Tensor, ranges: Sequence[range], strategy: str) -> Tensor:
@@ -135,7 +135,7 @@ def _continues_entity(
 
 def _are_adjacent(tokens: TaggedTokens, before: Entity, one: Entity) -> bool:
     shown = tokens.sentence.shown
-    end, start = tokens.places[before.words[-1][-1]][1], tokens.places[one.words[0][0]][0]
+    end, start = tokens.spans[before.words[-1][-1]][1], tokens.spans[one.words[0][0]][0]
     around = shown[end - 1 : end] + shown[start : start + 1]
     return start <= end and not any(c.isspace() or unicodedata.category(c) == "Lo" for c in around)
 

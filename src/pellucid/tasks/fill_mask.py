@@ -17,7 +17,7 @@ from pellucid.tasks.reader import Reader, WindowOutput, most_central_windows, te
 from pellucid.tasks.targets import possible_ids, target_ids
 from pellucid.tasks.task import Work, single_text
 from pellucid.text import Tokenizer, Window
-from pellucid.text.cut import clean_text, trimmed_span
+from pellucid.text.truncation import clean_text, trimmed_span
 from pellucid.text.unspaced import is_unspaced
 
 Guesses = list[tuple[float, int]]

@@ -13,7 +13,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import as_list
 from pellucid.errors import Argument, InputError, Item
 from pellucid.models import Output
-from pellucid.text.cut import check_has_tokens
+from pellucid.text.truncation import check_has_tokens
 
 
 def forward(
@@ -103,13 +103,13 @@ def _as_tensor(name: str, rows: Tensor | Sequence[object]) -> Tensor:
         raise InputError(f"{name} must be rows of whole numbers of one length: pad them, or give texts") from error
 
 
-def _warn_of_padding(ids: Tensor, pad: int | None, begin: int | None) -> None:
+def _warn_of_padding(ids: Tensor, pad: int | None, bos: int | None) -> None:
     if pad is None or ids.dim() != 2 or not ids.shape[1]:
         return
     real = ids != pad
     full = real[:, -1]
     if len(ids) > 1:  # a single text is not padded on the left
-        full = full & (real[:, 0] if pad != begin else real[:, :2].any(dim=1))  # the first may begin the text
+        full = full & (real[:, 0] if pad != bos else real[:, :2].any(dim=1))  # the first may begin the text
     if not bool(full.all()):
         warnings.warn(
             f"input_ids begin or end in {pad}, the id of padding, and no attention_mask was given: every position "

@@ -29,33 +29,33 @@ SAME_TOKENS = "transformers: same tokens"
 
 
 def compare_with_reference(
-    loaded: Loaded, rows: list[Row], tokens: int, tolerance: float, begin: Callable[[str], object]
+    loaded: Loaded, rows: list[Row], tokens: int, tolerance: float, on_step: Callable[[str], object]
 ) -> Iterator[Check]:
     """Compares all tensors that both expose, layer by layer, and the first tokens that both would generate.
 
-    rows: one text each.  tokens: how many to generate.  begin: called with the name of each step before it.
+    rows: one text each.  tokens: how many to generate.  on_step: called with the name of each step before it.
     The first check names the first point of a pass where the two differ; the others are its parts.
     """
     title = "transformers"
     try:
         title = f"transformers {version()}"
-        begin(f"opening the checkpoint in {title}")
+        on_step(f"opening the checkpoint in {title}")
         model, remark = open_reference(loaded)
-        begin(f"comparing with {title}")
+        on_step(f"comparing with {title}")
         points = [point for row in rows for point in _points(loaded, model, row)]
     except (NoReference, PellucidError) as reason:
         yield Check(title, None, note=str(reason))
         return
-    whole = compare_points(title, points, tolerance, f"{type(model).__name__}{remark}")
-    yield whole
+    whole_check = compare_points(title, points, tolerance, f"{type(model).__name__}{remark}")
+    yield whole_check
     for name, endings in GROUPS.items():
-        part = {place: difference for place, difference in whole.points if place.endswith(endings)}
+        part = {point_name: difference for point_name, difference in whole_check.points if point_name.endswith(endings)}
         if part:
             yield check_differences(
-                f"transformers: {name}", part, tolerance, f"at {len(part)} of {len(whole.points)} points"
+                f"transformers: {name}", part, tolerance, f"at {len(part)} of {len(whole_check.points)} points"
             )
     if tokens and loaded.config.writes:
-        begin(f"writing {format_count(tokens, 'token')} with both")
+        on_step(f"writing {format_count(tokens, 'token')} with both")
         try:
             yield check_same_tokens(loaded, model, rows[0], tokens, tolerance)
         except NoReference as reason:
@@ -74,9 +74,9 @@ def _points(loaded: Loaded, model: Any, row: Row) -> list[Point]:
         reference_forward(model, **row, output_hidden_states=True, output_attentions=True), loaded.config
     )
     order = {name: i for i, name in enumerate(recorder.recorded)}
-    nothing = torch.empty(0, device="cpu")
+    missing = torch.empty(0, device="cpu")
     return [
-        (name, recorder.recorded.get(name, nothing), expected[name])
+        (name, recorder.recorded.get(name, missing), expected[name])
         for name in sorted(expected, key=lambda name: order.get(name, len(order)))
     ]
 
@@ -88,9 +88,9 @@ def _reference_outputs(out: Any, config: Config) -> dict[str, Tensor]:
     layered = [f"{side}{name}" for side in sides for name in ("hidden_states", "attentions")]
     found: dict[str, Tensor] = {}
     for name in (*layered, "cross_attentions"):
-        for i, table in enumerate(out.get(name) or ()):
-            place = f"{name}[{i}]"
-            found[own_names.get(place, place)] = table
+        for i, tensor in enumerate(out.get(name) or ()):
+            reference_name = f"{name}[{i}]"
+            found[own_names.get(reference_name, reference_name)] = tensor
     if "start_logits" in out:
         found["logits"] = torch.stack((out["start_logits"], out["end_logits"]), dim=-1)
     if "logits" in out:

@@ -9,7 +9,7 @@ from pellucid.text.batch import PASS_COST, TOKEN_BUDGET, batch_limits, length_ba
 
 Result = TypeVar("Result")
 
-SHARE = 0.75
+MAX_BATCH_SHARE = 0.75
 """The largest batch, as a share of a stream's fair part of the work: a larger one leaves the other streams idle."""
 
 
@@ -45,7 +45,7 @@ def _sequential_count(sizes: Sequence[int]) -> int:
     """How many of the first batches hold a single long row, or exceed a stream's share of the remaining work."""
     left = sum(sizes)
     for before, size in enumerate(sizes):
-        if size <= TOKEN_BUDGET + PASS_COST and size * parallel_batches(len(sizes) - before) <= SHARE * left:
+        if size <= TOKEN_BUDGET + PASS_COST and size * parallel_batches(len(sizes) - before) <= MAX_BATCH_SHARE * left:
             return before
         left -= size
     return len(sizes)

@@ -11,11 +11,11 @@ from pellucid.tasks.answer import Answer
 from pellucid.tasks.attribution import Target
 from pellucid.tasks.reader import Reader, WindowOutput, text_coverage
 from pellucid.tasks.spans import Span, SpanOptions, outer_tokens, spans
-from pellucid.tasks.spans_apart import spans_per_window
+from pellucid.tasks.spans_per_window import spans_per_window
 from pellucid.tasks.tagged_tokens import AlignedText
 from pellucid.tasks.task import Work, text_or_pair
 from pellucid.text import Window
-from pellucid.text.cut import clean_text
+from pellucid.text.truncation import clean_text
 
 NAMES = ("question", "context")
 REFERENCE_LENGTH, REFERENCE_STRIDE = 384, 128
@@ -31,8 +31,8 @@ class QuestionAnswering(Reader):
     handle_impossible_answer: "" is one of the answers, with the probability that the context has none.
     align_to_words: an answer begins and ends at word boundaries; in scripts without spaces at tokens'.
     scores: "comparable": one softmax over the whole context, however many windows it was read in (`tasks/spans.py`).
-        "per_window": the reference's method (`tasks/spans_apart.py`), with its defaults: windows of at most 384 tokens
-        that share 128.
+        "per_window": the reference's method (`tasks/spans_per_window.py`), with its defaults: windows of at most 384
+        tokens that share 128.
     Of a context read in windows each token's logits are taken from the window in which it is farthest from a cut. The
     question is read beside each of them, and never cut.
     """
@@ -107,8 +107,10 @@ class QuestionAnswering(Reader):
             window = outputs[one.window].window
             return [Target("logits of no answer", window, lambda output: output["logits"][0, 0].sum())]
         candidates = outputs if self.scores == "comparable" else [outputs[one.window]]
-        places = item[1].places or range(len(item[1].read) + 1)
-        (first, start), (last, end) = outer_tokens(candidates, places.index(one["start"]), places.index(one["end"]))
+        positions = item[1].positions or range(len(item[1].read) + 1)
+        (first, start), (last, end) = outer_tokens(
+            candidates, positions.index(one["start"]), positions.index(one["end"])
+        )
         if first is last:
             description = f"logits of start and end of {one['answer']!r}"
             return [

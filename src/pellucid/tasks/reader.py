@@ -19,7 +19,7 @@ from pellucid.tasks.attribution import Target, with_attribution
 from pellucid.tasks.passes import run_batches
 from pellucid.tasks.task import Task, TaskAnswer, Work
 from pellucid.text import Window, windows
-from pellucid.text.cut import check_has_tokens, item_name
+from pellucid.text.truncation import check_has_tokens, item_name
 
 
 @dataclass(frozen=True)

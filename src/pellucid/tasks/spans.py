@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pellucid.tasks.reader import WindowOutput, most_central_windows
 from pellucid.text import Window
-from pellucid.text.cut import trimmed_span, visible_span
+from pellucid.text.truncation import trimmed_span, visible_span
 
 STARTS_PER_CHUNK = 1_024
 """Starts whose spans are scored together: all spans of a long context would not fit into memory."""
@@ -132,11 +132,11 @@ def _most_likely_spans(
         scores = probabilities[rows, :1] * probabilities[:, 1][columns.clamp(max=len(units) - 1)]
         scores = scores.masked_fill(columns >= limits[rows, None], -1.0).flatten()
         best = scores.topk(min(num_spans, len(scores)))
-        places = zip(
+        candidates = zip(
             best.values.tolist(), rows[best.indices // width].tolist(), columns.flatten()[best.indices].tolist()
         )
-        found += [place for place in places if place[0] >= 0]
-    return sorted(found, key=lambda place: (-place[0], place[1], place[2]))[:num_spans]
+        found += [span for span in candidates if span[0] >= 0]
+    return sorted(found, key=lambda span: (-span[0], span[1], span[2]))[:num_spans]
 
 
 def _token_sources(outputs: Sequence[WindowOutput]) -> list[tuple[int, int]]:
@@ -172,5 +172,5 @@ def _least_null(outputs: Sequence[WindowOutput]) -> tuple[int, Tensor]:
     """The window least confident of "no answer", and its logits for that: [1, 2], or [0, 2] without a special token."""
     if outputs[0].window.sequence_ids[0] is not None:
         return 0, outputs[0].output[:0]
-    least = min(range(len(outputs)), key=lambda number: float(outputs[number].output[0].sum()))
-    return least, outputs[least].output[:1]
+    window_number = min(range(len(outputs)), key=lambda number: float(outputs[number].output[0].sum()))
+    return window_number, outputs[window_number].output[:1]

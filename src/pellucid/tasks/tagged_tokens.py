@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from pellucid.tasks.reader import WindowOutput, most_central_windows
-from pellucid.text.cut import clean_text, trimmed_span
 from pellucid.text.pieces import SPACE
+from pellucid.text.truncation import clean_text, trimmed_span
 from pellucid.text.unspaced import is_unspaced
 
 BOUNDARIES = ("words", "heuristic")
@@ -23,13 +23,13 @@ Place = tuple[int, int]
 class AlignedText:
     """A text as the model reads it, aligned with the caller's characters.
 
-    read, shown: the model's and the caller's.  places: the position in `shown` of each character of `read` and of its
-        end; None where the two are equal.  word_starts: where the caller's words begin in `read`; None for a text.
+    read, shown: the model's and the caller's.  positions: the position in `shown` of each character of `read` and of
+        its end; None where the two are equal.  word_starts: where the caller's words begin in `read`; None for a text.
     """
 
     read: str
     shown: str
-    places: tuple[int, ...] | None = None
+    positions: tuple[int, ...] | None = None
     word_starts: tuple[int, ...] | None = None
 
     @classmethod
@@ -38,22 +38,22 @@ class AlignedText:
         read = clean_text(text, index, "item")
         if len(read) == len(text):
             return cls(read, text)
-        places, here = [], 0
+        positions, position = [], 0
         for character in read:
-            places.append(here)
-            here += 2 if ord(character) > 0xFFFF and ord(text[here]) <= 0xFFFF else 1
-        return cls(read, text, (*places, here))
+            positions.append(position)
+            position += 2 if ord(character) > 0xFFFF and ord(text[position]) <= 0xFFFF else 1
+        return cls(read, text, (*positions, position))
 
     @classmethod
     def of_words(cls, words: Sequence[str], delimiter: str, index: int | str) -> "AlignedText":
         """From words, which the model reads joined by spaces, and the caller by a delimiter."""
         words = [clean_text(word, index, "item") for word in words]
-        starts, places, here = [], [], 0
+        starts, positions, position = [], [], 0
         for word in words:
-            starts.append(len(places))
-            places += range(here, here + len(word) + 1)
-            here += len(word) + len(delimiter)
-        return cls(" ".join(words), delimiter.join(words), tuple(places), tuple(starts))
+            starts.append(len(positions))
+            positions += range(position, position + len(word) + 1)
+            position += len(word) + len(delimiter)
+        return cls(" ".join(words), delimiter.join(words), tuple(positions), tuple(starts))
 
     @property
     def words(self) -> list[str]:
@@ -69,8 +69,8 @@ class AlignedText:
             word = bisect_right(self.word_starts, text_start) - 1
             start = max(start, self.word_starts[word])
             end = max(end, min(start + 1, len(self.read)))  # a single space counts as the letter that follows it
-        if self.places is not None:
-            start, end = self.places[start], self.places[max(start, end)]
+        if self.positions is not None:
+            start, end = self.positions[start], self.positions[max(start, end)]
         return (start, end), word
 
     def slice(self, start: int, end: int) -> str:
@@ -82,38 +82,41 @@ class AlignedText:
 class TaggedTokens:
     """The tokens of a sentence; each list has one entry per token.
 
-    pieces: as spelled in the vocabulary.  places: characters of `sentence.shown`.  words: the index of its word.
-    unknown: whether the vocabulary lacks it.  numbers: its index in the text, if that were read as a whole.
-    stretches: the window that it is taken from.  within: its position there.  scores: Float32[Tensor, "tokens labels"]
+    pieces: as spelled in the vocabulary.  spans: characters of `sentence.shown`.  words: the index of its word.
+    unknown: whether the vocabulary lacks it.  token_indices: its index in the text, if that were read as a whole.
+    window_numbers: the window that it is taken from.  window_positions: its position there.
+    scores: Float32[Tensor, "tokens labels"]
     """
 
     sentence: AlignedText
     pieces: list[str]
-    places: list[Place]
+    spans: list[Place]
     words: list[int | None]
     unknown: list[bool]
-    numbers: list[int]
-    stretches: list[int]
-    within: list[int]
+    token_indices: list[int]
+    window_numbers: list[int]
+    window_positions: list[int]
     scores: Tensor
 
 
 def tag_window(sentence: AlignedText, output: WindowOutput, unknown: int | None) -> TaggedTokens:
     """The tokens of one window. unknown: the id of the unknown token."""
     window = output.window
-    here = [i for i, side in enumerate(window.sequence_ids) if side is not None]
-    placed = [sentence.shown_span(*window.offsets[i]) for i in here]
+    positions = [i for i, side in enumerate(window.sequence_ids) if side is not None]
+    placed = [sentence.shown_span(*window.offsets[i]) for i in positions]
     is_pretokenized = sentence.word_starts is not None
     return TaggedTokens(
         sentence,
-        [window.tokens[i].strip() or window.tokens[i].strip(" ") for i in here],  # a mask in the text brings spaces
-        [place for place, _ in placed],
-        [word for _, word in placed] if is_pretokenized else [window.words[i] for i in here],
-        [window.ids[i] == unknown for i in here],
-        [window.tokens_before + i for i in here],
-        [window.index] * len(here),
-        here,
-        output.output[here],
+        [
+            window.tokens[i].strip() or window.tokens[i].strip(" ") for i in positions
+        ],  # a mask in the text brings spaces
+        [span for span, _ in placed],
+        [word for _, word in placed] if is_pretokenized else [window.words[i] for i in positions],
+        [window.ids[i] == unknown for i in positions],
+        [window.tokens_before + i for i in positions],
+        [window.index] * len(positions),
+        positions,
+        output.output[positions],
     )
 
 
@@ -121,10 +124,10 @@ def merge_windows(parts: Sequence[TaggedTokens], outputs: Sequence[WindowOutput]
     """The tokens of the whole sentence, each from the window in which it is farthest from a cut."""
     if len(parts) == 1:
         return parts[0]
-    token_numbers = [{position: nth for nth, position in enumerate(part.within)} for part in parts]
+    token_numbers = [{position: nth for nth, position in enumerate(part.window_positions)} for part in parts]
     best = most_central_windows([output.window for output in outputs])
     chosen = [(parts[number], token_numbers[number][position]) for number, position in best]
-    names = ("pieces", "places", "words", "unknown", "numbers", "stretches", "within")
+    names = ("pieces", "spans", "words", "unknown", "token_indices", "window_numbers", "window_positions")
     lists: dict[str, Any] = {name: [getattr(part, name)[nth] for part, nth in chosen] for name in names}
     return replace(parts[0], scores=torch.stack([part.scores[nth] for part, nth in chosen]), **lists)
 
@@ -165,11 +168,7 @@ def _continues_word(tokens: TaggedTokens, kinds: list[str], i: int) -> bool:
     shown, is_pretokenized = tokens.sentence.shown, tokens.sentence.word_starts is not None
     if kinds[i] == "space" and _overlaps_previous(tokens, i):  # one character, normalized to several words
         return True
-    if (
-        not is_pretokenized
-        and kinds[i - 1] == "space"
-        and is_unspaced(shown, trimmed_span(shown, *tokens.places[i])[0])
-    ):
+    if not is_pretokenized and kinds[i - 1] == "space" and is_unspaced(shown, trimmed_span(shown, *tokens.spans[i])[0]):
         return False
     if kinds[i] in ("word", "sign") and _shares_character(tokens, i):
         return True
@@ -180,7 +179,7 @@ def _continues_word(tokens: TaggedTokens, kinds: list[str], i: int) -> bool:
 
 def _shares_character(tokens: TaggedTokens, i: int) -> bool:
     """Whether a token holds a part of the character before it: some of its bytes, or an accent on it."""
-    (start, _), (_, end) = tokens.places[i], tokens.places[i - 1]
+    (start, _), (_, end) = tokens.spans[i], tokens.spans[i - 1]
     return _overlaps_previous(tokens, i) or (
         start == end > 0 and unicodedata.category(tokens.sentence.shown[start])[0] == "M"
     )
@@ -188,13 +187,13 @@ def _shares_character(tokens: TaggedTokens, i: int) -> bool:
 
 def _overlaps_previous(tokens: TaggedTokens, i: int) -> bool:
     """Whether a token begins before the one before it ends."""
-    return i > 0 and tokens.places[i][0] < tokens.places[i - 1][1]
+    return i > 0 and tokens.spans[i][0] < tokens.spans[i - 1][1]
 
 
 def _token_kinds(tokens: TaggedTokens) -> list[str]:
     """The kind of each token: "word", "sign", "space" at the beginning of a word, otherwise "gap"."""
     shown, kinds = tokens.sentence.shown, list[str]()
-    for i, (start, end) in enumerate(tokens.places):
+    for i, (start, end) in enumerate(tokens.spans):
         visible = shown[start:end].strip()
         if visible and (
             tokens.pieces[i] != SPACE or visible == SPACE
@@ -212,7 +211,7 @@ def heuristic_words(tokens: TaggedTokens, continues: str | None) -> list[range]:
     letters that normalisation changed; otherwise if no space is at its beginning.
     """
     shown, found = tokens.sentence.shown, list[range]()
-    for i, (start, end) in enumerate(tokens.places):
+    for i, (start, end) in enumerate(tokens.spans):
         if continues:
             inner = len(tokens.pieces[i]) != end - start
         else:

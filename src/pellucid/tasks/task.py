@@ -79,7 +79,7 @@ class Task(ABC):
         if self.max_length is not None:
             check_count("max_length", self.max_length)
         if self.stride is not None:
-            check_count("stride", self.stride, least=0)
+            check_count("stride", self.stride, minimum=0)
 
     @classmethod
     def options(cls) -> list[str]:

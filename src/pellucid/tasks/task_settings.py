@@ -70,8 +70,8 @@ def with_prefix(loaded: Loaded, prefix: str, names: Sequence[str]) -> Loaded:
     params = params_of(loaded)
     if all((prefix_of(loaded, one) or "") == prefix for one in ([], *([name] for name in names))):
         return loaded
-    how = next((params[name] for name in names if name in params), {})
-    own = {name: {**params.get(name, how), "prefix": prefix} for name in names}
+    params_of_task = next((params[name] for name in names if name in params), {})
+    own = {name: {**params.get(name, params_of_task), "prefix": prefix} for name in names}
     inert = {**loaded.config.inert, "prefix": prefix} | ({"task_specific_params": {**params, **own}} if own else {})
     return replace(loaded, config=loaded.config.replace(inert=inert))
 
@@ -84,8 +84,8 @@ def task_generation_settings(
 
     Raises InputError for a requested value, and CorruptFileError for a value of the checkpoint's that is invalid.
     """
-    place = f"{_config_path(loaded)}: task_specific_params"
-    return settings_of(loaded, requested, _task_options(loaded, names), defaults, location=place)
+    location = f"{_config_path(loaded)}: task_specific_params"
+    return settings_of(loaded, requested, _task_options(loaded, names), defaults, location=location)
 
 
 def _task_options(loaded: Loaded, names: Sequence[str]) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class TextClassification(Reader):
         self, work: Work, item: tuple[str, str | None], outputs: list[WindowOutput], one: Answer
     ) -> list[Target]:
         number = list(work.loaded.config.labels).index(one["label"])
-        best = max(outputs, key=lambda stretch: float(stretch.output[number]))
+        best = max(outputs, key=lambda one: float(one.output[number]))
         return [logit_target(repr(one["label"]), best.window, number)]
 
     def _function(self, work: Work) -> str:

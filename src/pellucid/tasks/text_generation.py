@@ -13,8 +13,8 @@ from pellucid.tasks.task import Work
 from pellucid.tasks.writer import GeneratedText, Prompt, Writer, text_coverage
 from pellucid.text import Tokenizer
 from pellucid.text.chat import check_messages
-from pellucid.text.cut import clean_text
 from pellucid.text.portions import PrefixedEncoder, TextChunk, ending_chunks
+from pellucid.text.truncation import clean_text
 
 Messages = list[dict[str, Any]]
 _CUT, _OLDEST = Argument("long", "truncate"), " to leave its oldest turns out"
@@ -150,8 +150,8 @@ class TextGeneration(Writer):
         if max_tokens is None:
             return [whole]
         side = self.truncation_side or tokenizer.settings.get("truncation_side", "left")
-        how: dict[str, Any] = {"rule": self.long, "stride": self.stride, "left": side == "left"}
-        return ending_chunks(reading, text, index, room=max_tokens, **how)
+        options: dict[str, Any] = {"rule": self.long, "stride": self.stride, "left": side == "left"}
+        return ending_chunks(reading, text, index, room=max_tokens, **options)
 
     def _conversation(self, tokenizer: Tokenizer, messages: Messages, index: int, limit: int | None) -> TextChunk:
         ids = self._ids(tokenizer, messages, index)

@@ -28,7 +28,7 @@ from pellucid.tasks.reader import Reader, WindowOutput, text_coverage
 from pellucid.tasks.tagged_tokens import BOUNDARIES, AlignedText, TaggedTokens, merge_windows, tag_window
 from pellucid.tasks.task import Work, single_text
 from pellucid.text import Tokenizer, Window
-from pellucid.text.cut import visible_span
+from pellucid.text.truncation import visible_span
 
 OVERLAPS = ("inner", "longest")
 _WORDS = Argument("is_split_into_words", True)
@@ -148,27 +148,27 @@ class TokenClassification(Reader):
                 else [label.split("-", 1)[-1] for label in labels]
             )
         included = [(one, kinds[one.label]) for one in found if kinds[one.label] not in self.ignore_labels]
-        return [(self._entity(tokenizer, tokens, *one), tokens.stretches[one[0].tokens[0]]) for one in included]
+        return [(self._entity(tokenizer, tokens, *one), tokens.window_numbers[one[0].tokens[0]]) for one in included]
 
     def _entity(self, tokenizer: Tokenizer, tokens: TaggedTokens, one: Entity, kind: str) -> dict[str, Any]:
-        start, end = tokens.places[one.tokens[0]][0], tokens.places[one.tokens[-1]][1]
+        start, end = tokens.spans[one.tokens[0]][0], tokens.spans[one.tokens[-1]][1]
         if self.boundaries == "words":
             start, end = visible_span(tokens.sentence.shown, start, end)
         if self.decoded:
             word = entity_text(tokens, one, self.aggregation_strategy, tokenizer)
         else:
             word = tokens.sentence.slice(start, end)
-        place = {"word": word, "start": start, "end": end}
+        entity = {"word": word, "start": start, "end": end}
         if self.aggregation_strategy == "none":
-            return {"entity": kind, "score": one.score, "index": tokens.numbers[one.tokens[0]], **place}
-        return {"entity_group": kind, "score": one.score, **place}
+            return {"entity": kind, "score": one.score, "index": tokens.token_indices[one.tokens[0]], **entity}
+        return {"entity_group": kind, "score": one.score, **entity}
 
     def _space_tokens(self, tokens: TaggedTokens, one: Answer) -> list[int]:
         """The tokens of an entity that is whitespace only, whose span is empty."""
         if "index" in one:
-            return [tokens.numbers.index(one["index"])]
-        places = enumerate(tokens.places)
-        return [nth for nth, (start, end) in places if one["start"] <= start and end <= one["end"]]
+            return [tokens.token_indices.index(one["index"])]
+        spans = enumerate(tokens.spans)
+        return [nth for nth, (start, end) in spans if one["start"] <= start and end <= one["end"]]
 
     def attribution_targets(
         self, work: Work, item: AlignedText, outputs: list[WindowOutput], one: Answer
@@ -178,12 +178,16 @@ class TokenClassification(Reader):
         (tokens,) = self._tagged_windows(work, item, [window_output])
         kind = one.get("entity", one.get("entity_group"))
         labels = [i for i, label in enumerate(work.loaded.config.labels) if kind in (label, label.split("-", 1)[-1])]
-        here = [nth for nth, (start, end) in enumerate(tokens.places) if one["start"] < end and start < one["end"]]
-        here = here or self._space_tokens(tokens, one)
-        best = tokens.scores[here][:, labels].argmax(dim=-1).tolist()
-        places, numbers = [tokens.within[nth] for nth in here], [labels[i] for i in best]
+        token_indices = [
+            nth for nth, (start, end) in enumerate(tokens.spans) if one["start"] < end and start < one["end"]
+        ]
+        token_indices = token_indices or self._space_tokens(tokens, one)
+        best = tokens.scores[token_indices][:, labels].argmax(dim=-1).tolist()
+        positions, label_ids = [tokens.window_positions[nth] for nth in token_indices], [labels[i] for i in best]
 
         def of(output: Output) -> Tensor:
-            return output["logits"][0, torch.tensor(places, device="cpu"), torch.tensor(numbers, device="cpu")].mean()
+            return output["logits"][
+                0, torch.tensor(positions, device="cpu"), torch.tensor(label_ids, device="cpu")
+            ].mean()
 
         return [Target(f"logit of {kind} at {one['word']!r}", window_output.window, of)]

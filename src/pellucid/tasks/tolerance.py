@@ -63,15 +63,15 @@ def with_unit_column(logits: Tensor) -> Tensor:
 def compare_points(name: str, points: Iterable[Point], tolerance: float, note: str = "") -> Check:
     """Compares point by point; of several texts, the largest difference at a point counts."""
     differences: dict[str, float] = {}
-    for place, actual, expected in points:
-        if place.endswith("logits"):
+    for point, actual, expected in points:
+        if point.endswith("logits"):
             actual, expected = with_unit_column(actual), with_unit_column(expected)
-        differences[place] = max(differences.get(place, 0.0), relative_difference(actual, expected))
+        differences[point] = max(differences.get(point, 0.0), relative_difference(actual, expected))
     return check_differences(name, differences, tolerance, note)
 
 
 def check_differences(name: str, differences: dict[str, float], tolerance: float, note: str = "") -> Check:
     """A check from the differences that were measured, point by point."""
-    first = next((place for place, difference in differences.items() if difference > tolerance), "")
+    first = next((point for point, difference in differences.items() if difference > tolerance), "")
     largest = max(differences.values(), default=0.0)
     return Check(name, not first, largest, tolerance, first, note, tuple(differences.items()))

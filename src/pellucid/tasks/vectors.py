@@ -69,14 +69,14 @@ class VectorTask(Reader):
 
     def similarity_target(self, work: Work, outputs: list[WindowOutput], other: Tensor, text: str) -> Target:
         """The similarity as a function of the window of a text that is most similar to the other.  text: its name."""
-        best = max(outputs, key=lambda stretch: float(self.text_similarity(work, stretch.output, other)))
-        rest = [stretch for stretch in outputs if stretch is not best]
+        best = max(outputs, key=lambda one: float(self.text_similarity(work, one.output, other)))
+        rest = [window_output for window_output in outputs if window_output is not best]
         fixed = other.clone()  # tensors made in inference mode cannot take part in autograd
 
         def of(output: Output) -> Tensor:
             states = output.get("encoder_last_hidden_state", output["last_hidden_state"])
-            here = WindowOutput(best.window, window_vector(work, states[0]))
-            return self.text_similarity(work, mean_output([here, *rest]), fixed.to(states))
+            best_output = WindowOutput(best.window, window_vector(work, states[0]))
+            return self.text_similarity(work, mean_output([best_output, *rest]), fixed.to(states))
 
         return Target(f"{self.similarity or pooling_of(work).similarity} of the two texts", best.window, of, text)
 

@@ -47,12 +47,12 @@ def verify(
     texts: Sequence[str] = TEXTS,
     tokens: int = 10,
     dtype: str | torch.dtype | None = None,
-    begin: Callable[[str], object] = lambda what: None,
+    on_step: Callable[[str], object] = lambda what: None,
 ) -> Iterator[Check]:
     """Checks a checkpoint, one check after the other.
 
     name: as for `pellucid.load`.  texts: what is read; without a tokenizer, random ids replace the default texts.
-    tokens: how many a language model generates.  begin: called with the name of each step before it.
+    tokens: how many a language model generates.  on_step: called with the name of each step before it.
     dtype: computed in, and compared with its tolerance: see `tolerance.TOLERANCES`; float64 also detects errors as
         small as a wrong epsilon, at twice the memory.
 
@@ -61,18 +61,18 @@ def verify(
     use_threads()
     kind = choose_dtype(dtype, torch.float32, torch.device("cpu"))
     tolerance = TOLERANCES[kind]
-    begin("reading the files")
+    on_step("reading the files")
     try:
-        check, loaded = _account_check(name), open_checkpoint(name, dtype=kind, narrower=NARROWER_FLOATS)
+        check, loaded = _account_check(name), open_checkpoint(name, dtype=kind, alternatives=NARROWER_FLOATS)
     except (CheckpointMismatchError, CorruptFileError) as error:
         yield Check(ACCOUNTED, False, note=str(error))
         return
     rows = input_rows(loaded, texts)
     yield check
     for title, run in _checks(loaded, rows, list(texts), tolerance).items():
-        begin(title)
+        on_step(title)
         yield _run_check(title, run)
-    yield from compare_with_reference(loaded, rows, tokens, tolerance, begin)
+    yield from compare_with_reference(loaded, rows, tokens, tolerance, on_step)
 
 
 def _checks(loaded: Loaded, rows: list[Row], texts: list[str], tolerance: float) -> dict[str, Callable[[], Check]]:
@@ -97,7 +97,7 @@ def _run_check(title: str, check: Callable[[], Check]) -> Check:
 
 def _account_check(name: str | os.PathLike[str]) -> Check:
     plan = read_plan(name)
-    placed = {place.tensor_name for place in plan.locations.values()} | {
+    placed = {location.tensor_name for location in plan.locations.values()} | {
         one.location.tensor_name for one in plan.duplicates
     }
     parts = [f"{len(placed)} placed", f"{len(plan.tied) + len(plan.duplicates)} tied", f"{len(plan.dropped)} dropped"]

@@ -24,10 +24,10 @@ from pellucid.tasks.attribution import attribute_generation
 from pellucid.tasks.task import Task, TaskAnswer, Work, single_text
 from pellucid.tasks.task_settings import prefix_of, task_generation_settings
 from pellucid.text import Tokenizer
-from pellucid.text.cut import clean_text
 from pellucid.text.portions import TextChunk
+from pellucid.text.truncation import clean_text
 
-TOGETHER = 64
+ITEMS_PER_SORT = 64
 """Items that are sorted by length at a time; they are answered before the next ones are read."""
 
 
@@ -125,7 +125,7 @@ class Writer(Task):
 
     def answer_items(self, work: Work, items: Sequence[Any], first: int) -> Iterator[TaskAnswer]:
         numbered = enumerate(items, first)
-        while some := list(itertools.islice(numbered, TOGETHER)):
+        while some := list(itertools.islice(numbered, ITEMS_PER_SORT)):
             item_prompts = [self.prompts(work, item, number) for number, item in some]
             texts = iter(self._generate(work, list(itertools.chain.from_iterable(item_prompts))))
             for (_, item), prompts in zip(some, item_prompts):

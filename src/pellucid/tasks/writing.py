@@ -14,8 +14,8 @@ from pellucid.tasks.task import Work
 from pellucid.tasks.task_settings import params_of, prefix_of, translation_tasks
 from pellucid.tasks.writer import GeneratedText, Prompt, Writer, text_coverage
 from pellucid.text import Tokenizer
-from pellucid.text.cut import check_has_tokens
 from pellucid.text.portions import PrefixedEncoder, sentence_chunks
+from pellucid.text.truncation import check_has_tokens
 
 _OF_LANGUAGES = re.compile(r"<2\w+> |translate [\w ]+ to [\w ]+: ")
 """Prefixes that name languages, see `Translation.resolve_options`."""

@@ -12,11 +12,11 @@ from pellucid.config.checks import check_bool, check_choice, is_one_of
 from pellucid.errors import Argument, InputError, join_names
 from pellucid.tasks.answer import Answer
 from pellucid.tasks.attribution import Target, logit_target
-from pellucid.tasks.entailment import contradiction, entailment
+from pellucid.tasks.entailment import contradiction_index, entailment_index
 from pellucid.tasks.reader import Reader, WindowOutput, mean_output, outputs_by_text, text_coverage
 from pellucid.tasks.task import Work, single_text
 from pellucid.text import Window
-from pellucid.text.cut import clean_text
+from pellucid.text.truncation import clean_text
 
 _LABELS = Argument("candidate_labels")
 
@@ -58,7 +58,7 @@ class ZeroShotClassification(Reader):
 
     @classmethod
     def resolve_options(cls, loaded: Loaded, options: Mapping[str, Any]) -> dict[str, Any]:
-        if not is_one_of(options.get("roles"), "fixed") and entailment(loaded.config.labels) is None:
+        if not is_one_of(options.get("roles"), "fixed") and entailment_index(loaded.config.labels) is None:
             raise InputError(
                 f"none of the model's labels ({join_names(loaded.config.labels)}) means entailment: choose a model of "
                 "natural language inference, or pass ",
@@ -98,7 +98,7 @@ class ZeroShotClassification(Reader):
     def attribution_targets(self, work: Work, item: str, outputs: list[WindowOutput], one: Answer) -> list[Target]:
         entails, _ = self._entailment_indices(work)
         best = outputs_by_text(outputs)[self._labels.index(one["labels"][0])]
-        best_window = max(best, key=lambda stretch: float(stretch.output[entails]))
+        best_window = max(best, key=lambda one: float(one.output[entails]))
         return [logit_target(f"entailment of {one['labels'][0]!r}", best_window.window, entails)]
 
     @property
@@ -112,7 +112,7 @@ class ZeroShotClassification(Reader):
             last = len(labels) - 1
             entails = next((i for i, name in enumerate(labels) if name.lower().startswith("entail")), last)
             return entails, (0 if entails else last) if alone else None
-        entails, contradicts = entailment(labels), contradiction(labels)
+        entails, contradicts = entailment_index(labels), contradiction_index(labels)
         assert entails is not None  # checked by `resolve_options`
         if alone and contradicts is None:
             raise InputError(

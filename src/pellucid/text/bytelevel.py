@@ -9,8 +9,8 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 from pellucid.errors import CorruptFileError, InputError
 from pellucid.files import read_json_value, read_text
 from pellucid.text.assembly import add_tokens_and_template, with_default_roles
-from pellucid.text.cut import panics_as_errors
 from pellucid.text.layouts import LAYOUTS, Layout, layout_of
+from pellucid.text.truncation import panics_as_errors
 
 MAX_BYTES = 64 * 2**20
 _MAX_GAPS = 1024

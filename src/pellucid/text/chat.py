@@ -117,10 +117,12 @@ def _with_end_mark(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     *others, last = messages
     content = last.get("content")
     parts = content if isinstance(content, list) else [{"text": content}]
-    places = [i for i, part in enumerate(parts) if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
-    if not places or not parts[places[-1]]["text"].strip():
+    text_indices = [
+        i for i, part in enumerate(parts) if isinstance(part, Mapping) and isinstance(part.get("text"), str)
+    ]
+    if not text_indices or not parts[text_indices[-1]]["text"].strip():
         raise InputError(f"message {len(others)} has no text to continue: give it some, or leave it out")
-    i = places[-1]
+    i = text_indices[-1]
     marked = f"{parts[i]['text']}{_MARK} "
     whole = [*parts[:i], dict(parts[i]) | {"text": marked}, *parts[i + 1 :]] if isinstance(content, list) else marked
     return [*others, last | {"content": whole}]

@@ -10,11 +10,11 @@ from typing import Any
 from pellucid.config.checks import is_list_like, require_list, require_names, unwrap_arrow
 from pellucid.errors import InputError, join_names
 from pellucid.files import path_of
-from pellucid.text.cut import clean_text
 from pellucid.text.lines import lines, size_and_time
 from pellucid.text.rows import check_column, read_rows
+from pellucid.text.truncation import clean_text
 
-PART = 2**16
+CHUNK_CHARACTERS = 2**16
 """Characters of a plain file that are yielded together; lines stay whole."""
 
 FilePaths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
@@ -59,7 +59,7 @@ class Corpus:
             bare = line.rstrip("\r\n")
             part.append(line if bare == line else f"{bare}\n")
             size += len(line)
-            if size >= PART:
+            if size >= CHUNK_CHARACTERS:
                 yield "".join(part)
                 part, size = [], 0
         if part:

@@ -41,7 +41,7 @@ def with_tiled_offsets(row: Row, text: str) -> Row:
     """The row with the offsets of its tokens as sentencepiece counts them; those of special tokens stay."""
     plain = [i for i, special in enumerate(row.special) if not special]
     offsets = list(row.offsets)
-    places = tiled_offsets(text, [row.tokens[i] for i in plain], [row.offsets[i] for i in plain])
-    for i, place in zip(plain, places):
-        offsets[i] = place
+    spans = tiled_offsets(text, [row.tokens[i] for i in plain], [row.offsets[i] for i in plain])
+    for i, span in zip(plain, spans):
+        offsets[i] = span
     return replace(row, offsets=offsets)

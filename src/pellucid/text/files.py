@@ -11,13 +11,13 @@ from pellucid.errors import InputError
 from pellucid.text import sentencepiece
 from pellucid.text.assembly import add_special_tokens, with_default_roles
 from pellucid.text.bytelevel import open_bytelevel
-from pellucid.text.cut import panics_as_errors, replace_surrogates
 from pellucid.text.encoded import input_names
 from pellucid.text.growth import check_charsmaps, check_growth
 from pellucid.text.layouts import ROLES, Form, layout_of, pads_left, unfit_tokenizer_class
 from pellucid.text.settings import read_settings, stated_length, with_token_objects, with_type_marks, without_tokens
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.text.tokenizer_config import add_lowercase, apply_settings, followed_settings
+from pellucid.text.truncation import panics_as_errors, replace_surrogates
 from pellucid.text.wordpiece import open_wordpiece
 
 _GENERIC_CLASS, _TYPELESS_CLASS = "PreTrainedTokenizerFast", "TokenizersBackend"

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pellucid.errors import CorruptFileError, InputError
 from pellucid.text.tokenizer import Tokenizer
 
-_PROBES = (
+_PROBE_TEXTS = (
     "The Quick brown fox jumped over 1,234.5 metres, didn't it?",
     "  ÀÉÎ naïve Straße İstanbul e\u0301 ﬁ Ａ１ ½\tand\nlines\u00a0\u200b ",
     "東京タワー 서울 привет ไทย नमस्ते 🙂👍🏽 \u0000 \ufffd",
 )
 """What tokenizers treat differently: case, accents, compatibility characters, spaces, scripts, marks, controls."""
 
-_ROOM = 5
+_TRUNCATED_TOKENS = 5
 """Tokens of its own that a truncated text keeps."""
 
 
@@ -23,16 +23,16 @@ def fingerprint(tokenizer: Tokenizer) -> str:
 
     It covers the results and not the library's serialisation, which changes with the library's version.
     """
-    whole = hashlib.sha256(f"{tokenizer.truncation_side} {tokenizer.token_types} {tokenizer.tiled}\n".encode())
+    digest = hashlib.sha256(f"{tokenizer.truncation_side} {tokenizer.token_types} {tokenizer.tiled}\n".encode())
     for token, number in sorted(tokenizer.vocab.items(), key=lambda item: (item[1], item[0])):
-        whole.update(f"{number} {token}\n".encode())
+        digest.update(f"{number} {token}\n".encode())
     added = "".join(f" a{token} b {token}" for token in tokenizer.added_vocab)
-    for text in (*_PROBES, added):
-        for pairs in (None, [_PROBES[0]]):
+    for text in (*_PROBE_TEXTS, added):
+        for pairs in (None, [_PROBE_TEXTS[0]]):
             around = tokenizer.added_tokens(pair=pairs is not None)
-            for limit in (None, around + _ROOM):
-                whole.update(_encoding_text(tokenizer, text, pairs, limit).encode())
-    return whole.hexdigest()
+            for limit in (None, around + _TRUNCATED_TOKENS):
+                digest.update(_encoding_text(tokenizer, text, pairs, limit).encode())
+    return digest.hexdigest()
 
 
 def _encoding_text(tokenizer: Tokenizer, text: str, pairs: Sequence[str] | None, limit: int | None) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 import tokenizers
 
 from pellucid.errors import CorruptFileError
-from pellucid.text.cut import panics_as_errors
-from pellucid.text.protobuf import BrokenMessage
+from pellucid.text.protobuf import InvalidMessageError
 from pellucid.text.tokenizer import Tokenizer
+from pellucid.text.truncation import panics_as_errors
 
 MAX_GROWTH = 4095
 """The most characters that one may become, as the product of each step's worst case. ALBERT's come to 3,888: U+FDFA
@@ -76,7 +76,7 @@ def _one_token() -> tokenizers.Encoding:
 
 
 def check_charsmaps(raw: bytes) -> None:
-    """Raises BrokenMessage for a normalisation table whose size field, by which the library allocates, is wrong.
+    """Raises InvalidMessageError for a normalisation table whose size field, by which the library allocates, is wrong.
 
     raw: the bytes of a `tokenizer.json`.
     """
@@ -92,10 +92,10 @@ def _check_charsmap(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_charsmap_size(table: bytes) -> None:
-    """Raises BrokenMessage where the size field of a table does not fit its bytes."""
+    """Raises InvalidMessageError where the size field of a table does not fit its bytes."""
     size = int.from_bytes(table[:4], "little")
     if size % 4 or not 4 <= size <= len(table) - 4:
-        raise BrokenMessage(f"its normalisation table says {size:,} bytes of {len(table):,}")
+        raise InvalidMessageError(f"its normalisation table says {size:,} bytes of {len(table):,}")
 
 
 def _greatest_growth(path: Path, what: str, part: Any) -> float:

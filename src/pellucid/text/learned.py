@@ -63,7 +63,7 @@ def train_tokenizer(
     Raises InputError for texts without content, and for a vocabulary that is too small for them.
     """
     check_choice("kind", kind, tuple(TRAINERS))
-    check_count("min_frequency", min_frequency, most=1_000_000_000)
+    check_count("min_frequency", min_frequency, maximum=1_000_000_000)
     for name, size in (("vocab_size", vocab_size), ("max_length", max_length)):
         if size is not None:
             check_count(name, size)

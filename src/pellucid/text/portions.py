@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import tokenizers
 
 from pellucid.errors import InputError, Item, format_count
-from pellucid.text.cut import clean_text, overlap_tokens, too_long_error, trimmed_span
 from pellucid.text.prefix import encode_raw_with_prefix
 from pellucid.text.tokenizer import Tokenizer
+from pellucid.text.truncation import clean_text, overlap_tokens, too_long_error, trimmed_span
 
 _SENTENCE = re.compile(
     r"(?P<end>[.!?…؟۔।॥։።។။]+[\"'”’»)\]]*(?=\s)|(?:[。！？｡]|．(?![０-９0-9])|…{2,})+[”’」』）】〉》〕]*|\n(?=\s*?\n))|[.!?…؟۔।॥։።។။]+"
@@ -148,13 +148,13 @@ def _first_chunk(encoder: PrefixedEncoder, whole: tokenizers.Encoding, room: int
 def _split_chunks(encoder: PrefixedEncoder, text: str, whole: tokenizers.Encoding, room: int) -> Iterator[TextChunk]:
     """Chunks of at most `room` tokens; each is tokenized anew, since a word may be tokenized differently at a start."""
     shift, before = len(encoder.prefix), len(encoder.encode_raw(""))
-    places = [(max(start - shift, 0), end - shift) for start, end in whole.offsets if end > shift]
-    starts, start = [first for first, _ in places], 0
+    spans = [(max(start - shift, 0), end - shift) for start, end in whole.offsets if end > shift]
+    starts, start = [first for first, _ in spans], 0
     while start < len(text):
         first, num_tokens = bisect.bisect_left(starts, start), room - before
         while True:
             last = first + num_tokens
-            end = len(text) if last >= len(places) else _chunk_end(text, start, max(places[last - 1][1], start + 1))
+            end = len(text) if last >= len(spans) else _chunk_end(text, start, max(spans[last - 1][1], start + 1))
             row = encoder.encode_raw(text[start:end].strip())
             if len(row) <= room or num_tokens == 1:
                 break

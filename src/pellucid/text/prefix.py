@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from tokenizers import Encoding
 
-from pellucid.text.cut import truncate_pair
 from pellucid.text.encoded import Encoded
 from pellucid.text.tokenizer import Tokenizer
+from pellucid.text.truncation import truncate_pair
 
 
 def encode_raw_with_prefix(

@@ -12,14 +12,14 @@ Field = tuple[int, int, int | bytes]
 """The number of a field, its kind, and its value; fixed-width numbers are raw bytes."""
 
 
-class BrokenMessage(ValueError):  # noqa: N818  # the caller knows the file's name and adds it
+class InvalidMessageError(ValueError):  # not a PellucidError: the caller adds the file's name
     """Bytes that are not a valid message; its text is the reason."""
 
 
 def fields(data: bytes) -> Iterator[Field]:
     """The fields of a message, in the order of the file.
 
-    Raises BrokenMessage for a field that is truncated, longer than the remaining bytes, or of an obsolete kind.
+    Raises InvalidMessageError for a field that is truncated, longer than the remaining bytes, or of an obsolete kind.
     """
     start, stop = 0, len(data)
     while start < stop:
@@ -34,9 +34,9 @@ def fields(data: bytes) -> Iterator[Field]:
         elif kind in (FIXED32, FIXED64):
             length = 4 if kind == FIXED32 else 8
         else:
-            raise BrokenMessage(f"byte {start} begins a field of kind {kind}, which nothing writes")
+            raise InvalidMessageError(f"byte {start} begins a field of kind {kind}, which nothing writes")
         if number == 0 or length > stop - start:
-            raise BrokenMessage(f"field {number} at byte {start} says {length} bytes and {stop - start} are left")
+            raise InvalidMessageError(f"field {number} at byte {start} says {length} bytes and {stop - start} are left")
         yield number, kind, data[start : start + length]
         start += length
 
@@ -46,11 +46,11 @@ def varint(data: bytes, start: int, stop: int) -> tuple[int, int]:
     if start < stop and data[start] < 0x80:  # nearly all numbers in these files have one byte
         return data[start], start + 1
     value = 0
-    for place, byte in enumerate(data[start : min(start + 10, stop)]):
-        value |= (byte & 0x7F) << (7 * place)
+    for group, byte in enumerate(data[start : min(start + 10, stop)]):
+        value |= (byte & 0x7F) << (7 * group)
         if byte < 0x80:
-            return value & 0xFFFF_FFFF_FFFF_FFFF, start + place + 1
-    raise BrokenMessage(f"the number at byte {start} has no end")
+            return value & 0xFFFF_FFFF_FFFF_FFFF, start + group + 1
+    raise InvalidMessageError(f"the number at byte {start} has no end")
 
 
 def signed(value: int) -> int:

@@ -10,11 +10,11 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from pellucid.errors import CorruptFileError
 from pellucid.text.assembly import add_tokens_and_template, with_default_roles
-from pellucid.text.cut import panics_as_errors
 from pellucid.text.layouts import Layout, layout_of
 from pellucid.text.pieces import SPACE, cuts_of, piece_decoder
 from pellucid.text.settings import token_content
 from pellucid.text.spm import PieceKind, SentencePieceModel, read_sentencepiece
+from pellucid.text.truncation import panics_as_errors
 from pellucid.text.user_defined_pieces import normalizers_sparing, piece_splitter, unmerged_piece_splitters
 
 FILES = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")

@@ -6,10 +6,10 @@ from typing import Any
 import tokenizers
 
 from pellucid.lazy import cached_property
-from pellucid.text.cut import panics_as_errors
 from pellucid.text.layouts import ROLES
 from pellucid.text.literal import literal_copy, may_come_from_normalizing
 from pellucid.text.settings import extra_tokens, named_tokens, token_content
+from pellucid.text.truncation import panics_as_errors
 
 
 class SpecialTokens:

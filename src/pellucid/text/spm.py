@@ -65,7 +65,7 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
     check_byte_count(path, MAX_BYTES)
     try:
         return _model(path.read_bytes(), path)
-    except (protobuf.BrokenMessage, UnicodeDecodeError) as error:
+    except (protobuf.InvalidMessageError, UnicodeDecodeError) as error:
         raise CorruptFileError(f"{path} is not a sentencepiece model: {error}") from error
 
 
@@ -81,10 +81,10 @@ def _model(data: bytes, path: Path) -> SentencePieceModel:
             elif number in (2, 3):
                 (trainer if number == 2 else normalizer).update((n, v) for n, _, v in protobuf.fields(value))
     if not trainer or not normalizer:
-        raise protobuf.BrokenMessage("it ends before it says how it was trained and how it normalises")
+        raise protobuf.InvalidMessageError("it ends before it says how it was trained and how it normalises")
     unknown = [i for i, (_, kind) in enumerate(pieces.values()) if kind is PieceKind.UNKNOWN]
     if len(unknown) != 1:
-        raise protobuf.BrokenMessage(f"it has {len(unknown)} unknown pieces among {len(pieces)}, expected one")
+        raise protobuf.InvalidMessageError(f"it has {len(unknown)} unknown pieces among {len(pieces)}, expected one")
     kind = _integer_field(trainer, 3, 1)
     if kind not in (1, 2) or _integer_field(trainer, 24, 0):
         made_of = "word suffixes" if kind in (1, 2) else {3: "words", 4: "characters"}.get(kind, f"kind {kind}")
@@ -110,9 +110,9 @@ def _check_pieces(data: bytes) -> None:
         if number == 1 and kind == protobuf.BYTES and isinstance(value, bytes):
             count, total = count + 1, total + len(value)
             if count > MAX_PIECES or total > 3 * MAX_VOCABULARY_BYTES or len(value) < 3:
-                raise protobuf.BrokenMessage(f"piece {count:,} has {len(value)} bytes after {total:,} in all")
+                raise protobuf.InvalidMessageError(f"piece {count:,} has {len(value)} bytes after {total:,} in all")
     if count == 0:
-        raise protobuf.BrokenMessage("it has no pieces")
+        raise protobuf.InvalidMessageError("it has no pieces")
 
 
 def _read_piece(pieces: dict[str, tuple[float, PieceKind]], message: bytes) -> None:
@@ -127,25 +127,27 @@ def _read_piece(pieces: dict[str, tuple[float, PieceKind]], message: bytes) -> N
     piece = text.decode()
     what = f"piece {len(pieces)} ({piece[:20]!a})"
     if not text or len(text) > MAX_PIECE_BYTES or "\0" in piece:
-        raise protobuf.BrokenMessage(f"{what} has {len(text)} bytes, expected 1 to {MAX_PIECE_BYTES} without a NUL")
+        raise protobuf.InvalidMessageError(
+            f"{what} has {len(text)} bytes, expected 1 to {MAX_PIECE_BYTES} without a NUL"
+        )
     if piece in pieces:
-        raise protobuf.BrokenMessage(f"{what} is there twice")
+        raise protobuf.InvalidMessageError(f"{what} is there twice")
     if not math.isfinite(score) or not 1 <= kind <= 6:
-        raise protobuf.BrokenMessage(f"{what} has the score {score} and the kind {kind}")
+        raise protobuf.InvalidMessageError(f"{what} has the score {score} and the kind {kind}")
     pieces[piece] = (score, PieceKind(kind))
 
 
 def _integer_field(message: dict[int, int | bytes], field: int, default: int) -> int:
     value = message.get(field, default)
     if not isinstance(value, int):
-        raise protobuf.BrokenMessage(f"field {field} is no number")
+        raise protobuf.InvalidMessageError(f"field {field} is no number")
     return protobuf.signed(value)
 
 
 def _checked_charsmap(table: int | bytes) -> bytes:
     """The normalisation table: the size of a trie of 32-bit units, the trie, and NUL-terminated replacements."""
     if not isinstance(table, bytes) or (table and len(table) < 8):
-        raise protobuf.BrokenMessage("its normalisation table is cut short")
+        raise protobuf.InvalidMessageError("its normalisation table is cut short")
     if table:
         check_charsmap_size(table)
     return table

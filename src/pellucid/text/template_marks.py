@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenizers import PreTokenizedString, Regex
 
-from pellucid.text.cut import panics_as_errors
+from pellucid.text.truncation import panics_as_errors
 
 _START, _END = "\U000f0000", "\U000f0001"
 """Two private-use characters, which are removed from the messages themselves."""
@@ -41,16 +41,16 @@ def _split_at_tokens(text: str, tokens: Sequence[str], normalizer: Any) -> Itera
             yield part, i % 2 == 1
             continue
         with panics_as_errors():
-            places = _normalized_spans(part, {*tokens, *map(normalizer.normalize_str, tokens)} - {""}, normalizer)
-        yield from _split_at_spans(part, places)
+            spans = _normalized_spans(part, {*tokens, *map(normalizer.normalize_str, tokens)} - {""}, normalizer)
+        yield from _split_at_spans(part, spans)
 
 
 def _normalized_spans(text: str, forms: Collection[str], normalizer: Any) -> list[tuple[int, int]]:
     """The spans of a text, in its own characters, that are one of `forms` after normalisation."""
-    whole = PreTokenizedString(text)
-    whole.normalize(normalizer.normalize)
-    whole.split(lambda _, part: part.split(Regex(_alternation(forms)), "isolated"))
-    return [place for piece, place, _ in whole.get_splits("original", "char") if piece in forms]
+    pre_tokenized = PreTokenizedString(text)
+    pre_tokenized.normalize(normalizer.normalize)
+    pre_tokenized.split(lambda _, part: part.split(Regex(_alternation(forms)), "isolated"))
+    return [span for piece, span, _ in pre_tokenized.get_splits("original", "char") if piece in forms]
 
 
 def _split_at_spans(text: str, special: Iterable[tuple[int, int]]) -> Iterator[tuple[str, bool]]:
@@ -82,14 +82,14 @@ def marked_ids(text: str, encode: Callable[[list[str], bool], list[list[int]]]) 
     encode: (texts, whether they are content) -> their ids.
     """
     ids: list[int] = []
-    for part, typed in split_marked(text):
+    for part, is_content in split_marked(text):
         # After a newline no model inserts a space before the part, nor after a letter, which is used where the
         # vocabulary merges newlines with white space after them. The ids of that context are removed again.
         for before in ("\n", "x") if ids else ():
-            alone, both = encode([before, f"{before}{part}"], typed)
+            alone, both = encode([before, f"{before}{part}"], is_content)
             if both[: len(alone)] == alone:
                 break
         else:
-            alone, both = encode(["", part], typed)
+            alone, both = encode(["", part], is_content)
         ids += both[len(alone) :]
     return ids

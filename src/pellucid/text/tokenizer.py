@@ -12,12 +12,12 @@ from pellucid.errors import Argument, CorruptFileError, InputError, Item, Placeh
 from pellucid.lazy import cached_property
 from pellucid.text.batch import PADDINGS, RETURN_TENSORS, Batch, check_equally_long, collate, text_list, to_tensor_type
 from pellucid.text.chat import render_chat, select_template
-from pellucid.text.cut import checked_ids, clean_text, panics_as_errors, replace_surrogates, truncate_pair
 from pellucid.text.encoded import Encoded, input_names, with_tiled_offsets
 from pellucid.text.incremental_decoding import DecodeStream, byte_token_ids
 from pellucid.text.special import SpecialTokens
 from pellucid.text.spelling import Spelling
 from pellucid.text.template_marks import mark_special_tokens, marked_ids
+from pellucid.text.truncation import checked_ids, clean_text, panics_as_errors, replace_surrogates, truncate_pair
 
 Truncation = bool | str
 _STRATEGIES = ("longest_first", "only_first", "only_second")
@@ -266,8 +266,8 @@ class Tokenizer(SpecialTokens, Spelling):
         if parse_special_tokens or self._special_pattern is None:
             return self.encode([render(messages)], add_special_tokens=False, parse_special_tokens=True)[0].ids
 
-        def encode(texts: list[str], typed: bool) -> list[list[int]]:
-            return [row.ids for row in self.encode(texts, add_special_tokens=False, parse_special_tokens=not typed)]
+        def encode(texts: list[str], content: bool) -> list[list[int]]:
+            return [row.ids for row in self.encode(texts, add_special_tokens=False, parse_special_tokens=not content)]
 
         return marked_ids(render(mark_special_tokens(messages, self._special_tokens, self._special_normalizer)), encode)
 

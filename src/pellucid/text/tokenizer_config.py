@@ -58,10 +58,10 @@ def _following_parts(
     backend: tokenizers.Tokenizer, layout: Layout | None
 ) -> Iterator[tuple[str, Any, Mapping[str, str]]]:
     """The components that follow settings: attribute of the backend, component, and its attribute for each setting."""
-    for form, place, kind, names in _SETTING_TARGETS:
-        part = getattr(backend, place)
+    for form, component, kind, names in _SETTING_TARGETS:
+        part = getattr(backend, component)
         if layout is not None and layout.form == form and isinstance(part, kind):
-            yield place, part, names
+            yield component, part, names
 
 
 def add_lowercase(backend: tokenizers.Tokenizer) -> None:

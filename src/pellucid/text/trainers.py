@@ -12,7 +12,7 @@ from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
 from pellucid.errors import Argument, InputError
 from pellucid.text.corpus import Corpus
-from pellucid.text.cut import panics_as_errors
+from pellucid.text.truncation import panics_as_errors
 from pellucid.text.wordpiece import wordpiece
 
 log = logging.getLogger("pellucid")

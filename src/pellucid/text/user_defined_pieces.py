@@ -36,8 +36,8 @@ def unmerged_piece_splitters(merges: models.BPE, model: SentencePieceModel) -> l
             first = merges.tokenize(piece)[0]
             if first.value != piece or kind is not PieceKind.NORMAL:
                 characters = piece.encode()[: first.offsets[1]].decode(errors="ignore")  # offsets count bytes
-                place = min(max(len(characters), 1), len(piece) - 1)
-                cuts.append(rf"{re.escape(piece[:place])}(?={re.escape(piece[place:])}\z)")
+                cut = min(max(len(characters), 1), len(piece) - 1)
+                cuts.append(rf"{re.escape(piece[:cut])}(?={re.escape(piece[cut:])}\z)")
     _check_number(cuts)
     return [pre_tokenizers.Split(Regex(rf"\A(?:{'|'.join(cuts)})"), behavior="isolated")] if cuts else []
 

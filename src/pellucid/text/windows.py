@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import tokenizers
 
 from pellucid.errors import InputError, format_count
-from pellucid.text.cut import clean_text, item_name, overlap_tokens, too_long_error, trimmed_span, truncate_pair
 from pellucid.text.encoded import Encoded, with_tiled_offsets
 from pellucid.text.tokenizer import Tokenizer
+from pellucid.text.truncation import clean_text, item_name, overlap_tokens, too_long_error, trimmed_span, truncate_pair
 from pellucid.text.unspaced import word_starts
 
 RULES = ("error", "truncate", "windows")
@@ -36,7 +36,7 @@ class Window(Encoded):
 
     def span(self, side: int = 0) -> tuple[int, int]:
         """The start and end of this window in a text, in characters; (0, 0) where it holds none of it."""
-        spans = [place for place, here in zip(self.offsets, self.sequence_ids) if here == side]
+        spans = [offsets for offsets, here in zip(self.offsets, self.sequence_ids) if here == side]
         return (spans[0][0], max(end for _, end in spans)) if spans else (0, 0)
 
 
@@ -128,20 +128,20 @@ def _tokenize_text(
 def _with_unspaced_words(window: Window, read: Sequence[_TokenizedText]) -> Window:
     """The window with `words` numbered by the word starts of its texts."""
     words = list(window.word_ids)
-    for i, (side, place) in enumerate(zip(window.sequence_ids, window.offsets)):
+    for i, (side, span) in enumerate(zip(window.sequence_ids, window.offsets)):
         if side is not None and (starts := read[side].word_starts) is not None:
-            words[i] = bisect_right(starts, trimmed_span(read[side].text, *place)[0]) - 1
+            words[i] = bisect_right(starts, trimmed_span(read[side].text, *span)[0]) - 1
     return replace(window, words=words)
 
 
 def _with_joined_offsets(window: Window, words: list[str]) -> Window:
     """The window with offsets in words shifted to those in the words joined by spaces; a second text's stay."""
     starts = list(itertools.accumulate((len(word) + 1 for word in words), initial=0))
-    places = [
+    offsets = [
         (starts[word] + start, starts[word] + end) if side == 0 and word is not None else (start, end)
         for side, word, (start, end) in zip(window.sequence_ids, window.word_ids, window.offsets)
     ]
-    return replace(window, offsets=places)
+    return replace(window, offsets=offsets)
 
 
 def _limit(tokenizer: Tokenizer, max_length: int | None) -> int | None:

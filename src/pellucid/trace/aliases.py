@@ -94,8 +94,8 @@ def matching_points(pattern: str, config: Config) -> dict[str, str]:
         return {all_aliases[pattern]: pattern}
     if hits := fnmatch.filter(all_points, pattern):
         return {name: name for name in hits}
-    theirs = {all_aliases[name]: name for name in fnmatch.filter(all_aliases, _glob(pattern))}
-    return {name: theirs[name] for name in all_points if name in theirs}
+    alias_by_point = {all_aliases[name]: name for name in fnmatch.filter(all_aliases, _glob(pattern))}
+    return {name: alias_by_point[name] for name in all_points if name in alias_by_point}
 
 
 def unavailable_message(pattern: str, config: Config) -> str:
@@ -109,8 +109,8 @@ def omitted_message(pattern: str, config: Config, besides: Container[str]) -> st
 
     besides: points that are requested in another way as well.
     """
-    theirs = not any(name == alias for name, alias in matching_points(pattern, config).items())
-    return _message_for(pattern, config, besides, "{} leaves out {}, which") if theirs else ""
+    has_aliases = not any(name == alias for name, alias in matching_points(pattern, config).items())
+    return _message_for(pattern, config, besides, "{} leaves out {}, which") if has_aliases else ""
 
 
 def warn_of_omitted(pattern: str, config: Config, besides: Container[str]) -> None:
@@ -130,14 +130,15 @@ def _message_for(
     }
     if not hits:
         return ""
-    ours, theirs = (join_names(_collapse_layers([*names], config)) for names in (hits, hits.values()))
-    many = theirs != pattern and "," in theirs
-    head = pattern if theirs == pattern else head.format(shorten(pattern), theirs)
+    own_names, foreign_names = (join_names(_collapse_layers([*names], config)) for names in (hits, hits.values()))
+    is_plural = foreign_names != pattern and "," in foreign_names
+    head = pattern if foreign_names == pattern else head.format(shorten(pattern), foreign_names)
     if not _is_version_dependent(config):
-        reason = f"{'are' if many else 'is'} taken before the gain and bias of {'their norms' if many else 'its norm'}"
-        return f"{head} {reason} in TransformerLens, and no point here does: {ours} {'have' if many else 'has'} both"
-    reason = f"{'are each' if many else 'is'} another number from version to version of TransformerLens"
-    return f"{head} {reason}, where norms follow the sum: use {ours}"
+        are, have, norms = ("are", "have", "their norms") if is_plural else ("is", "has", "its norm")
+        reason = f"{are} taken before the gain and bias of {norms} in TransformerLens, and no point here does"
+        return f"{head} {reason}: {own_names} {have} both"
+    reason = f"{'are each' if is_plural else 'is'} another number from version to version of TransformerLens"
+    return f"{head} {reason}, where norms follow the sum: use {own_names}"
 
 
 def _collapse_layers(names: list[str], config: Config) -> list[str]:
@@ -150,18 +151,18 @@ def _collapse_layers(names: list[str], config: Config) -> list[str]:
 @functools.lru_cache(maxsize=32)
 def _unavailable_names(config: Config) -> dict[str, str]:
     """The TransformerLens names whose values no point of this model has, each with the nearest point of ours."""
-    nearest = {f"{norm}.hook_normalized": f"{ours}.output" for norm, ours in _NORMALIZED.items()}
+    nearest = {f"{norm}.hook_normalized": f"{point}.output" for norm, point in _NORMALIZED.items()}
     if _is_version_dependent(config):
         layers = range(config.num_hidden_layers)
         nearest = {
-            f"blocks.{i}.{name}": f"layers.{i}.{ours}" for i in layers for name, ours in _VERSION_DEPENDENT.items()
+            f"blocks.{i}.{name}": f"layers.{i}.{point}" for i in layers for name, point in _VERSION_DEPENDENT.items()
         }
-    return _with_bare({theirs: ours for theirs, ours in nearest.items() if ours in points(config)})
+    return _with_bare({alias: point for alias, point in nearest.items() if point in points(config)})
 
 
 def _with_bare(table: dict[str, str]) -> dict[str, str]:
     """The same table with the names also without `hook_`, listed before the full ones."""
-    return {theirs.replace("hook_", ""): ours for theirs, ours in table.items()} | table
+    return {alias.replace("hook_", ""): point for alias, point in table.items()} | table
 
 
 def _glob(pattern: str) -> str:
@@ -176,10 +177,10 @@ def _is_version_dependent(config: Config) -> bool:
 def aliases(config: Config) -> dict[str, str]:
     """Every alias of a point of this model, with our name; `hook_` may be left out."""
     all_points = points(config)
-    table = _with_bare({theirs: ours for theirs, ours in _transformer_lens_names(config) if ours in all_points}) | dict(
-        _reference_names(config)
-    )
-    return {theirs: ours for theirs, ours in table.items() if theirs not in all_points}
+    all_names = _with_bare(
+        {alias: point for alias, point in _transformer_lens_names(config) if point in all_points}
+    ) | dict(_reference_names(config))
+    return {alias: point for alias, point in all_names.items() if alias not in all_points}
 
 
 def _transformer_lens_names(config: Config) -> Iterator[tuple[str, str]]:
@@ -187,17 +188,19 @@ def _transformer_lens_names(config: Config) -> Iterator[tuple[str, str]]:
     yield from _OUTSIDE_LAYERS.items()
     if _is_version_dependent(config):
         yield "hook_embed", "embeddings.output"  # theirs is recorded after the norm, if any
-    inside = _LAYER | {f"attn.{theirs}": f"attention.{ours}" for theirs, ours in _ATTENTION.items()}
-    inside |= {f"cross_attn.{theirs}": f"cross_attention.{ours}" for theirs, ours in _ATTENTION.items()}
+    inside = _LAYER | {f"attn.{alias}": f"attention.{point}" for alias, point in _ATTENTION.items()}
+    inside |= {f"cross_attn.{alias}": f"cross_attention.{point}" for alias, point in _ATTENTION.items()}
     # where the norm follows the sum, their `hook_resid_post` is recorded before the norm and has no point here
     inside["hook_resid_post" if config.residual == "pre" else "hook_normalized_resid_post"] = "residual.post"
     # of a gate they record the input of the activation, we its output
     inside["mlp.hook_pre_linear" if isinstance(config.feed_forward, Gated) else "mlp.hook_pre"] = "feed_forward.pre"
     if _is_version_dependent(config):
-        inside = {name: ours for name, ours in inside.items() if name not in _VERSION_DEPENDENT}
+        inside = {name: point for name, point in inside.items() if name not in _VERSION_DEPENDENT}
     for side, layers in layers_by_side(config).items():
         for i in range(layers):
-            yield from ((f"{side or 'blocks.'}{i}.{name}", f"{side}layers.{i}.{ours}") for name, ours in inside.items())
+            yield from (
+                (f"{side or 'blocks.'}{i}.{name}", f"{side}layers.{i}.{point}") for name, point in inside.items()
+            )
 
 
 def _reference_names(config: Config) -> Iterator[tuple[str, str]]:
@@ -217,8 +220,8 @@ def _reference_names(config: Config) -> Iterator[tuple[str, str]]:
             yield from _indexed_names("cross_attentions", across)
 
 
-def _indexed_names(name: str, ours: list[str]) -> Iterator[tuple[str, str]]:
-    for i, point in enumerate(ours):
-        for number in (i, i - len(ours)):
+def _indexed_names(name: str, point_names: list[str]) -> Iterator[tuple[str, str]]:
+    for i, point in enumerate(point_names):
+        for number in (i, i - len(point_names)):
             yield f"{name}[{number}]", point
             yield f"{name}.{number}", point

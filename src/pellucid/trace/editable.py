@@ -11,7 +11,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
 from pellucid.errors import InputError, shorten
 from pellucid.text import Tokenizer
-from pellucid.text.own_ids import check_config, check_tokenizer
+from pellucid.text.special_token_ids import check_config, check_tokenizer
 from pellucid.trace.edit import EditsByName, editing, placed_edits, with_active_edits
 from pellucid.trace.sweep import Metric, sweep
 

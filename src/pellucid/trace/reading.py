@@ -11,7 +11,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import check_count, is_list_like, plain_number, unwrap_arrow
 from pellucid.errors import Argument, InputError, Item, format_count
 from pellucid.models import EncoderDecoder
-from pellucid.text.cut import check_has_tokens, warn_of_truncation
+from pellucid.text.truncation import check_has_tokens, warn_of_truncation
 
 Texts = str | Sequence[str]
 

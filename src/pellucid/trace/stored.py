@@ -21,7 +21,7 @@ from pellucid.config import Config
 from pellucid.config.plain import from_json_value, to_json_value
 from pellucid.errors import CorruptFileError, InputError, escape_unprintable, join_names
 from pellucid.files import path_of, target_of, unique_keys
-from pellucid.text.cut import MAX_CHARACTERS
+from pellucid.text.truncation import MAX_CHARACTERS
 from pellucid.trace.points import points
 from pellucid.trace.reading import Reading
 from pellucid.trace.trace import EditSaid, Trace

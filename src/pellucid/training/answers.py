@@ -18,7 +18,7 @@ from pellucid.tasks.question_answering import QuestionAnswering as Task
 from pellucid.tasks.reader import WindowOutput
 from pellucid.tasks.task import Work
 from pellucid.text import Window, windows
-from pellucid.text.cut import replace_surrogates
+from pellucid.text.truncation import replace_surrogates
 from pellucid.training.data import is_blank, row_location, text_of
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import answer_scores
@@ -74,20 +74,20 @@ class QuestionAnswering(Objective):
         super().__post_init__()
         check_count("max_answer_len", self.max_answer_len)
         if self.stride is not None:
-            check_count("stride", self.stride, least=0)
+            check_count("stride", self.stride, minimum=0)
         if self.impossible is not None:
             check_bool("impossible", self.impossible)
 
     def fitted(self, rows: Sequence[Fields]) -> Self:
-        lacking = [row for row in rows if not _question(row).answers]
-        if self.impossible is False and lacking:
+        unanswered = [row for row in rows if not _question(row).answers]
+        if self.impossible is False and unanswered:
             raise InputError(
-                f"{row_location(lacking[0])} has no answer, and ",
+                f"{row_location(unanswered[0])} has no answer, and ",
                 Argument("impossible", False),
                 ": leave such rows out, or pass ",
                 Argument("impossible", True),
             )
-        return replace(self, impossible=bool(lacking)) if self.impossible is None else self
+        return replace(self, impossible=bool(unanswered)) if self.impossible is None else self
 
     def for_scoring(self, rows: Sequence[Fields]) -> Self:
         return self.fitted(rows)
@@ -144,7 +144,7 @@ class QuestionAnswering(Objective):
             outputs = [WindowOutput(window, next(rest)) for window in self._windows(loaded, question, i)]
             yield task.answer(work, task.check_item((question.question, question.context), i), outputs)["answer"]
 
-    def baseline_scores(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
+    def baseline_scores(self, training_examples: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
         """Scores of a baseline that answers no question; {} where all have answers."""
         every = {one.target.row: one.target.question.answers for one in held_out}
         return answer_scores([*every.values()], [""] * len(every)) if self.impossible else {}

@@ -9,7 +9,7 @@ import numpy as np
 
 from pellucid.errors import InputError
 
-POOL = 50
+BATCHES_PER_POOL = 50
 """Batches whose examples are sorted by length together: little padding, and batches are still random enough."""
 
 
@@ -54,13 +54,13 @@ class BatchOrder:
     def epoch_and_batch(self, step: int) -> tuple[int, list[int]]:
         """The epoch of a step, counted from 0, and the indices of the step's examples."""
         if self.batch_size is not None:
-            number, within = divmod(step, self.steps(1))
+            number, batch = divmod(step, self.steps(1))
         else:
             while self._starts[-1] <= step:
                 self.steps(len(self._starts))
             number = bisect.bisect_right(self._starts, step) - 1
-            within = step - self._starts[number]
-        return number, self.epoch_batches(number)[within]
+            batch = step - self._starts[number]
+        return number, self.epoch_batches(number)[batch]
 
     def _shuffled_batches(self, number: int) -> list[list[int]]:
         many = len(self.lengths)
@@ -70,7 +70,7 @@ class BatchOrder:
         left = many % size if self.batch_size else 0
         left = left if left >= self.min_examples else 0
         batches = [drawn[:left]] if left else []  # drawn: the shortest would else always count most
-        for start, end in pairwise([*range(left, many - self.min_examples + 1, POOL * size), many]):
+        for start, end in pairwise([*range(left, many - self.min_examples + 1, BATCHES_PER_POOL * size), many]):
             batches += self._split_batches(sorted(drawn[start:end], key=lambda i: -self.lengths[i]))
         return [batches[i] for i in generator.permutation(len(batches))]
 

@@ -88,14 +88,14 @@ def _front_matter(result: "Result", name: Name, title: str) -> str:
 
 def _description(result: "Result", name: Name) -> str:
     plan = result.start.plan
-    says = {one.name: one.summary for one in TASKS}.get(name.task, name.says)
+    summaries = {one.name: one.summary for one in TASKS}.get(name.task, name.summary)
     base = "from random weights" if plan.base.source is None else f"from {_linked(plan.base.source.name)}"
     data = f"on {format_count(len(plan.data), 'row')} of {escape_markdown(plan.data.name)}"
     labels = plan.loaded.config.labels
     named = name.head and head_named(name.head).answers == "labels"
     listed = f" Its labels: {', '.join(map(escape_markdown, labels[:50]))}." if named else ""
     means = "A model for" if not name.task else f"A model for {name.task}:"
-    what = f"{says[:1].lower()}{says[1:].partition(':')[0].rstrip('.')}."
+    what = f"{summaries[:1].lower()}{summaries[1:].partition(':')[0].rstrip('.')}."
     return f"{means} {what} Trained {base} by pellucid {__version__}, {data}.{listed}\n"
 
 
@@ -160,11 +160,15 @@ def _rows(columns: Iterable[tuple[str, Mapping[str, float]]], names: Iterable[st
 def _training_section(result: "Result") -> str:
     start, settings = result.start, result.start.plan.settings
     best = f"; the weights are those of step {result.best_step:,}, the best" if result.best_step else ""
-    learned = f"an adapter of rank {settings.lora}" if settings.lora else "the whole model"
-    learned = f"{learned}, without {escape_markdown(', '.join(settings.freeze))}" if settings.freeze else learned
+    what_is_trained = f"an adapter of rank {settings.lora}" if settings.lora else "the whole model"
+    what_is_trained = (
+        f"{what_is_trained}, without {escape_markdown(', '.join(settings.freeze))}"
+        if settings.freeze
+        else what_is_trained
+    )
     facts = {
         "steps": f"{result.steps:,}{best}",
-        "what learned": learned,
+        "what learned": what_is_trained,
         "learning rate": f"{settings.learning_rate:g}, {settings.schedule}, warm-up {settings.warmup:g}",
         "precision": str(start.dtype).removeprefix("torch."),
         "seconds": f"{result.seconds:,.0f}",

@@ -35,7 +35,7 @@ log = logging.getLogger("pellucid")
 DEFAULT_MAX_LENGTH = 1024
 """Maximum positions of a row by default; many decoders take thousands."""
 
-PIECE = 500_000
+CHUNK_CHARACTERS = 500_000
 """The most characters of a long text that are tokenized at a time, up to the end of a line."""
 
 
@@ -145,8 +145,10 @@ def _portions(text: str) -> list[str]:
     """Splits a long text into parts that end with a line, where there are line breaks."""
     parts, start = [], 0
     while start < len(text):
-        end = text.rfind("\n", start, start + PIECE) + 1 if start + PIECE < len(text) else len(text)
-        end = end if end > start else start + PIECE
+        end = (
+            text.rfind("\n", start, start + CHUNK_CHARACTERS) + 1 if start + CHUNK_CHARACTERS < len(text) else len(text)
+        )
+        end = end if end > start else start + CHUNK_CHARACTERS
         parts.append(text[start:end])
         start = end
     return parts

@@ -81,7 +81,7 @@ class TextClassification(DistillationObjective):
         super().__post_init__()
         if self.separator == "":
             raise InputError(Argument("separator"), " is '', expected at least one character")
-        check_range("label_smoothing", self.label_smoothing, least=0.0, below=1.0)
+        check_range("label_smoothing", self.label_smoothing, minimum=0.0, below=1.0)
         if self.classes is not None:  # 0 and "0" are one label
             object.__setattr__(self, "classes", tuple(map(str, self.classes)))
         if self.classes is not None and (len(self.classes) < 2 or len(set(self.classes)) < len(self.classes)):
@@ -96,10 +96,12 @@ class TextClassification(DistillationObjective):
         require_library("sklearn")
         check_at_least_two(rows)
         if self.is_unlabelled(rows):
-            assert self.taught_by is not None
+            assert self.loaded_teacher is not None
             return replace(
                 self,
-                _label_summary=LabelSummary("single", self.classes or self.taught_by.config.labels, rows=len(rows)),
+                _label_summary=LabelSummary(
+                    "single", self.classes or self.loaded_teacher.config.labels, rows=len(rows)
+                ),
             )
         found = summarise_labels(self._label_column(rows), self.classes)
         if found.kind == "single" and len(found.classes) > 20 and len(found.classes) == len(rows):
@@ -170,10 +172,10 @@ class TextClassification(DistillationObjective):
                 f"{join_names(student_labels)}"
             )
 
-    def baseline_scores(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
-        if any(one.target.kind != "single" or one.target.label is None for one in (*learned, *held_out)):
+    def baseline_scores(self, training_examples: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
+        if any(one.target.kind != "single" or one.target.label is None for one in (*training_examples, *held_out)):
             return {}
-        labels, right = ([one.target.label for one in side] for side in (learned, held_out))
+        labels, right = ([one.target.label for one in side] for side in (training_examples, held_out))
         return {"accuracy": majority_accuracy(labels, right)}
 
     # -- rows to examples ---------------------------------------------------------------------------------------------
@@ -199,7 +201,7 @@ class TextClassification(DistillationObjective):
     def _teacher_logits(self, loaded: Loaded, rows: Sequence[Fields]) -> list[list[float] | None]:
         """The teacher's logits of each row, in the order of the student's labels; None without a teacher."""
         logits = self.teacher_logits_of_texts(loaded, rows)
-        own = self.taught_by.config.labels if self.taught_by is not None else ()
+        own = self.loaded_teacher.config.labels if self.loaded_teacher is not None else ()
         order = [own.index(label) for label in loaded.config.labels] if own else []
         return [None if one is None else one[order].tolist() for one in logits]
 

@@ -39,8 +39,8 @@ class DistillationObjective(Objective):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range("temperature", self.temperature, above=0.0, most=1000.0)
-        check_range("teacher_share", self.teacher_share, least=0.0, most=1.0)
+        check_range("temperature", self.temperature, above=0.0, maximum=1000.0)
+        check_range("teacher_share", self.teacher_share, minimum=0.0, maximum=1.0)
         if not self.uses_temperature and self.temperature != DistillationObjective.temperature:
             raise InputError(
                 f"temperature softens the probabilities of several answers, and {self.name} has one number: leave ",
@@ -52,18 +52,18 @@ class DistillationObjective(Objective):
                 raise InputError(f"{name} is set and teacher is not: pass ", Argument("teacher", Placeholder("MODEL")))
 
     @cached_property
-    def taught_by(self) -> Loaded | None:
+    def loaded_teacher(self) -> Loaded | None:
         """The loaded teacher; None without one. Raises InputError for one that is not trained."""
         if self.teacher is None:
             return None
-        found = resolve_model(self.teacher, "teacher", narrower={})
+        found = resolve_model(self.teacher, "teacher", alternatives={})
         if found.untrained:
             raise InputError(f"the teacher is not trained ({join_names(found.untrained)}): its answers would be random")
         return found
 
     def with_task_settings(self, loaded: Loaded) -> Loaded:
-        if self.taught_by is not None:
-            self.check_teacher(self.taught_by, loaded)
+        if self.loaded_teacher is not None:
+            self.check_teacher(self.loaded_teacher, loaded)
         return super().with_task_settings(loaded)
 
     def check_teacher(self, teacher: Loaded, loaded: Loaded) -> None:
@@ -90,11 +90,11 @@ class DistillationObjective(Objective):
     def teacher_logits_of_texts(self, loaded: Loaded, rows: Sequence[Fields]) -> Sequence[Tensor | None]:
         """The teacher's logits of each row, Float[Tensor, "labels"], computed once for the whole run; without a teacher
         None for each."""
-        if self.taught_by is None:
+        if self.loaded_teacher is None:
             return [None] * len(rows)
-        self.check_teacher(self.taught_by, loaded)
-        read = encode_rows(self.taught_by, rows, None)
-        return logits_of(self.taught_by, [Example((one.ids,), (one.type_ids,)) for one in read])
+        self.check_teacher(self.loaded_teacher, loaded)
+        read = encode_rows(self.loaded_teacher, rows, None)
+        return logits_of(self.loaded_teacher, [Example((one.ids,), (one.type_ids,)) for one in read])
 
     def blend_losses(self, label_loss: Tensor, teacher_loss: Tensor) -> Tensor:
         """The weighted sum of label loss and teacher loss."""
@@ -103,8 +103,8 @@ class DistillationObjective(Objective):
     @no_grad()
     def teacher_logits(self, batch: Mapping[str, Tensor]) -> Tensor:
         """The teacher's logits for a batch, without a gradient: Float32[Tensor, "batch seq vocab"]"""
-        assert self.taught_by is not None
-        module = self.taught_by.module
+        assert self.loaded_teacher is not None
+        module = self.loaded_teacher.module
         read = {name: value for name, value in batch.items() if name in module.input_names}
         logits: Tensor = module.packed_copy()(**read)["logits"]
         return logits.float()

@@ -18,7 +18,7 @@ from torch import distributed as dist
 from pellucid.errors import Argument, InputError, PellucidError
 from pellucid.machine import no_grad
 
-PATIENCE = timedelta(hours=1)
+TIMEOUT = timedelta(hours=1)
 """How long a process waits for the others; only the first one evaluates, which may take long."""
 
 BUCKET = 2**23
@@ -127,17 +127,17 @@ def join_processes(device: torch.device) -> Iterator[Ranks]:
     if world == 1:
         yield Ranks(device=device)
         return
-    fast = device.type == "cuda" and dist.is_nccl_available()
-    if fast:
+    uses_nccl = device.type == "cuda" and dist.is_nccl_available()
+    if uses_nccl:
         _check_own_gpu(device)
     try:
-        dist.init_process_group("nccl" if fast else "gloo", timeout=PATIENCE)
+        dist.init_process_group("nccl" if uses_nccl else "gloo", timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:
         raise InputError(
             f"the {world} processes could not connect to each other: {str(error).splitlines()[0]}"
         ) from error
     try:
-        yield Ranks(dist.get_rank(), world, device if fast else torch.device("cpu"))
+        yield Ranks(dist.get_rank(), world, device if uses_nccl else torch.device("cpu"))
     finally:
         dist.destroy_process_group()
 

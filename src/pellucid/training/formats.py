@@ -17,10 +17,10 @@ log = logging.getLogger("pellucid")
 TAGGED = (".conll", ".conll2002", ".conll2003", ".iob", ".iob2", ".bio")
 """Suffixes of files of words and tags."""
 
-BEGINNING = "-DOCSTART-"
+DOCUMENT_START = "-DOCSTART-"
 """A document starts at a line with this in place of a word."""
 
-NOTE = "#"
+COMMENT = "#"
 """In place of a sentence's first word it may start a comment line, as in MultiCoNER and Universal Dependencies."""
 
 
@@ -56,7 +56,7 @@ def read_conll(path: Path, encoding: str = "utf-8") -> list[dict[str, Any]]:
                         an empty line ends a sentence
     """
     read = list(_sentences(path, encoding))
-    left_out = _notes(read)
+    left_out = _comments(read)
     if left_out:
         many, number = format_count(len(left_out), "line"), min(left_out)
         log.warning("%s: %s left out as comments, # in place of a word (the first: line %d)", path, many, number)
@@ -75,7 +75,7 @@ def _sentences(path: Path, encoding: str) -> Iterator[list[Line]]:
     sentence = list[Line]()
     for number, line in enumerate(lines(path, encoding), 1):
         fields = [field for field in re.split(r"[ \t]+", line.strip(" \t\r\n")) if field]
-        if fields and fields[0] != BEGINNING:
+        if fields and fields[0] != DOCUMENT_START:
             sentence.append(Line(number, fields))
         elif sentence:
             yield sentence
@@ -84,11 +84,11 @@ def _sentences(path: Path, encoding: str) -> Iterator[list[Line]]:
         yield sentence
 
 
-def _notes(sentences: Sequence[Sequence[Line]]) -> set[int]:
+def _comments(sentences: Sequence[Sequence[Line]]) -> set[int]:
     """The numbers of comment lines: before a sentence's first word, with another number of columns or no word's tag."""
     candidates, words = list[Line](), list[Line]()
     for sentence in sentences:
-        first = next((i for i, one in enumerate(sentence) if one.fields[0] != NOTE), len(sentence))
+        first = next((i for i, one in enumerate(sentence) if one.fields[0] != COMMENT), len(sentence))
         candidates += sentence[:first]
         words += sentence[first:]
     tags, width = {one.fields[-1] for one in words}, len(words[0].fields) if words else 0
@@ -120,22 +120,22 @@ def read_squad(path: Path, encoding: str = "utf-8") -> list[dict[str, Any]]:
     rows = []
     for a, article in enumerate(_list(path, _json(path, encoding), "data", "")):
         for p, paragraph in enumerate(_list(path, article, "paragraphs", f"data[{a}].")):
-            place = f"data[{a}].paragraphs[{p}]."
-            context = _member(path, paragraph, "context", str, place)
-            for q, entry in enumerate(_list(path, paragraph, "qas", place)):
-                rows.append(_question(path, entry, context, f"{place}qas[{q}]."))
+            location = f"data[{a}].paragraphs[{p}]."
+            context = _member(path, paragraph, "context", str, location)
+            for q, entry in enumerate(_list(path, paragraph, "qas", location)):
+                rows.append(_question(path, entry, context, f"{location}qas[{q}]."))
     if not rows:
         raise InputError(f"{path} holds no questions")
     return rows
 
 
-def _question(path: Path, entry: Any, context: str, place: str) -> dict[str, Any]:
-    is_impossible = entry.get("is_impossible") is not None and _member(path, entry, "is_impossible", bool, place)
-    answers = [] if is_impossible else _list(path, entry, "answers", place)
-    texts = [_member(path, one, "text", str, f"{place}answers[{i}].") for i, one in enumerate(answers)]
-    starts = [_member(path, one, "answer_start", int, f"{place}answers[{i}].") for i, one in enumerate(answers)]
-    row = {"question": _member(path, entry, "question", str, place), "context": context}
-    return row | {"answers": {"text": texts, "answer_start": starts}, "id": str(entry.get("id", place[:-1]))}
+def _question(path: Path, entry: Any, context: str, location: str) -> dict[str, Any]:
+    is_impossible = entry.get("is_impossible") is not None and _member(path, entry, "is_impossible", bool, location)
+    answers = [] if is_impossible else _list(path, entry, "answers", location)
+    texts = [_member(path, one, "text", str, f"{location}answers[{i}].") for i, one in enumerate(answers)]
+    starts = [_member(path, one, "answer_start", int, f"{location}answers[{i}].") for i, one in enumerate(answers)]
+    row = {"question": _member(path, entry, "question", str, location), "context": context}
+    return row | {"answers": {"text": texts, "answer_start": starts}, "id": str(entry.get("id", location[:-1]))}
 
 
 def _json(path: Path, encoding: str) -> Any:
@@ -150,17 +150,19 @@ def _is_list(path: Path, encoding: str) -> bool:
     return first.startswith("[")
 
 
-def _list(path: Path, holder: Any, name: str, place: str) -> list[Any]:
-    found = _member(path, holder, name, list, place)
+def _list(path: Path, holder: Any, name: str, location: str) -> list[Any]:
+    found = _member(path, holder, name, list, location)
     for i, one in enumerate(found):
         if not isinstance(one, dict):
-            raise InputError(f"{path}: {place}{name}[{i}] is {type(one).__name__}, expected an object, as SQuAD has it")
+            raise InputError(
+                f"{path}: {location}{name}[{i}] is {type(one).__name__}, expected an object, as SQuAD has it"
+            )
     return found
 
 
-def _member(path: Path, holder: Any, name: str, kind: type, place: str) -> Any:
+def _member(path: Path, holder: Any, name: str, kind: type, location: str) -> Any:
     value = holder.get(name) if isinstance(holder, dict) else None
     if type(value) is not kind:
         names = {str: "a text", int: "a whole number", list: "a list", bool: "true or false"}
-        raise InputError(f"{path}: {place}{name} is {type(value).__name__}, expected {names[kind]}, as SQuAD has it")
+        raise InputError(f"{path}: {location}{name} is {type(value).__name__}, expected {names[kind]}, as SQuAD has it")
     return value

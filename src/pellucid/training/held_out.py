@@ -40,11 +40,11 @@ def split(
         if ordered
         else _draw_stratified(rows, num_held_out, seed, stratum_of)
     )
-    learned = {label for i, row in enumerate(rows) if i not in chosen for label in labels_of(row)}
+    training_labels = {label for i, row in enumerate(rows) if i not in chosen for label in labels_of(row)}
     for i in sorted(chosen):
-        if not learned.issuperset(new := labels_of(rows[i])):
+        if not training_labels.issuperset(new := labels_of(rows[i])):
             chosen.remove(i)
-            learned.update(new)
+            training_labels.update(new)
     if not chosen:
         alone = f"each of {len(rows)} rows has a label of its own, so none can be held out: pass "
         raise InputError(alone, Argument("validation", Placeholder("FILE")))
@@ -55,11 +55,13 @@ def split(
 
 def warn_of_overlap(data: Data, held_out: Data) -> None:
     """Warns of held-out rows that are also training rows, with their number."""
-    learned = set(map(_row_digest, data.rows))
-    many = sum(_row_digest(row) in learned for row in held_out.rows if not all(map(is_blank, row.values())))
-    if many:
+    training_digests = set(map(_row_digest, data.rows))
+    num_shared = sum(
+        _row_digest(row) in training_digests for row in held_out.rows if not all(map(is_blank, row.values()))
+    )
+    if num_shared:
         message = "%d of %d held-out rows are among those that are learned from: their scores flatter the model"
-        log.warning(message, many, len(held_out))
+        log.warning(message, num_shared, len(held_out))
 
 
 def _row_digest(row: Record) -> bytes:

@@ -45,7 +45,7 @@ class DataArguments:
     def check(self, objective: Objective) -> None:
         """Checks, before reading, the share, column names, encoding and files. Raises InputError and NotFoundError."""
         if self.held_out_source is None:
-            check_range("validation", self.held_out_share(objective), least=0.0, below=1.0)
+            check_range("validation", self.held_out_share(objective), minimum=0.0, below=1.0)
         check_column_names(self.columns, objective)
         python_encoding(self.encoding)
         for one in (self.data, self.validation):

@@ -40,7 +40,7 @@ def label_weights(class_weights: Any, labels: Sequence[str], found: LabelSummary
             weights[label_id(name, "class_weights", labels)] = _balanced_weight(count, found)
     named = set[int]()
     for name, weight in class_weights.items() if isinstance(class_weights, Mapping) else ():
-        check_range(f"class_weights[{name!r}]", weight, above=0.0, most=1e6)
+        check_range(f"class_weights[{name!r}]", weight, above=0.0, maximum=1e6)
         number = label_id(str(name), "class_weights", labels)
         if number in named:
             raise InputError(Argument("class_weights"), f" names the label {labels[number]!r} twice: name it once")

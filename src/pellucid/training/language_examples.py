@@ -122,19 +122,19 @@ def _answer_start(tokenizer: Tokenizer, messages: Any, number: int, so_far: str,
     before = _render_chat(tokenizer, messages, number, location, add_generation_prompt=True) if number else None
     if before is not None and so_far.startswith(before):
         return len(before)
-    answer, place = messages[number].get("content"), -1
+    answer, start = messages[number].get("content"), -1
     if isinstance(answer, str) and answer.strip():
         marked = _render_chat(
             tokenizer, [*messages[:number], {**messages[number], "content": _PLACEHOLDER}], number + 1, location
         )
-        place = marked.find(_PLACEHOLDER)
-        if place < 0 or not so_far.startswith(marked[:place]):  # the template depends on the answer
-            place = so_far.rfind(answer.strip())
-    if place < 0:
+        start = marked.find(_PLACEHOLDER)
+        if start < 0 or not so_far.startswith(marked[:start]):  # the template depends on the answer
+            start = so_far.rfind(answer.strip())
+    if start < 0:
         raise InputError(
             f"{location}: the chat template does not show where answer {number} begins, so it cannot be trained on"
         )
-    return place
+    return start
 
 
 def _tokens_within(read: Encoded, spans: Sequence[Span]) -> list[bool]:

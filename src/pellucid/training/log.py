@@ -34,8 +34,8 @@ class Log:
         if path is None:
             return
         self.lines = [line for line in read_log(path) if line["step"] <= step]
-        if lacking := step - len({line["step"] for line in self.lines if "loss" in line}):
-            log.warning("%s lacks %s of the first %d steps: it holds only the others", path, f"{lacking:,}", step)
+        if missing := step - len({line["step"] for line in self.lines if "loss" in line}):
+            log.warning("%s lacks %s of the first %d steps: it holds only the others", path, f"{missing:,}", step)
         self.copy(path)
         try:
             self._handle = os.open(path, os.O_WRONLY | os.O_APPEND)

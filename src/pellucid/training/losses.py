@@ -70,8 +70,8 @@ class _VocabularyLoss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # pyrefly: ignore[bad-override]
-        found = [None if one is None else (one * slope).to(kind) for one, kind in zip(ctx.gradients, ctx.kinds)]
+    def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:  # pyrefly: ignore[bad-override]
+        found = [None if one is None else (one * grad_loss).to(kind) for one, kind in zip(ctx.gradients, ctx.kinds)]
         return *found, None, None, None
 
 
@@ -82,7 +82,7 @@ class _Gradients:
         self, features: Tensor, weight: Tensor, bias: Tensor | None, needed: tuple[bool, ...], dtype: torch.dtype
     ) -> None:
         self.sum_dtype = torch.promote_types(dtype, torch.float32)
-        self.rows, self.table = features.detach().to(dtype), weight.detach().to(dtype)
+        self.rows, self.weight = features.detach().to(dtype), weight.detach().to(dtype)
         self.summand = None if bias is None else bias.detach().to(self.sum_dtype)
         self.grad_features = torch.empty_like(self.rows) if needed[0] else None
         self.grad_weight = torch.zeros(weight.shape, dtype=self.sum_dtype, device=weight.device) if needed[1] else None
@@ -90,7 +90,7 @@ class _Gradients:
 
     def chunk_loss(self, chunk: slice, targets: Tensor, smoothing: float) -> Tensor:
         """The summed losses of a chunk of positions; accumulates their gradients."""
-        logits = (self.rows[chunk] @ self.table.T).to(self.sum_dtype)
+        logits = (self.rows[chunk] @ self.weight.T).to(self.sum_dtype)
         if self.summand is not None:
             logits += self.summand
         logits -= logits.amax(dim=-1, keepdim=True)
@@ -99,28 +99,28 @@ class _Gradients:
         if smoothing:
             fit = fit + smoothing * logits.mean(dim=-1, keepdim=True)
         exponentials = logits.exp_()
-        whole = exponentials.sum(dim=-1, keepdim=True)
-        loss = (whole.log() - fit).sum()
+        total = exponentials.sum(dim=-1, keepdim=True)
+        loss = (total.log() - fit).sum()
         if not (self.grad_features is None and self.grad_weight is None and self.grad_bias is None):
-            self._accumulate(chunk, _logit_gradient(exponentials, whole, target_index, smoothing))
+            self._accumulate(chunk, _logit_gradient(exponentials, total, target_index, smoothing))
         return loss
 
-    def _accumulate(self, chunk: slice, slope: Tensor) -> None:
+    def _accumulate(self, chunk: slice, gradient: Tensor) -> None:
         """slope: the gradient of the loss by each logit, Float[Tensor, "positions vocab"]"""
         if self.grad_bias is not None:
-            self.grad_bias += slope.sum(dim=0)
-        narrow = slope.to(self.table.dtype)
+            self.grad_bias += gradient.sum(dim=0)
+        narrow = gradient.to(self.weight.dtype)
         if self.grad_features is not None:
-            self.grad_features[chunk] = narrow @ self.table
+            self.grad_features[chunk] = narrow @ self.weight
         if self.grad_weight is not None and narrow.dtype == self.sum_dtype:
             self.grad_weight.addmm_(narrow.T, self.rows[chunk])
         elif self.grad_weight is not None:
             self.grad_weight += narrow.T @ self.rows[chunk]
 
 
-def _logit_gradient(exponentials: Tensor, whole: Tensor, target_index: Tensor, smoothing: float) -> Tensor:
+def _logit_gradient(exponentials: Tensor, total: Tensor, target_index: Tensor, smoothing: float) -> Tensor:
     """The gradient by each logit, predicted less target probability; overwrites the exponentials."""
-    slope = exponentials.div_(whole)
+    gradient = exponentials.div_(total)
     if smoothing:
-        slope -= smoothing / slope.shape[-1]
-    return slope.scatter_add_(1, target_index, torch.full_like(target_index, smoothing - 1.0, dtype=slope.dtype))
+        gradient -= smoothing / gradient.shape[-1]
+    return gradient.scatter_add_(1, target_index, torch.full_like(target_index, smoothing - 1.0, dtype=gradient.dtype))

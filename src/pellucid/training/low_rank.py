@@ -38,14 +38,14 @@ class LowRank(nn.Module):
     down: Float[Tensor, "rank in"], uniform in +-1 / sqrt(in) as in PEFT.  up: Float[Tensor, "out rank"], zeros.
     """
 
-    def __init__(self, table: Tensor, rank: int, scale: float, generator: torch.Generator) -> None:
+    def __init__(self, weight: Tensor, rank: int, scale: float, generator: torch.Generator) -> None:
         super().__init__()
-        out, wide = table.shape
+        out, wide = weight.shape
         drawn = (2 * torch.rand(rank, wide, generator=generator, dtype=torch.float32, device="cpu") - 1) / math.sqrt(
             wide
         )
-        self.down = nn.Parameter(drawn.to(table))
-        self.up = nn.Parameter(table.new_zeros(out, rank))
+        self.down = nn.Parameter(drawn.to(weight))
+        self.up = nn.Parameter(weight.new_zeros(out, rank))
         self.scale = scale
 
     @property
@@ -98,7 +98,7 @@ def check_base(loaded: Loaded) -> None:
     loaded.module.require_float("training")
     name, own = base_name(loaded), loaded.module.state_dict()
     hub_options = HubOptions(loaded.source.revision if loaded.source else None)
-    base = open_checkpoint(name, hub_options=hub_options, narrower={})
+    base = open_checkpoint(name, hub_options=hub_options, alternatives={})
     for one, numbers in base.module.state_dict().items():
         if one in own and not base.is_untrained(one) and not torch.equal(own[one].to(numbers), numbers):
             raise InputError(
@@ -113,22 +113,26 @@ def target_paths(module: nn.Module, names: Iterable[str]) -> list[str]:
     names: "all-linear", paths, the ends of paths ("query", "feed_forward.up"), or either with `*` for anything.
     Raises InputError for a name that matches nothing, and for a layer that shares the token embeddings.
     """
-    maps = [path for path, part in module.named_modules() if isinstance(part, nn.Linear)]
-    tables = {id(p) for name, p in module.named_parameters() if name.endswith("embeddings.token.weight")}
-    known = [*dict.fromkeys(path.rpartition(".")[2] for path in maps), *maps]
+    linear_paths = [path for path, part in module.named_modules() if isinstance(part, nn.Linear)]
+    embedding_ids = {id(p) for name, p in module.named_parameters() if name.endswith("embeddings.token.weight")}
+    known = [*dict.fromkeys(path.rpartition(".")[2] for path in linear_paths), *linear_paths]
     found: dict[str, None] = {}
     for name in names:
         if name == ALL:
-            fits = [path for path in maps if not path.startswith("head.")]
+            fits = [path for path in linear_paths if not path.startswith("head.")]
         else:
-            fits = [path for path in maps if fnmatch.fnmatchcase(path, name) or fnmatch.fnmatchcase(path, f"*.{name}")]
+            fits = [
+                path
+                for path in linear_paths
+                if fnmatch.fnmatchcase(path, name) or fnmatch.fnmatchcase(path, f"*.{name}")
+            ]
         if not fits:
             raise InputError(
                 f"no linear map is called {name!r}{did_you_mean(name, known)}; {ALL!r} stands for every one"
             )
         found |= dict.fromkeys(fits)
     for path in found:
-        if id(module.get_submodule(path).weight) in tables:
+        if id(module.get_submodule(path).weight) in embedding_ids:
             raise InputError(f"{path} holds the token embeddings: an adapter there would change the input as well")
     return list(found)
 
@@ -164,9 +168,9 @@ def save(loaded: Loaded, settings: Settings, folder: Path, *, overwrite: bool = 
 
     loaded: the model as trained, with the base as its source.
     """
-    kind, whole = DTYPES[settings.adapter_dtype], _parameters_to_save(loaded)
+    kind, trained_whole = DTYPES[settings.adapter_dtype], _parameters_to_save(loaded)
     return save_adapter(
-        merge_adapters(loaded), adapter_changes(loaded.module), whole, folder, dtype=kind, overwrite=overwrite
+        merge_adapters(loaded), adapter_changes(loaded.module), trained_whole, folder, dtype=kind, overwrite=overwrite
     )
 
 

@@ -61,8 +61,8 @@ class TrainingIdentity:
         """model_digest: see `digest_of_model`.  tokenizer_digest: see `digest_of_tokenizers`."""
         names = [one.name for one in fields(objective) if not one.name.startswith("_")]  # those follow from the data
         options = {"name": objective.name} | {name: getattr(objective, name) for name in names}
-        if getattr(objective, "taught_by", None) is not None:  # by its weights: those in a folder may change
-            options["teacher"] = objective.taught_by
+        if getattr(objective, "loaded_teacher", None) is not None:  # by its weights: those in a folder may change
+            options["teacher"] = objective.loaded_teacher
         return cls(model_digest, data, held_out, _to_json(options), _to_json(asdict(settings)), tokenizer_digest)
 
     def differences(self, saved: "TrainingIdentity", free: tuple[str, ...]) -> list[str]:
@@ -122,10 +122,10 @@ class Manifest:
 
 def digest_of_model(loaded: Loaded) -> str:
     """The SHA-256 of a model's config and weights, whatever its source."""
-    whole = hashlib.sha256(loaded.config_bytes())
+    digest = hashlib.sha256(loaded.config_bytes())
     for name, tensor in loaded.module.state_dict().items():
-        whole.update(f"{name} {tensor_digest(tensor)}".encode())
-    return whole.hexdigest()
+        digest.update(f"{name} {tensor_digest(tensor)}".encode())
+    return digest.hexdigest()
 
 
 def digest_of_tokenizers(loaded: Loaded) -> str:

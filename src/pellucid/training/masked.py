@@ -69,9 +69,9 @@ class FillMask(VocabularyObjective):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range("mlm_probability", self.mlm_probability, above=0.0, most=1.0)
+        check_range("mlm_probability", self.mlm_probability, above=0.0, maximum=1.0)
         for name in ("mask_replace_prob", "random_replace_prob"):
-            check_range(name, getattr(self, name), least=0.0, most=1.0)
+            check_range(name, getattr(self, name), minimum=0.0, maximum=1.0)
         total_probability = self.mask_replace_prob + self.random_replace_prob
         if total_probability > 1.0 + 1e-9:
             raise InputError(
@@ -79,9 +79,9 @@ class FillMask(VocabularyObjective):
             )
         check_bool("whole_word_mask", self.whole_word_mask)
         check_choice("packing", self.packing, ("none", "stream", "documents"))
-        check_count("score_seed", self.score_seed, most=2**63 - 1, least=0)
+        check_count("score_seed", self.score_seed, maximum=2**63 - 1, minimum=0)
         if self.max_length is not None:
-            check_count("max_length", self.max_length, least=3)
+            check_count("max_length", self.max_length, minimum=3)
 
     def head(self, loaded: Loaded) -> Head:
         tokenizer = loaded.required_tokenizer
@@ -198,10 +198,10 @@ def _windows_example(tokenizer: Tokenizer, found: Sequence[Window], number: int)
 
 def _renumber_words(parts: Sequence[Tokens]) -> Tokens:
     """The numbers of words of all parts, those of each part continuing those of the part before."""
-    found, many = [], 0
+    found, num_words = [], 0
     for words in parts:
-        found.append(np.where(words >= 0, words + many, -1).astype(np.int32))
-        many += int(words.max(initial=-1)) + 1
+        found.append(np.where(words >= 0, words + num_words, -1).astype(np.int32))
+        num_words += int(words.max(initial=-1)) + 1
     return concatenate(found)
 
 
@@ -212,12 +212,12 @@ def _stream_examples(tokenizer: Tokenizer, found: Sequence[Window], room: int) -
         raise InputError("packing is 'stream', which needs tokens cls and sep and rows of 3 tokens: choose 'documents'")
     ids, words = _join_windows(tokenizer, found, last)
     for start in range(0, len(ids), room - 2):
-        here = slice(start, start + room - 2)
-        whole: Any = np.concatenate(([first], ids[here], [last])).astype(np.int32)
-        of = np.concatenate(([-1], words[here], [-1]))
+        chunk = slice(start, start + room - 2)
+        row: Any = np.concatenate(([first], ids[chunk], [last])).astype(np.int32)
+        of = np.concatenate(([-1], words[chunk], [-1]))
         numbers = np.where(of >= 0, np.unique(of, return_inverse=True)[1], -1).astype(np.int32)
-        types: Any = np.zeros_like(whole)
-        yield Example((whole,), (types,), MaskableRow(numbers, segment_ids([len(whole)]), start))
+        types: Any = np.zeros_like(row)
+        yield Example((row,), (types,), MaskableRow(numbers, segment_ids([len(row)]), start))
 
 
 def _join_windows(tokenizer: Tokenizer, found: Sequence[Window], between: int) -> tuple[Tokens, Tokens]:

@@ -70,9 +70,9 @@ def label_scores(truth: Sequence[int], predictions: Sequence[int], labels: int) 
     return scores | {"matthews": float(metrics.matthews_corrcoef(truth, predictions)) if several else 0.0}
 
 
-def majority_accuracy(learned: Sequence[Any], truth: Sequence[Any]) -> float:
-    """The accuracy of always predicting the most frequent value of `learned`, of equally frequent ones the first."""
-    ((commonest, _),) = Counter(learned).most_common(1)
+def majority_accuracy(training_values: Sequence[Any], truth: Sequence[Any]) -> float:
+    """The accuracy of always predicting the most frequent of `training_values`, of equally frequent ones the first."""
+    ((commonest, _),) = Counter(training_values).most_common(1)
     return truth.count(commonest) / len(truth)
 
 
@@ -156,12 +156,12 @@ def answer_scores(truth: Sequence[Sequence[str]], predictions: Sequence[str]) ->
     As for SQuAD (Rajpurkar et al., 2016, arXiv:1606.05250; 2018, arXiv:1806.03822): in lower case, without punctuation
     and articles; "exact_match", and "f1" over shared words, each the best over the correct answers.
     """
-    rights = [[one for one in map(normalise_answer, right) if one] or [""] for right in truth]
-    pairs = list(zip(rights, map(normalise_answer, predictions)))
+    normalised_answers = [[one for one in map(normalise_answer, right) if one] or [""] for right in truth]
+    pairs = list(zip(normalised_answers, map(normalise_answer, predictions)))
     exact = [float(any(one == prediction for one in right)) for right, prediction in pairs]
-    shared = [max(_f1_of_words(one, prediction) for one in right) for right, prediction in pairs]
-    many = max(len(pairs), 1)
-    return {"exact_match": math.fsum(exact) / many, "f1": math.fsum(shared) / many}
+    f1_scores = [max(_f1_of_words(one, prediction) for one in right) for right, prediction in pairs]
+    num_pairs = max(len(pairs), 1)
+    return {"exact_match": math.fsum(exact) / num_pairs, "f1": math.fsum(f1_scores) / num_pairs}
 
 
 def normalise_answer(answer: str) -> str:

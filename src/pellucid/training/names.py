@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Name:
     """The name of an objective and where to find it.
 
-    home: its class, as "module:class".  says: its description in one line.  aliases: other names for it.
+    class_path: its class, as "module:class".  summary: its description in one line.  aliases: other names for it.
     tag: the task of models trained by it, where that has another name; "" where there is none.
     head: name of the head of the models that it scores where no task is given; "" for models without a head, None where
         the task must be given. Of several objectives the first in the list is used.
@@ -26,8 +26,8 @@ class Name:
     """
 
     name: str
-    home: str
-    says: str
+    class_path: str
+    summary: str
     aliases: tuple[str, ...] = ()
     tag: str | None = None
     head: str | None = None
@@ -40,7 +40,7 @@ class Name:
 
     def objective(self) -> "type[Objective]":
         """Imports its class."""
-        return import_class("pellucid.training", self.home)
+        return import_class("pellucid.training", self.class_path)
 
 
 OBJECTIVES = (

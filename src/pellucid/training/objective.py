@@ -149,7 +149,7 @@ class Objective(ABC):
         """The same objective for scoring an already trained model on these rows, with the model's labels."""
         return self
 
-    def baseline_scores(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
+    def baseline_scores(self, training_examples: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
         """The baseline's scores on held-out examples, by names of `score`: it always predicts the most frequent label
         of the training examples, or their mean."""
         return {}

@@ -12,9 +12,9 @@ from pellucid.training.settings import Settings
 
 def build_optimizer(parameters: Mapping[str, nn.Parameter], settings: Settings) -> torch.optim.Optimizer:
     """AdamW (Loshchilov and Hutter, 2017, arXiv:1711.05101), fused into one kernel."""
-    tables = [p for p in parameters.values() if p.dim() > 1]
+    matrices = [p for p in parameters.values() if p.dim() > 1]
     others = [p for p in parameters.values() if p.dim() <= 1]
-    groups = [{"params": tables, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
     betas = (settings.beta1, settings.beta2)
     return torch.optim.AdamW(
         [group for group in groups if group["params"]],
@@ -40,7 +40,7 @@ def optimizer_step(optimizer: torch.optim.Optimizer, learning_rate: float, gradi
     changed = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
-    whole = gradient_scale == 1.0 or not changed
-    scale = None if whole else torch.tensor(1.0 / gradient_scale, dtype=torch.float32, device=changed[0].device)
+    is_unscaled = gradient_scale == 1.0 or not changed
+    scale = None if is_unscaled else torch.tensor(1.0 / gradient_scale, dtype=torch.float32, device=changed[0].device)
     setattr(optimizer, "grad_scale", scale)  # noqa: B010 - what the kernel divides gradients by
     optimizer.step()

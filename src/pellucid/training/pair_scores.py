@@ -9,7 +9,7 @@ from pellucid.training.objective import Fields
 
 log = logging.getLogger("pellucid")
 
-SCORE, FIVE = "score", 5.0
+SCORE, MAX_STS_SCORE = "score", 5.0
 """The column, and the top score in STS data, of two sentences of the same meaning (Agirre et al., 2012, S12-1051)."""
 
 
@@ -26,11 +26,11 @@ def check_scores_differ(rows: Sequence[Fields], top_score: float, other: Argumen
 
 def infer_top_score(rows: Sequence[Fields]) -> float:
     """The score of two texts of the same meaning: 1 where all scores are at most 1, else 5, which is logged."""
-    scores = scaled_scores(rows, 1.0, max_score=FIVE)
+    scores = scaled_scores(rows, 1.0, max_score=MAX_STS_SCORE)
     if max(scores) <= 1.0:
         return 1.0
-    log.warning("scores lie in %g to %g: they are divided by %g (top_score)", min(scores), max(scores), FIVE)
-    return FIVE
+    log.warning("scores lie in %g to %g: they are divided by %g (top_score)", min(scores), max(scores), MAX_STS_SCORE)
+    return MAX_STS_SCORE
 
 
 def scaled_scores(rows: Sequence[Fields], top_score: float, max_score: float | None = None) -> list[float]:

@@ -17,7 +17,7 @@ from pellucid.errors import Argument, InputError
 from pellucid.machine import no_grad
 from pellucid.tasks.embed import pool, pooled_states
 from pellucid.tasks.passes import run_in_order
-from pellucid.text.cut import warn_of_truncation
+from pellucid.text.truncation import warn_of_truncation
 from pellucid.training.data import column_texts, row_location
 from pellucid.training.distributed import Ranks
 from pellucid.training.learner import Learner
@@ -75,13 +75,13 @@ class SentenceSimilarity(Objective):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("criterion", self.criterion, CRITERIA)
-        check_range("scale", self.scale, above=0.0, most=1e4)
+        check_range("scale", self.scale, above=0.0, maximum=1e4)
         check_bool("symmetric", self.symmetric)
         if self.criterion == "cosine" and self.scale != SentenceSimilarity.scale:
             others = Argument("criterion", "cosent"), " and ", _MATCHES
             raise InputError("scale is for ", *others, ", and 'cosine' has none")
         if self.top_score is not None:
-            check_range("top_score", self.top_score, above=0.0, most=1e9)
+            check_range("top_score", self.top_score, above=0.0, maximum=1e9)
         if self.pooling is not None:
             check_choice("pooling", self.pooling, MODES)
         if self.symmetric and not self._is_multiple_negatives:
@@ -188,9 +188,9 @@ class SentenceSimilarity(Objective):
 
     def _vectors(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
         """Float[Tensor, "pairs texts modes*hidden"]"""
-        whole = replace(self.pooling_for(learner.loaded), truncate_dim=None)  # as in the reference
-        states, mask = pooled_states(learner.training_copy, batch, whole)
-        vectors = pool(states.float(), mask, whole)
+        untruncated = replace(self.pooling_for(learner.loaded), truncate_dim=None)  # as in the reference
+        states, mask = pooled_states(learner.training_copy, batch, untruncated)
+        vectors = pool(states.float(), mask, untruncated)
         return vectors.unflatten(0, tuple(batch["texts"].shape))
 
     def _criterion_loss(self, vectors: Tensor, scores: Tensor, numbers: Tensor) -> Tensor:
@@ -220,8 +220,8 @@ class SentenceSimilarity(Objective):
         numbers, _ = _gather_rows(ranks, [batch["texts"] for _, batch in micro_batches])
         vectors.requires_grad_()
         loss = self._criterion_loss(vectors, scores, numbers)
-        (pull,) = torch.autograd.grad(loss * len(vectors), vectors)
-        pulls = pull[before : before + sum(own)].split(own)
+        (gradient,) = torch.autograd.grad(loss * len(vectors), vectors)
+        pulls = gradient[before : before + sum(own)].split(own)
         return [
             (number, batch | {"pull": part, "share": loss.detach() * len(part)})
             for (number, batch), part in zip(micro_batches, pulls)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import InputError
 from pellucid.text import Encoded
-from pellucid.text.cut import check_has_tokens, warn_of_truncation
+from pellucid.text.truncation import check_has_tokens, warn_of_truncation
 from pellucid.training.data import column_texts, is_blank, row_location
 from pellucid.training.objective import Fields
 

@@ -83,14 +83,14 @@ class Recipe:
         if not found:
             what = getattr(self, table).get("name", "nothing")
             raise InputError(f"{self.file} names no file for its {table}, which was {what}: name what to read instead")
-        places = [self.resolve_path(one) for one in ([found] if isinstance(found, str) else found)]
-        if gone := [one for one in places if not Path(one).expanduser().exists()]:
+        paths = [self.resolve_path(one) for one in ([found] if isinstance(found, str) else found)]
+        if gone := [one for one in paths if not Path(one).expanduser().exists()]:
             raise NotFoundError(
                 f"{self.file} names {join_names(gone)} as its {table}, a path from the folder where it was "
                 "trained, and it is neither here nor beside the recipe: go there and name the recipe from there, or "
                 "name what to read instead"
             )
-        return places[0] if isinstance(found, str) else tuple(places)
+        return paths[0] if isinstance(found, str) else tuple(paths)
 
     @property
     def held_out(self) -> float | str | tuple[str, ...] | None:
@@ -101,9 +101,9 @@ class Recipe:
 
     def resolve_path(self, name: str) -> str:
         """A path in the recipe: as written or, where only that exists, relative to the recipe's folder."""
-        here = Path(name).expanduser()
-        beside_recipe = (self.file.parent if self.file else Path()) / here
-        return str(beside_recipe if beside_recipe.exists() and not here.exists() else name)
+        path = Path(name).expanduser()
+        beside_recipe = (self.file.parent if self.file else Path()) / path
+        return str(beside_recipe if beside_recipe.exists() and not path.exists() else name)
 
     def differences(self, start: "RunStart") -> list[str]:
         """One sentence for each digest that differs from the recipe's; the trained weights then differ too."""

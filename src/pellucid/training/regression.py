@@ -63,8 +63,8 @@ class TextRegression(DistillationObjective):
         if not isinstance(teacher.config.head, SequenceClassification) or teacher.config.num_labels != 1:
             raise InputError(f"the teacher has {teacher.config.num_labels} labels, expected a model of one number")
 
-    def baseline_scores(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
-        numbers, right = ([one.target.number for one in side] for side in (learned, held_out))
+    def baseline_scores(self, training_examples: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
+        numbers, right = ([one.target.number for one in side] for side in (training_examples, held_out))
         if None in numbers + right:
             return {}
         mean = math.fsum(numbers) / len(numbers)

@@ -38,10 +38,10 @@ def cut_chunks(ids: Sequence[int], is_target: Sequence[bool], room: int) -> Iter
 
     is_target: for each token whether it is a target. Chunks without targets are left out.
     """
-    whole = np.asarray(ids, dtype=np.int32)
-    labels = np.where(np.asarray(is_target, dtype=bool)[1:], whole[1:], IGNORED).astype(np.int32)
+    array = np.asarray(ids, dtype=np.int32)
+    labels = np.where(np.asarray(is_target, dtype=bool)[1:], array[1:], IGNORED).astype(np.int32)
     for start in range(0, len(labels), room):
-        chunk = Chunk(whole[:-1][start : start + room], labels[start : start + room])
+        chunk = Chunk(array[:-1][start : start + room], labels[start : start + room])
         if (chunk.labels != IGNORED).any():
             yield chunk
 
@@ -56,15 +56,15 @@ def pack_rows(sizes: Sequence[int], room: int) -> list[list[int]]:
     rooms: list[int] = []
     waiting: dict[int, list[int]] = {}  # rows by their free positions; `rooms` holds its keys, sorted
     for i in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
-        place = bisect.bisect_left(rooms, sizes[i])
-        if place == len(rooms):
+        index = bisect.bisect_left(rooms, sizes[i])
+        if index == len(rooms):
             rows.append([])
             row, left = len(rows) - 1, room
         else:
-            left = rooms[place]
+            left = rooms[index]
             row = waiting[left].pop()
             if not waiting[left]:
-                del rooms[place]
+                del rooms[index]
         rows[row].append(i)
         left -= sizes[i]
         if left > 0:
@@ -86,7 +86,7 @@ def segment_ids(sizes: Sequence[int]) -> Tokens:
 
 def padded(rows: Sequence[Sequence[int] | Tokens], fill: int) -> Any:
     """Rows of unequal length as one array: Int64[array, "rows longest"]"""
-    whole = np.full((len(rows), max(map(len, rows), default=0)), fill, dtype=np.int64)
-    for line, row in zip(whole, rows):
+    array = np.full((len(rows), max(map(len, rows), default=0)), fill, dtype=np.int64)
+    for line, row in zip(array, rows):
         line[: len(row)] = row
-    return whole
+    return array

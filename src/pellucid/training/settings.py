@@ -10,7 +10,7 @@ from pellucid.errors import Argument, InputError, did_you_mean
 from pellucid.training.schedule import SCHEDULES
 
 PRECISIONS = ("auto", "float32", "bfloat16")
-ADAPTED = 10
+LORA_RATE_FACTOR = 10
 """Low-rank adapters train best at about ten times the learning rate of the whole model (1e-3 for 1e-4 on SST-2)."""
 
 _OF_ADAPTERS = ("adapter_only", "lora_alpha", "lora_targets", "lora_beside", "adapter_dtype")
@@ -84,21 +84,21 @@ class Settings:
             check_count(name, getattr(self, name))
         for name in ("max_steps", "batch_size", "evaluate_every", "patience", "save_every"):
             if getattr(self, name) is not None:
-                check_count(name, getattr(self, name), most=1_000_000_000)
-        check_count("seed", self.seed, most=2**63 - 1, least=0)
-        check_range("learning_rate", self.learning_rate, least=0.0, most=100.0)
-        check_range("warmup", self.warmup, least=0.0, most=1e9)
+                check_count(name, getattr(self, name), maximum=1_000_000_000)
+        check_count("seed", self.seed, maximum=2**63 - 1, minimum=0)
+        check_range("learning_rate", self.learning_rate, minimum=0.0, maximum=100.0)
+        check_range("warmup", self.warmup, minimum=0.0, maximum=1e9)
         if self.warmup >= 1 and self.warmup != math.floor(self.warmup):
             raise InputError(f"warmup is {self.warmup}, expected a share below 1, or a whole number of steps")
         for name in ("floor", "weight_decay"):
-            check_range(name, getattr(self, name), least=0.0, most=1.0)
+            check_range(name, getattr(self, name), minimum=0.0, maximum=1.0)
         for name in ("beta1", "beta2"):
-            check_range(name, getattr(self, name), least=0.0, below=1.0)
-        check_range("epsilon", self.epsilon, above=0.0, most=1.0)
-        check_range("clip", self.clip, least=0.0, most=1e9)
+            check_range(name, getattr(self, name), minimum=0.0, below=1.0)
+        check_range("epsilon", self.epsilon, above=0.0, maximum=1.0)
+        check_range("clip", self.clip, minimum=0.0, maximum=1e9)
         for name in ("dropout", "attention_dropout"):
             if getattr(self, name) is not None:
-                check_range(name, getattr(self, name), least=0.0, most=0.999)
+                check_range(name, getattr(self, name), minimum=0.0, maximum=0.999)
         check_choice("schedule", self.schedule, SCHEDULES)
         if self.floor and self.schedule == "constant":
             raise InputError(
@@ -120,7 +120,7 @@ class Settings:
     def _check_adapter(self) -> None:
         check_choice("adapter_dtype", self.adapter_dtype, ("float32", "bfloat16"))
         if self.lora is not None:
-            check_count("lora", self.lora, most=100_000)
+            check_count("lora", self.lora, maximum=100_000)
         elif lone := [name for name in _OF_ADAPTERS if getattr(self, name) != getattr(Settings, name)]:
             raise InputError(
                 f"{lone[0]} is set and lora is not: give the rank of the adapter, such as ", Argument("lora", 8)
@@ -129,7 +129,7 @@ class Settings:
             only = Argument("adapter_only", True)
             raise InputError("adapter_dtype is for a folder that holds the adapter alone: pass ", only)
         if self.lora_alpha is not None:
-            check_range("lora_alpha", self.lora_alpha, above=0.0, most=1e6)
+            check_range("lora_alpha", self.lora_alpha, above=0.0, maximum=1e6)
         if not self.lora_targets:
             raise InputError("lora_targets is empty, expected names of linear maps, such as ('query', 'value')")
 
@@ -141,7 +141,10 @@ class Settings:
             if name not in known:
                 raise InputError(f"unknown setting {name!r}{did_you_mean(name, known)}: one of {', '.join(known)}")
         if options.get("lora") is not None:
-            defaults = {**defaults, "learning_rate": ADAPTED * defaults.get("learning_rate", cls.learning_rate)}
+            defaults = {
+                **defaults,
+                "learning_rate": LORA_RATE_FACTOR * defaults.get("learning_rate", cls.learning_rate),
+            }
         if "tokens_per_batch" in options:  # overrides a default batch_size
             defaults = {name: value for name, value in defaults.items() if name != "batch_size"}
         return replace(cls(), **{**defaults, **options})

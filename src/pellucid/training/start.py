@@ -89,8 +89,8 @@ def _config(base: Loaded, objective: Objective, settings: Settings) -> Config:
 def _dropout(own: Dropout, settings: Settings) -> Dropout:
     """The checkpoint's probabilities; `settings.dropout` replaces positive ones, and hidden and classifier dropout."""
     always, attention = ("hidden_dropout_prob", "classifier_dropout"), "attention_probs_dropout_prob"
-    places = [name for name, share in vars(own).items() if name != attention and (share or name in always)]
-    shares: dict[str, float] = {} if settings.dropout is None else dict.fromkeys(places, settings.dropout)
+    names = [name for name, probability in vars(own).items() if name != attention and (probability or name in always)]
+    shares: dict[str, float] = {} if settings.dropout is None else dict.fromkeys(names, settings.dropout)
     if settings.attention_dropout is not None:
         shares[attention] = settings.attention_dropout
     return replace(own, **shares)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pellucid.training.plan import Plan
     from pellucid.training.report import RunStart
 
-SHOWN = 6
+MAX_SHOWN_LABELS = 6
 """The most labels that are named."""
 
 
@@ -49,7 +49,7 @@ def recipe_of(start: "RunStart", result: Mapping[str, Any] | None = None) -> Rec
     """The recipe of a run that has started.  result: its outcome, where it has ended."""
     plan = start.plan
     arguments, objective, base, held_out = plan.data_arguments, plan.objective, plan.base.source, plan.held_out
-    whole = len(plan.data) + (len(held_out) if held_out is not None and arguments.held_out_source is None else 0)
+    num_rows = len(plan.data) + (len(held_out) if held_out is not None and arguments.held_out_source is None else 0)
     model = {"from_scratch": True} if base is None else {"name": base.name, "revision": base.revision}
     validation: dict[str, Any] = (
         {} if arguments.held_out_source else {"share": float(arguments.held_out_share(objective))}
@@ -63,7 +63,7 @@ def recipe_of(start: "RunStart", result: Mapping[str, Any] | None = None) -> Rec
         "processes": start.ranks.world_size,
         "precision": str(start.dtype).removeprefix("torch."),
     }
-    facts = {"rows": whole, "columns": arguments.columns or None}
+    facts = {"rows": num_rows, "columns": arguments.columns or None}
     facts |= {} if arguments.encoding == "utf-8" else {"encoding": arguments.encoding}
     return Recipe(
         task=objective.name,
@@ -83,8 +83,10 @@ def _labels(plan: "Plan") -> str:
     many = Counter(str(row["label"]) for row in rows if row.get("label") is not None)
     if not many or not set(many) <= set(labels):
         return ""
-    named = ", ".join(f"{label} {many[label] / len(rows):.0%}" for label in labels[:SHOWN])
-    return f"; labels: {named}" + (f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else "")
+    named = ", ".join(f"{label} {many[label] / len(rows):.0%}" for label in labels[:MAX_SHOWN_LABELS])
+    return f"; labels: {named}" + (
+        f" and {len(labels) - MAX_SHOWN_LABELS} more" if len(labels) > MAX_SHOWN_LABELS else ""
+    )
 
 
 def _facts(data: Any, source: DataSource) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pellucid.errors import Argument, InputError, did_you_mean, format_count, jo
 from pellucid.tasks.reader import WindowOutput
 from pellucid.tasks.tagged_tokens import AlignedText, TaggedTokens, merge_windows, tag_window, tokenizer_words
 from pellucid.text import RULES, Window, windows
-from pellucid.text.cut import trimmed_span
+from pellucid.text.truncation import trimmed_span
 from pellucid.training import tags
 from pellucid.training.data import row_location
 from pellucid.training.learner import Learner
@@ -77,7 +77,7 @@ class TokenClassification(Objective):
         check_choice("long", self.long, RULES)
         check_bool("every_piece", self.every_piece)
         if self.stride is not None:
-            check_count("stride", self.stride, least=0)
+            check_count("stride", self.stride, minimum=0)
             if self.long != "windows":
                 windows_argument = Argument("long", "windows")
                 raise InputError(f"stride is for windows, and long is {self.long!r}: pass ", windows_argument)
@@ -145,10 +145,10 @@ class TokenClassification(Objective):
             text, spans = _text_and_entities(row)
             text_windows, whole = self._windows_and_tokens(loaded, AlignedText.of_text(text, location), location)
             word_tokens = dict(enumerate(tokenizer_words(whole)))
-            places = [_characters(whole, word) for word in word_tokens.values()]
+            bounds = [_characters(whole, word) for word in word_tokens.values()]
             if text_windows[0].cut:
-                spans = [one for one in spans if places and one.start < places[-1][1] and places[0][0] < one.end]
-            word_tags = tags.tags_of(spans, places, location)
+                spans = [one for one in spans if bounds and one.start < bounds[-1][1] and bounds[0][0] < one.end]
+            word_tags = tags.tags_of(spans, bounds, location)
         else:
             words, word_tags = self._words_and_tags(row)
             text_windows, whole = self._windows_and_tokens(loaded, AlignedText.of_words(words, " ", location), location)
@@ -163,11 +163,11 @@ class TokenClassification(Objective):
         labels = {tag: _label_id(tag, numbers, f"{location}: {column}") for tag in dict.fromkeys(word_tags)}
         targets = [TaggingTarget([IGNORED] * len(one.ids), i, [], word_tags) for one in text_windows]
         for number, word in word_tokens.items():
-            targets[whole.stretches[word.start]].words.append((whole.within[word.start], number))
+            targets[whole.window_numbers[word.start]].words.append((whole.window_positions[word.start], number))
             first = labels[word_tags[number]]
             for token in word if self.every_piece else word[:1]:
                 label = first if token == word.start else numbers.get(tags.inside_tag(word_tags[number]), first)
-                targets[whole.stretches[token]].labels[whole.within[token]] = label
+                targets[whole.window_numbers[token]].labels[whole.window_positions[token]] = label
         return text_windows, targets
 
     def _row_labels(self, row: Fields) -> set[str]:
@@ -231,9 +231,9 @@ class TokenClassification(Objective):
         )
         return scores | {"accuracy": sum(right) / max(len(right), 1), "loss": total / max(num_tokens, 1)}
 
-    def baseline_scores(self, learned: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
+    def baseline_scores(self, training_examples: Sequence[Example], held_out: Sequence[Example]) -> dict[str, float]:
         """Scores of a baseline that predicts the most frequent tag of the training words for each word."""
-        rows = ({one.target.row: one.target.truth for one in side}.values() for side in (learned, held_out))
+        rows = ({one.target.row: one.target.truth for one in side}.values() for side in (training_examples, held_out))
         words, right = ([tag for row in side for tag in row] for side in rows)
         return {"accuracy": majority_accuracy(words, right)} if words and right else {}
 
@@ -296,4 +296,4 @@ def _text_and_entities(row: Fields) -> tuple[str, list[tags.Entity]]:
 
 def _characters(tokens: TaggedTokens, word: range) -> tuple[int, int]:
     """Start and end of a word in characters, without the space that its first token may include."""
-    return trimmed_span(tokens.sentence.shown, tokens.places[word.start][0], tokens.places[word[-1]][1])
+    return trimmed_span(tokens.sentence.shown, tokens.spans[word.start][0], tokens.spans[word[-1]][1])

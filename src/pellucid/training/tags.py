@@ -116,11 +116,13 @@ def tags_of(entities: Sequence[Entity], words: Sequence[tuple[int, int]], row: s
     """The tag of each word.  words: start and end in characters; a word belongs to the entity that it overlaps."""
     tags = [OUTSIDE] * len(words)
     for one in entities:
-        here = [i for i, (start, end) in enumerate(words) if start < one.end and one.start < end and tags[i] == OUTSIDE]
-        if not here:
+        word_indices = [
+            i for i, (start, end) in enumerate(words) if start < one.end and one.start < end and tags[i] == OUTSIDE
+        ]
+        if not word_indices:
             raise InputError(f"{row}: {_describe(one)} holds no word of its own")
-        for i in here:
-            tags[i] = f"{'B' if i == here[0] else 'I'}-{one.kind}"
+        for i in word_indices:
+            tags[i] = f"{'B' if i == word_indices[0] else 'I'}-{one.kind}"
     return tags
 
 

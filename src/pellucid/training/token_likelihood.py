@@ -37,7 +37,7 @@ class VocabularyObjective(DistillationObjective):
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
         features, (weight, bias), labels = target_features(learner, batch)
-        if self.taught_by is None:
+        if self.loaded_teacher is None:
             return vocabulary_loss(features, weight, bias, labels, dtype=learner.dtype)
         kind = product_dtype(learner.dtype, features.device)
         logits = functional.linear(features.to(kind), weight.to(kind)).float()
@@ -56,7 +56,11 @@ def target_features(
     the product with the vocabulary is the most expensive of all."""
     has_target, head = batch["labels"] != IGNORED, learner.module.head
     assert isinstance(head, MaskedToken | NextToken)  # what the objective's `head` returns
-    return learner.features(learner.before_head(**batch)[has_target]), head.table, batch["labels"][has_target]
+    return (
+        learner.features(learner.before_head(**batch)[has_target]),
+        head.output_embedding,
+        batch["labels"][has_target],
+    )
 
 
 def likelihood_scores(

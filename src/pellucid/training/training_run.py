@@ -36,7 +36,7 @@ log = logging.getLogger("pellucid")
 
 RECIPE = "recipe.toml"
 
-PAUSE = 30.0
+SAVE_INTERVAL = 30.0
 """Minimum seconds between two saved states where `save_every` is None."""
 
 
@@ -191,7 +191,7 @@ class _TrainingRun:
             again = (stored, RESUME, " takes another rate and continues from there") if self.folder else ()
             raise DivergedError(error, again) from error
         ends = evaluated or loop.ends_epoch or not loop.has_next_step
-        is_overdue = time.monotonic() - self.last_saved >= PAUSE
+        is_overdue = time.monotonic() - self.last_saved >= SAVE_INTERVAL
         is_due = (loop.progress.step % every == 0 or not loop.has_next_step) if every else (ends and is_overdue)
         if is_due or loop.stopped:
             self._save_state()

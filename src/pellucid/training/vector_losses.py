@@ -51,24 +51,24 @@ def multiple_negatives(vectors: Tensor, texts: Tensor, scale: float, symmetric: 
         positive, or a positive of the same anchor in another pair, is not used as a negative.
     symmetric: the mean of this and of the cross-entropy of each positive's own anchor among all anchors.
     """
-    places = torch.arange(len(vectors), device=vectors.device)
+    targets = torch.arange(len(vectors), device=vectors.device)
     alike = scale * _candidate_cosines(vectors, vectors)
     open_ = alike.masked_fill(_false_negatives(texts, texts), -torch.inf)
-    loss = functional.cross_entropy(open_, places)
+    loss = functional.cross_entropy(open_, targets)
     if not symmetric:
         return loss
     back = open_[:, : len(vectors)].T
-    return (loss + functional.cross_entropy(back, places)) / 2
+    return (loss + functional.cross_entropy(back, targets)) / 2
 
 
 @no_grad()
 def retrieval_accuracy(vectors: Tensor, texts: Tensor) -> float:
     """The share of anchors that are nearer to their own positive than to all their negatives."""
     right = 0
-    for places in torch.arange(len(vectors), device="cpu").split(ROWS):
-        alike = _candidate_cosines(vectors[places], vectors)
-        alike = alike.masked_fill(_false_negatives(texts[places], texts, int(places[0])), -torch.inf)
-        right += int((alike.argmax(dim=1) == places).sum())
+    for rows in torch.arange(len(vectors), device="cpu").split(ROWS):
+        alike = _candidate_cosines(vectors[rows], vectors)
+        alike = alike.masked_fill(_false_negatives(texts[rows], texts, int(rows[0])), -torch.inf)
+        right += int((alike.argmax(dim=1) == rows).sum())
     return right / max(len(vectors), 1)
 
 

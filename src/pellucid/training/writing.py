@@ -15,8 +15,8 @@ from pellucid.generation.checkpoint_settings import with_end_tokens
 from pellucid.generation.prompts import GenerationRequest, missing_end_token
 from pellucid.tasks import writing as answering
 from pellucid.tasks.task_settings import params_of, prefix_of, task_generation_settings, translation_tasks, with_prefix
-from pellucid.text.cut import check_has_tokens, warn_of_truncation
 from pellucid.text.prefix import encode_with_prefix
+from pellucid.text.truncation import check_has_tokens, warn_of_truncation
 from pellucid.training.data import row_location
 from pellucid.training.decoder_targets import decoder_labels, shift_tokens_right
 from pellucid.training.generation_metrics import MAX_EXTRA_TOKENS, generation_scores
@@ -75,7 +75,7 @@ class TextToText(Objective):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range("label_smoothing", self.label_smoothing, least=0.0, below=1.0)
+        check_range("label_smoothing", self.label_smoothing, minimum=0.0, below=1.0)
         check_bool("parse_special_tokens", self.parse_special_tokens)
         for name in ("max_target_length", "num_beams", "max_new_tokens"):
             if getattr(self, name) is not None:

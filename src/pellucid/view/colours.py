@@ -49,15 +49,15 @@ def signed_ramp(theme: str) -> np.ndarray:
 def _blend(colours: list[str]) -> np.ndarray:
     """Interpolates some colours in 256 even steps."""
     stops = np.array([[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in colours])
-    places = np.arange(256) / 255 * (len(stops) - 1)
-    mixed = np.stack([np.interp(places, np.arange(len(stops)), stops[:, part]) for part in range(3)], axis=1)
+    positions = np.arange(256) / 255 * (len(stops) - 1)
+    mixed = np.stack([np.interp(positions, np.arange(len(stops)), stops[:, part]) for part in range(3)], axis=1)
     return np.rint(mixed).astype(np.uint8)  # a browser's clamped array rounds in the same way
 
 
 def ramp_steps(weights: np.ndarray, largest: float, scale: str = "sqrt") -> np.ndarray:
     """The indices of weights on the ramp: Int[ndarray, "..."] from 0 to 255; "sqrt" makes small weights visible."""
-    share = np.clip(weights / largest, 0, 1) if largest > 0 else np.zeros_like(weights)
-    return np.floor(255 * (np.sqrt(share) if scale == "sqrt" else share) + 0.5).astype(int)
+    fraction = np.clip(weights / largest, 0, 1) if largest > 0 else np.zeros_like(weights)
+    return np.floor(255 * (np.sqrt(fraction) if scale == "sqrt" else fraction) + 0.5).astype(int)
 
 
 def head_colour(head: int, theme: str) -> str:

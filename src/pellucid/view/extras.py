@@ -91,10 +91,10 @@ def _tensor_entry(store: BlockStore, name: str, tensor: Tensor, axes: Axes) -> d
 def _check_lens(lens: Any, tokens: int) -> None:
     """Raises InputError for anything but a result of the lens, and for one with another number of tokens."""
     fields = ("kind", "places", "ids", "log_probabilities", "words", "by_bytes")
-    lacking = [name for name in fields if not hasattr(lens, name)]
-    if lacking:
+    missing = [name for name in fields if not hasattr(lens, name)]
+    if missing:
         raise InputError(
-            f"lens is {type(lens).__name__} without {lacking[0]!r}, expected the result of model.explain.logit_lens"
+            f"lens is {type(lens).__name__} without {missing[0]!r}, expected the result of model.explain.logit_lens"
         )
     if not isinstance(lens.ids, Tensor) or lens.ids.dim() != 3 or lens.ids.shape != lens.log_probabilities.shape:
         raise InputError("lens has no ids and log_probabilities of one shape [places, tokens, k]")

@@ -23,7 +23,7 @@ STEPS = 32
 MAX_FRAME_HEIGHT = 640
 """The largest height of a frame in a notebook, in pixels; a taller page scrolls in it."""
 
-NOTE = (
+FOOTNOTE = (
     "Columns are words of the query, rows are words of the text; a frame marks the word most similar to each word of "
     "the query. In the text above, each word has the shade of the largest number in its row. "
     "Each number is the cosine similarity, from −1 to 1, of two words' vectors after the last layer; the vector of a "
@@ -98,7 +98,7 @@ class LikenessView:
             f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
             f"<title>{html.escape(title)}</title>\n"
             f"<style>\n{_style(self.theme)}</style>\n</head>\n<body>\n<main>\n{self._sections()}\n"
-            f'{_legend()}\n<p class="note">{NOTE}</p>\n</main>\n</body>\n</html>\n'
+            f'{_legend()}\n<p class="note">{FOOTNOTE}</p>\n</main>\n</body>\n</html>\n'
         )
 
     def _sections(self) -> str:

@@ -143,9 +143,9 @@ def _panel_marks(
     yield text_element(MARGIN, top - 12, panel.name, colours["ink"], font_size=12)
     ends: list[tuple[float, Line]] = []
     for line in panel.lines:
-        places = [_point_position(step, value, top, height, across, upwards) for step, value in line.points]
-        yield from _line_marks(line, places, head_colour(line.hue, theme), _dash(line, panel))
-        last = next((place for place in reversed(places) if place is not None), None)
+        positions = [_point_position(step, value, top, height, across, upwards) for step, value in line.points]
+        yield from _line_marks(line, positions, head_colour(line.hue, theme), _dash(line, panel))
+        last = next((position for position in reversed(positions) if position is not None), None)
         if line.name and last is not None:
             ends.append((last[1], line))
     yield from _name_marks(ends, panel, top, theme)
@@ -172,26 +172,26 @@ def _point_position(
     """The position of a point; one outside the axis is at its edge."""
     if value is None:
         return None
-    share = 0.0 if not upwards.linear and value <= 0 else upwards.fraction(value)
-    return LEFT + WIDTH * across.fraction(step), top + height * (1 - min(max(share, 0.0), 1.0))
+    fraction = 0.0 if not upwards.linear and value <= 0 else upwards.fraction(value)
+    return LEFT + WIDTH * across.fraction(step), top + height * (1 - min(max(fraction, 0.0), 1.0))
 
 
-def _line_marks(line: Line, places: Sequence[tuple[float, float] | None], hue: str, dash: str) -> Iterator[str]:
+def _line_marks(line: Line, positions: Sequence[tuple[float, float] | None], hue: str, dash: str) -> Iterator[str]:
     """Its segments, and its points where they are marked; a single point between gaps is always marked."""
     style = {"stroke-opacity": "0.3", "stroke-width": "1"} if line.faint else {"stroke-width": "1.8"}
     style |= {"stroke-dasharray": dash} if dash else {}
     attributes = " ".join(f'{name}="{value}"' for name, value in style.items())
     segment: list[tuple[float, float]] = []
-    for place in [*places, None]:
-        if place is not None:
-            segment.append(place)
+    for position in [*positions, None]:
+        if position is not None:
+            segment.append(position)
             continue
         if len(segment) > 1:
             path = " ".join(f"{x:.1f},{y:.1f}" for x, y in segment)
             yield f'<polyline points="{path}" fill="none" stroke="{hue}" stroke-linejoin="round" {attributes}/>'
         if line.dots or len(segment) == 1:
             opacity = ' fill-opacity="0.4"' if line.faint else ""
-            size = 3.0 if len(places) <= 60 else 1.5
+            size = 3.0 if len(positions) <= 60 else 1.5
             yield from (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}" fill="{hue}"{opacity}/>' for x, y in segment)
         segment = []
 

@@ -123,8 +123,8 @@ def _draw_tokens(
     for axis in axes:
         tokens = choice.queries if axis == "query" else choice.keys
         for index in range(0, len(tokens), step):
-            place = (index // fold + 0.5) * side
-            x, y = (left - 6, top + place + size * 0.35) if axis == "query" else (left + place + size * 0.35, top - 6)
+            centre = (index // fold + 0.5) * side
+            x, y = (left - 6, top + centre + size * 0.35) if axis == "query" else (left + centre + size * 0.35, top - 6)
             style: dict[str, Any] = (
                 {"text_anchor": "end"} if axis == "query" else {"transform": f"rotate(-90 {x:.2f} {y:.2f})"}
             )

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pellucid.text.cut import replace_surrogates
+from pellucid.text.truncation import replace_surrogates
 from pellucid.view.arithmetic import unpack_block
 from pellucid.view.svg import without_direction_marks
 

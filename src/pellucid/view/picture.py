@@ -60,7 +60,7 @@ def draw(
         raise InputError(f"view is {view!r}, expected {known}; the page draws the others")
     checks.check_one_of("scale", scale, ("sqrt", "linear"))
     if threshold is not None:
-        checks.check_range("threshold", threshold, least=0, most=1)
+        checks.check_range("threshold", threshold, minimum=0, maximum=1)
     theme_colours(theme)
     choice = choose_attention(data, layer, heads, token, side)
     if view == "matrix":

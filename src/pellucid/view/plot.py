@@ -123,13 +123,13 @@ def horizontal_rules(upwards: Axis, top: float, height: float, colours: dict[str
 
 
 def _point_marks(
-    points: tuple[PlotPoint, ...], places: list[tuple[float, float]], colours: dict[str, str], hue: str
+    points: tuple[PlotPoint, ...], positions: list[tuple[float, float]], colours: dict[str, str], hue: str
 ) -> list[str]:
     """The line, the points, and their names, placed so that none overlap."""
-    path = " ".join(f"{x:.1f},{y:.1f}" for point, (x, y) in zip(points, places) if point.on_line)
+    path = " ".join(f"{x:.1f},{y:.1f}" for point, (x, y) in zip(points, positions) if point.on_line)
     marks = [f'<polyline points="{path}" fill="none" stroke="{hue}" stroke-width="1.5"/>'] if " " in path else []
     taken: list[tuple[float, float, float]] = []
-    for point, (x, y) in zip(points, places):
+    for point, (x, y) in zip(points, positions):
         fill = hue if point.filled else colours["paper"]
         marks.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="{fill}" stroke="{hue}" stroke-width="1.5"/>')
         below = _free_height(x + 9, y + 16, width_of(point.name, SIZE), taken)

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from pellucid.checkpoints.convert import convert
 from pellucid.checkpoints.convert.constants import dequantise
-from pellucid.checkpoints.convert.few_bits import unpack_blocks
+from pellucid.checkpoints.convert.low_bit import unpack_blocks
 from tests.checkpoints.convert.exports import HEADS, export, ids, logits, tiny_bert
 
 

@@ -25,7 +25,7 @@ _BITS = {2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 12: 32}
 
 _UNSIGNED = (2, 4, 12)
 
-_ENDLESS = 2**31 - 1
+_UNBOUNDED = 2**31 - 1
 """Slice ends from here on mean "to the end"."""
 
 
@@ -248,9 +248,9 @@ def _slice(attributes: Attributes, numbers: Tensor, *inputs: Tensor | None) -> T
     for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
         axis, step = axes[i] if axes else i, steps[i] if steps else 1
         size = numbers.shape[axis]
-        if size < end < attributes.get("longest", _ENDLESS):
+        if size < end < attributes.get("longest", _UNBOUNDED):
             raise ValueError(f"it cuts an axis after {end}")
-        chosen = range(size)[start : None if abs(end) >= _ENDLESS else end : step]
+        chosen = range(size)[start : None if abs(end) >= _UNBOUNDED else end : step]
         if len(chosen) < size or step != 1:
             numbers = numbers.index_select(axis, torch.arange(chosen.start, chosen.stop, chosen.step, device="cpu"))
     return numbers

@@ -60,10 +60,10 @@ def _layer(body: Body, hidden: Norm, name: str, facts: dict[str, Any]) -> Norm:
     )
     projections = find_attention(body, hidden, attention_output, name, facts)
     for step, part in zip(projections, ("query", "key", "value")):
-        body.assign(step, f"{name}.attention.self.{part}")
-    body.assign(attention_output, f"{name}.attention.output.dense")
+        body.add_weights(step, f"{name}.attention.self.{part}")
+    body.add_weights(attention_output, f"{name}.attention.output.dense")
     _check_sum(run, attention_norm, hidden, attention_output, f"{name}.attention.output")
-    body.assign(attention_norm, f"{name}.attention.output.LayerNorm")
+    body.add_weights(attention_norm, f"{name}.attention.output.LayerNorm")
     output_norm, down = _residual_norm(
         body, attention_norm, f"{name} has no sum with its feed-forward part and norm after it"
     )
@@ -81,10 +81,10 @@ def _layer(body: Body, hidden: Norm, name: str, facts: dict[str, Any]) -> Norm:
             )
         case _:
             raise body.steps.not_bert_error(f"{name} has no two products between its norms ({down.node})")
-    body.assign(up, f"{name}.intermediate.dense")
-    body.assign(down, f"{name}.output.dense")
+    body.add_weights(up, f"{name}.intermediate.dense")
+    body.add_weights(down, f"{name}.output.dense")
     _check_sum(run, output_norm, attention_norm, down, f"{name}.output")
-    body.assign(output_norm, f"{name}.output.LayerNorm")
+    body.add_weights(output_norm, f"{name}.output.LayerNorm")
     run.release(projections[2], attention_output, up, down)  # query and key: weights may be outputs
     return output_norm
 

@@ -41,7 +41,7 @@ def read_embeddings(body: Body, facts: dict[str, Any]) -> Norm:
     indices, *_ = [_set_inputs(run, roles, facts["type_vocab_size"]) for run in body.runs]
     for role, lookup in roles.items():
         body.run.check_lookup(lookup, indices[role], role)
-        body.assign(lookup, f"embeddings.{role}")
+        body.add_weights(lookup, f"embeddings.{role}")
     total = sum((body.run.state_of(lookup) for lookup in roles.values()), start=torch.zeros((), device="cpu"))
     if not _index_input(body.steps, roles["token_type_embeddings"]):
         for name in filter(_is_type_input, body.steps.graph.inputs):
@@ -49,7 +49,7 @@ def read_embeddings(body: Body, facts: dict[str, Any]) -> Norm:
                 "%s: its input %s says no types of tokens; the new folder reads them", body.steps.graph.path.name, name
             )
     body.run.check_input(norm, total, "embeddings.LayerNorm", "the sum of the embeddings")
-    body.assign(norm, "embeddings.LayerNorm")
+    body.add_weights(norm, "embeddings.LayerNorm")
     return norm
 
 

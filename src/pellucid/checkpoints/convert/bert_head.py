@@ -43,7 +43,7 @@ def read_head(body: Body, facts: dict[str, Any], architecture: str) -> str:
     pooler, pooled = found or (None, "")
     if pooler is not None:
         body.run.check_input(pooler, _first_token_state(body), "pooler.dense", _FIRST)
-        body.assign(pooler, "pooler.dense")
+        body.add_weights(pooler, "pooler.dense")
     has_masked_head = _assign_masked_head(body, rest, before, facts)
     others = [step for step in rest if step not in body.assigned]
     inferred = PLAIN
@@ -97,9 +97,9 @@ def _assign_masked_head(
                 tolerance=ROUNDING_TOLERANCE,
             )
             body.run.check_input(decoder, body.run.state_of(norm), "cls.predictions.decoder", "the norm before")
-            body.assign(transform, "cls.predictions.transform.dense")
-            body.assign(norm, "cls.predictions.transform.LayerNorm")
-            body.assign(decoder, "cls.predictions.decoder")
+            body.add_weights(transform, "cls.predictions.transform.dense")
+            body.add_weights(norm, "cls.predictions.transform.LayerNorm")
+            body.add_weights(decoder, "cls.predictions.decoder")
         case _:
             raise body.steps.not_bert_error(f"a norm follows the last layer ({norm.node}) and no head of BERT has that")
     body.tables["cls.predictions.bias"] = body.tables.pop("cls.predictions.decoder.bias")
@@ -113,7 +113,7 @@ def _assign_classifier(
     if pooler is not None and before == [pooler] and isinstance(step, Linear):
         name = "cls.seq_relationship" if architecture in _WITH_NEXT_SENTENCE else "classifier"
         body.run.check_input(step, body.run.value_of(pooled, name), name, "the pooled first token")
-        body.assign(step, name)
+        body.add_weights(step, name)
         if architecture in _WITH_NEXT_SENTENCE:
             return _WITH_NEXT_SENTENCE[0]
         is_multiple_choice = architecture == "BertForMultipleChoice"
@@ -122,7 +122,7 @@ def _assign_classifier(
         is_span_head = step.weight.shape[0] == 2 and _is_split(body, step)
         name = "qa_outputs" if is_span_head else "classifier"
         body.run.check_input(step, _last_state(body), f"{name} (a product for every token)", _STATES)
-        body.assign(step, name)
+        body.add_weights(step, name)
         return "BertForQuestionAnswering" if is_span_head else "BertForTokenClassification"
     raise body.steps.not_bert_error(f"{step.node} follows the last layer and belongs to no head of BERT that is known")
 

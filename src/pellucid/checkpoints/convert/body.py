@@ -33,7 +33,7 @@ class Body:
         """All runs: one or two."""
         return [self.run] if self.long_run is None else [self.run, self.long_run]
 
-    def assign(self, step: Linear | Norm | Lookup, name: str) -> None:
+    def add_weights(self, step: Linear | Norm | Lookup, name: str) -> None:
         """Records a step's tensors under `name`; for a linear layer without a bias, a bias of zeros."""
         self.assigned.append(step)
         if step.node.op_type == "FusedGemm" and not name.endswith(WITH_ACTIVATION):

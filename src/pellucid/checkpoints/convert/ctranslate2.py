@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.convert.ctranslate2_facts import check_tensors, config_from_shapes
 from pellucid.checkpoints.convert.ctranslate2_file import read_variables
-from pellucid.checkpoints.convert.ctranslate2_words import Vocabularies, read_vocabularies
+from pellucid.checkpoints.convert.ctranslate2_vocabularies import Vocabularies, read_vocabularies
 from pellucid.checkpoints.tensors import tensor_spans
 from pellucid.errors import Argument, CheckpointMismatchError, InputError, Placeholder, join_names
 
@@ -49,7 +49,7 @@ HEADS = {"TransformerBase": 8, "TransformerBig": 16}
 
 SUFFIXES = {"gamma": "weight", "beta": "bias", "weight": "weight", "bias": "bias"}
 
-UNDERSTOOD = {
+SUPPORTED = {
     "pre_norm": 1, "activation": 0, "embeddings_merge": 0, "scale_embeddings": 1, "start_from_zero_embedding": 0,
     "multi_query_attention": 0, "alibi": 0, "scale_alibi": 0,
 }  # fmt: skip
@@ -78,11 +78,11 @@ def read_transformer(file: Path, heads: int | None) -> tuple[dict[str, Tensor], 
     tensors: dict[str, Tensor] = {}
     unknown = []
     for name, numbers in stored.items():
-        ours = _our_names(name)
-        if not ours or numbers.dim() == 0 or numbers.shape[0] % len(ours):
+        our_name = _our_names(name)
+        if not our_name or numbers.dim() == 0 or numbers.shape[0] % len(our_name):
             unknown.append(name)
         else:
-            tensors |= zip(ours, numbers.chunk(len(ours)))
+            tensors |= zip(our_name, numbers.chunk(len(our_name)))
     if unknown:
         raise CheckpointMismatchError(f"{folder} holds {join_names(unknown)}, which a plain Transformer does not have")
     vocabularies = read_vocabularies(folder)
@@ -134,7 +134,7 @@ def _take_settings(folder: Path, tensors: dict[str, Tensor], heads: int | None) 
         value, key = tensors.pop(name).item(), name.partition("/")[2]
         if key == "num_heads":
             heads = _agreed_heads(folder, heads, value)
-        elif key not in INERT and UNDERSTOOD.get(key) != value:
+        elif key not in INERT and SUPPORTED.get(key) != value:
             raise CheckpointMismatchError(f"{folder}: {name} is {value:g}, which is not understood")
     if heads is None:
         raise InputError(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.convert.account import check_heads
-from pellucid.checkpoints.convert.ctranslate2_words import Vocabularies
+from pellucid.checkpoints.convert.ctranslate2_vocabularies import Vocabularies
 from pellucid.checkpoints.families import family_of
 from pellucid.checkpoints.plan import make_plan
 from pellucid.checkpoints.weights import StoredTensor
@@ -15,7 +15,7 @@ from pellucid.config.checks import check_range
 from pellucid.errors import CheckpointMismatchError, blaming
 from pellucid.files import read_json
 
-UNDERSTOOD_CONFIG = {
+SUPPORTED_CONFIG = {
     "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "decoder_start_token": "<s>",
     "add_source_bos": False, "add_source_eos": False, "multi_query_attention": False,
 }  # fmt: skip
@@ -73,7 +73,7 @@ def _epsilon(folder: Path) -> float:
     """The epsilon of norms, which newer folders give in config.json, after checking the other keys of that file."""
     path = folder / "config.json"
     config = read_json(path) if path.is_file() else {}
-    for key, expected in UNDERSTOOD_CONFIG.items():
+    for key, expected in SUPPORTED_CONFIG.items():
         if config.get(key) not in (None, expected):
             raise CheckpointMismatchError(
                 f"{path}: {key} is {ascii(config[key])[:60]}; only {expected!r} is understood"

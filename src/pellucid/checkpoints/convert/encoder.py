@@ -13,7 +13,7 @@ from pellucid.checkpoints.convert.body import Body
 from pellucid.checkpoints.convert.constants import ConstantTensor
 from pellucid.checkpoints.convert.graph import printable
 from pellucid.checkpoints.convert.onnx import open_graph
-from pellucid.checkpoints.convert.spellings import read_steps
+from pellucid.checkpoints.convert.step_readers import read_steps
 from pellucid.checkpoints.facts import ACTIVATION_ALIASES
 from pellucid.checkpoints.families import bert
 from pellucid.errors import Argument, CheckpointMismatchError, InputError, join_names

@@ -16,7 +16,7 @@ from torch import Tensor
 from pellucid.checkpoints.convert import records
 from pellucid.checkpoints.convert.graph import TYPES, Graph, Initializer, Node
 from pellucid.errors import CorruptFileError, InputError
-from pellucid.text.protobuf import BrokenMessage, fields, signed, varint
+from pellucid.text.protobuf import InvalidMessageError, fields, signed, varint
 
 MODEL_GRAPH, MODEL_OPSETS, MODEL_FUNCTIONS = 7, 8, 25
 GRAPH = {"nodes": 1, "tensors": 5, "inputs": 11, "outputs": 12, "sparse": 15}
@@ -56,7 +56,7 @@ def open_plain(path: Path, data: bytes) -> Graph:
         opset = max((found for raw in _bytes_fields(model, MODEL_OPSETS) if (found := _opset(raw))), default=13)
         sizes = {_name(raw): found for raw in _bytes_fields(parts, GRAPH["inputs"]) if (found := _axis_sizes(raw))}
         return records.build_graph(path, tensors, operations, inputs, outputs, sizes, opset)
-    except (BrokenMessage, UnicodeDecodeError, struct.error) as error:
+    except (InvalidMessageError, UnicodeDecodeError, struct.error) as error:
         raise records.no_model_error(path, len(data)) from error
 
 
@@ -147,7 +147,7 @@ def _parsed_message(data: bytes) -> Message:
 def _bytes_fields(message: Message, number: int) -> Iterator[bytes]:
     for value in message.get(number, []):
         if not isinstance(value, bytes):
-            raise BrokenMessage(f"field {number} is a number, expected bytes")
+            raise InvalidMessageError(f"field {number} is a number, expected bytes")
         yield value
 
 
@@ -194,7 +194,7 @@ def _floats(values: list[int | bytes]) -> Iterator[float]:
     """32-bit floats, single or packed."""
     for value in values:
         if not isinstance(value, bytes):
-            raise BrokenMessage("a real number is written as a whole one")
+            raise InvalidMessageError("a real number is written as a whole one")
         yield from struct.unpack(f"<{len(value) // 4}f", value)
 
 

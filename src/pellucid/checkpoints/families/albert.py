@@ -77,7 +77,9 @@ _masked = (
 
 heads = (
     HeadPage("AlbertModel", None),
-    HeadPage("AlbertForMaskedLM", MaskedLM(), _masked, twins={"predictions.bias": "predictions.decoder.bias"}),
+    HeadPage(
+        "AlbertForMaskedLM", MaskedLM(), _masked, duplicate_names={"predictions.bias": "predictions.decoder.bias"}
+    ),
     HeadPage("AlbertForSequenceClassification", SequenceClassification(), (("classifier", "head.classifier"),)),
     HeadPage("AlbertForTokenClassification", TokenClassification(), (("classifier", "head.classifier"),)),
     HeadPage("AlbertForQuestionAnswering", QuestionAnswering(), (("qa_outputs", "head.classifier"),)),

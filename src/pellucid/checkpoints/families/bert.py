@@ -77,7 +77,7 @@ heads = (
             ("cls.predictions.bias", "head.decoder.bias"),
             ("cls.predictions.decoder", "head.decoder"),
         ),
-        twins={"cls.predictions.bias": "cls.predictions.decoder.bias"},
+        duplicate_names={"cls.predictions.bias": "cls.predictions.decoder.bias"},
     ),
     HeadPage("BertForNextSentencePrediction", NextSentence(), (("cls.seq_relationship", "head.classifier"),)),
     HeadPage("BertForSequenceClassification", SequenceClassification(), (("classifier", "head.classifier"),)),

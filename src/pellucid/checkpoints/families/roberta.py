@@ -49,7 +49,7 @@ def heads(stem: str) -> tuple[HeadPage, ...]:
                 ("lm_head.bias", "head.decoder.bias"),
                 ("lm_head.decoder", "head.decoder"),
             ),
-            twins={"lm_head.bias": "lm_head.decoder.bias"},
+            duplicate_names={"lm_head.bias": "lm_head.decoder.bias"},
         ),
         HeadPage(
             f"{stem}ForSequenceClassification",

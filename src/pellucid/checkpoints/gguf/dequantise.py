@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from pellucid.blocks.rounding import GRID
-from pellucid.checkpoints.gguf.kinds import PackedTensor
+from pellucid.checkpoints.gguf.block_types import PackedTensor
 from pellucid.errors import CheckpointMismatchError, CorruptFileError
 
 PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}

@@ -110,7 +110,7 @@ def _renamed_facts(header: Header, architecture: str, keys: Mapping[str, str]) -
     )
     stated |= {key: _common_to_layers(stated[key], stated["block_count"]) for key in _BY_LAYER if key in stated}
     return {
-        ours: _positive_number(header.path, prefix + key, stated[key]) for key, ours in keys.items() if key in stated
+        fact: _positive_number(header.path, prefix + key, stated[key]) for key, fact in keys.items() if key in stated
     }
 
 

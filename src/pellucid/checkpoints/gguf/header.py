@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, overload
 
 import numpy as np
 
-from pellucid.checkpoints.gguf.kinds import GGML_TYPES, PackedTensor
+from pellucid.checkpoints.gguf.block_types import GGML_TYPES, PackedTensor
 from pellucid.checkpoints.tensors import MAX_NUMBER, check_name
 from pellucid.errors import CorruptFileError, UnsafeFileError
 from pellucid.files import check_regular

@@ -5,10 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pellucid.checkpoints.gguf.block_types import PackedTensor
 from pellucid.checkpoints.gguf.dequantise import dtype_of, grids_of, unpack
 from pellucid.checkpoints.gguf.facts import config_facts
 from pellucid.checkpoints.gguf.header import Header, read_header
-from pellucid.checkpoints.gguf.kinds import PackedTensor
 from pellucid.checkpoints.gguf.names import NAMINGS, Naming, part_of, reference_name, uninterleave
 from pellucid.checkpoints.weights import StoredTensor
 from pellucid.errors import CheckpointMismatchError, join_names
@@ -66,11 +66,13 @@ def _check_single_model(header: Header) -> None:
 def _tensors(header: Header, naming: Naming, raw: dict[str, Any]) -> dict[str, StoredTensor]:
     parameters = {name: packed for name, packed in header.tensors.items() if name not in naming.computed}
     named = {name: reference_name(naming, name) for name in parameters}
-    unknown = [name for name, theirs in named.items() if theirs is None]
+    unknown = [name for name, our_name in named.items() if our_name is None]
     if unknown:
         raise CheckpointMismatchError(f"{header.path} holds unexpected tensors: {join_names(unknown)}")
     return {
-        theirs: _stored(name, parameters[name], naming, raw) for name, theirs in named.items() if theirs is not None
+        our_name: _stored(name, parameters[name], naming, raw)
+        for name, our_name in named.items()
+        if our_name is not None
     }
 
 

@@ -201,8 +201,8 @@ def _logit_direction(
 ) -> tuple[Tensor, dict[str, float]]:
     """The vector whose product with the stream gives the logit, Float64[Tensor, "hidden"], and the biases added on the
     way."""
-    table, bias = _as_float64(head.decoder.weight), head.bias
-    unembedding = (table[chosen] - (0 if against is None else table[against])) * head.scale
+    weight, bias = _as_float64(head.decoder.weight), head.bias
+    unembedding = (weight[chosen] - (0 if against is None else weight[against])) * head.scale
     added = {}
     if bias is not None:
         added["head.bias"] = float(bias[chosen] - (0 if against is None else bias[against]))

@@ -112,7 +112,7 @@ def integrated_gradients(
     Raises InputError for a model without a head, or with one that alone is untrained, and for a baseline that its
         tokenizer lacks.
     """
-    check_count("steps", steps, least=NODES, most=100_000)
+    check_count("steps", steps, minimum=NODES, maximum=100_000)
     request = TargetRequest(text, target, against, position, pair, decoder_text)
     task = prepare(loaded, request, "integrated gradients")
     result = _integration_path(loaded, task, baseline).integrate(steps, progress)

@@ -136,7 +136,7 @@ def _repeated_token_attention(
     """Attention on repeated random tokens: the weights of each layer, the ids, and which of them are not special."""
     check_count("length", length)
     check_count("rows", rows)
-    check_count("seed", seed, most=2**63 - 1, least=0)
+    check_count("seed", seed, maximum=2**63 - 1, minimum=0)
     ids, real = _repeated_sequences(loaded, length, rows, seed)
     limit = loaded.config.longest
     if limit is not None and ids.shape[1] > limit:
@@ -156,7 +156,7 @@ def _repeated_token_attention(
 
 def _repeated_sequences(loaded: Loaded, length: int, rows: int, seed: int) -> tuple[Tensor, Tensor]:
     """Random tokens twice over between the special tokens of a text: the ids, and which of them are not special."""
-    tokenizer, chance = loaded.tokenizer, torch.Generator().manual_seed(seed)
+    tokenizer, generator = loaded.tokenizer, torch.Generator().manual_seed(seed)
     facts = loaded.config
     size = facts.decoder.source_vocab_size if facts.decoder and facts.decoder.source_vocab_size else facts.vocab_size
     size = min(size, facts.vocab_size)
@@ -170,9 +170,9 @@ def _repeated_sequences(loaded: Loaded, length: int, rows: int, seed: int) -> tu
         first = next((i for i, s in enumerate(row.special) if not s), (len(row.ids) + 1) // 2)
         prefix, suffix = row.ids[:first], [one for one, s in zip(row.ids[first:], row.special[first:]) if s]
     plain = torch.tensor([i for i in range(size) if i not in excluded], device="cpu")
-    draws = [plain[torch.randint(len(plain), (length,), generator=chance, device="cpu")] for _ in range(rows)]
+    draws = [plain[torch.randint(len(plain), (length,), generator=generator, device="cpu")] for _ in range(rows)]
     if len(plain) >= length:
-        draws = [plain[torch.randperm(len(plain), generator=chance, device="cpu")[:length]] for _ in range(rows)]
+        draws = [plain[torch.randperm(len(plain), generator=generator, device="cpu")[:length]] for _ in range(rows)]
     ends = [torch.tensor(some, dtype=torch.long, device="cpu") for some in (prefix, suffix)]
     ids = torch.stack([torch.cat((ends[0], one, one, ends[1])) for one in draws])
     real = torch.zeros_like(ids, dtype=torch.bool)

@@ -114,8 +114,8 @@ class IntegrationPath:
         """
         nodes, weights = (torch.from_numpy(numbers) for numbers in np.polynomial.legendre.leggauss(NODES))
         middle, half = intervals.mean(dim=1, keepdim=True), (intervals[:, 1:] - intervals[:, :1]) / 2
-        slopes = self.derivatives_at((middle + half * nodes).flatten()).unflatten(0, (len(intervals), -1))
-        return (slopes * weights[:, None]).sum(dim=1) * half
+        derivatives = self.derivatives_at((middle + half * nodes).flatten()).unflatten(0, (len(intervals), -1))
+        return (derivatives * weights[:, None]).sum(dim=1) * half
 
     @torch.enable_grad()
     def _gradients(self, embeddings: Embeddings) -> Embeddings:

@@ -19,7 +19,7 @@ from pellucid.trace.explain.table import format_token, table
 
 log = logging.getLogger("pellucid")
 
-PIECE = 256
+POSITIONS_PER_CHUNK = 256
 """The positions whose logits are computed at a time: a vocabulary has up to a quarter of a million tokens."""
 MAX_SHOWN = 8
 LOGITS_TOLERANCE = 0.05
@@ -77,7 +77,7 @@ def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: s
     Raises InputError for a model without a head over the vocabulary, or with one that alone is untrained.
     """
     check_head(loaded, "the logit lens", *OF_TOKENS)
-    check_count("k", k, most=loaded.config.vocab_size)
+    check_count("k", k, maximum=loaded.config.vocab_size)
     side = side_of(loaded, None, "decoder")
     stack = loaded.module.decoder if isinstance(loaded.module, EncoderDecoder) else loaded.module
     places = (f"{side}embeddings.output", *(f"{side}layers.{i}.residual.post" for i in range(stack.depth)))
@@ -120,6 +120,6 @@ def _logits(loaded: Loaded, norm: nn.Module, stream: Tensor) -> Iterator[Tensor]
     """Yields the logits of some positions at a time, in float32 at least: Float[Tensor, "positions vocab"]."""
     head, like = loaded.module.head, loaded.module.embeddings.token.like
     assert head is not None  # checked by `check_head`
-    for part in stream.to(like).split(PIECE):
+    for part in stream.to(like).split(POSITIONS_PER_CHUNK):
         logits = head(norm(part))
         yield check_finite(logits.to(torch.promote_types(logits.dtype, torch.float32)), loaded.module)

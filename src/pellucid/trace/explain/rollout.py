@@ -27,7 +27,7 @@ def attention_rollout(trace: Trace, *, side: str | None = None, residual: float 
     Raises InputError where the trace lacks a layer, or rows because of a cache.
     """
     residual = plain_number(residual)
-    check_range("residual", residual, least=0, most=1)
+    check_range("residual", residual, minimum=0, maximum=1)
     if not trace.tokens:  # of several texts, this raises and asks for one
         raise InputError("this trace has no tokens: there is nothing to explain")
     found = torch.stack([layer.mean(dim=1)[0] for layer in weights_of(trace, side_of(trace, side, "encoder"))])

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from pellucid.compat.pipeline_call import UNBOUNDED, ItemGroup
+from pellucid.compat.pipeline_call import NO_LIMIT, ItemGroup
 from pellucid.compat.pipeline_writing import GenerationCall
 from pellucid.config.checks import check_one_of
 from pellucid.errors import InputError
@@ -49,7 +49,7 @@ class TextGenerationCall(GenerationCall):
     def item_groups(self, items: Iterable[Any]) -> Iterator[ItemGroup]:
         """`max_length` alone truncates texts, but not conversations."""
         uncut = not self._is_truncating() and self.arguments.get("handle_long_generation") is None
-        overrides = {"long": "error", "max_length": UNBOUNDED} if uncut else {}
+        overrides = {"long": "error", "max_length": NO_LIMIT} if uncut else {}
         for texts, some in itertools.groupby(items, lambda one: isinstance(one, str)):
             for few, options in super().item_groups(some):
                 yield few, options if texts else options | overrides

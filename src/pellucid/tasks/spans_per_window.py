@@ -28,21 +28,21 @@ def spans_per_window(
     cls_token_id: the token that may be chosen besides those of the context; None where there is none.
     """
     found: dict[str, Span] = {}
-    least = 1_000_000.0
+    null_score = 1_000_000.0
     for number, window_output in enumerate(outputs):
         window = window_output.window
         allowed = np.array([side == 1 or i == cls_token_id for side, i in zip(window.sequence_ids, window.ids)])
         starts, ends = (
             _softmax(np.where(allowed, logits, np.float32(OUTSIDE))) for logits in window_output.output.numpy().T
         )
-        least = min(least, float(starts[0] * ends[0]))
+        null_score = min(null_score, float(starts[0] * ends[0]))
         starts[0] = ends[0] = 0.0
         for score, first, last in _most_likely_spans(starts, ends, allowed, options):
             start, end = _characters(window, first, last, options.align_to_words)
             text = context[start:end].lower()
             old = found.get(text, Span(0.0, start, end, number))
             found[text] = replace(old, score=old.score + score)
-    every = [*found.values(), *([Span(least, 0, 0, 0)] if options.allow_null else [])]
+    every = [*found.values(), *([Span(null_score, 0, 0, 0)] if options.allow_null else [])]
     return sorted(every, key=lambda span: span.score, reverse=True)[: options.top_k]
 
 
@@ -55,8 +55,8 @@ def _most_likely_spans(
     starts: Numbers, ends: Numbers, allowed: Numbers, options: SpanOptions
 ) -> Iterator[tuple[float, int, int]]:
     """Score, first and last token of the best spans of one window, including impossible ones with a score of 0."""
-    table = np.tril(np.triu(np.outer(starts, ends)), options.max_tokens - 1)
-    flat = -table.flatten()
+    scores = np.tril(np.triu(np.outer(starts, ends)), options.max_tokens - 1)
+    flat = -scores.flatten()
     num_spans = 2 * options.top_k + 10 if options.align_to_words else options.top_k
     if num_spans == 1:
         order = np.array([flat.argmin()])
@@ -67,20 +67,20 @@ def _most_likely_spans(
         order = chosen[np.argsort(flat[chosen])]
     selectable = allowed.copy()
     selectable[0] = True
-    for first, last in zip(*(axis.tolist() for axis in np.unravel_index(order, table.shape))):
+    for first, last in zip(*(axis.tolist() for axis in np.unravel_index(order, scores.shape))):
         if selectable[first] and selectable[last]:
-            yield float(table[first, last]), first, last
+            yield float(scores[first, last]), first, last
 
 
 def _characters(window: Window, first: int, last: int, align_to_words: bool) -> tuple[int, int]:
     """The characters of a span, widened to all of the context with the word ids of its first and last token."""
-    here = [
-        (window.word_ids[token], place)
-        for token, (place, side) in enumerate(zip(window.offsets, window.sequence_ids))
+    context_tokens = [
+        (window.word_ids[token], span)
+        for token, (span, side) in enumerate(zip(window.offsets, window.sequence_ids))
         if side == 1
     ]
-    starts = [start for word, (start, _) in here if word is not None and word == window.word_ids[first]]
-    ends = [end for word, (_, end) in here if word is not None and word == window.word_ids[last]]
+    starts = [start for word, (start, _) in context_tokens if word is not None and word == window.word_ids[first]]
+    ends = [end for word, (_, end) in context_tokens if word is not None and word == window.word_ids[last]]
     if align_to_words and starts and ends:
         return starts[0], ends[-1]
     return window.offsets[first][0], window.offsets[last][1]

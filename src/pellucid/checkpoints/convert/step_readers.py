@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 from pellucid.bars import progress_bar
 from pellucid.checkpoints.convert.constants import Constants, ConstantTensor
-from pellucid.checkpoints.convert.few_bits import dequantise_blocks, dequantise_integer_product, dequantise_lookup
 from pellucid.checkpoints.convert.graph import Graph, Node, printable
+from pellucid.checkpoints.convert.low_bit import dequantise_blocks, dequantise_integer_product, dequantise_lookup
 from pellucid.checkpoints.convert.steps import Linear, Lookup, Norm, Step, Steps
 from pellucid.errors import PellucidError
 

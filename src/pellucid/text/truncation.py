@@ -102,10 +102,10 @@ def visible_span(text: str, start: int, end: int) -> tuple[int, int]:
 def start_without_marks(text: str, start: int, end: int) -> int:
     """The start of a span after the combining marks of the letter before it, which `visible_span` adds to the span of
     that letter; unchanged where the span holds nothing else."""
-    place = start
-    while start and not text[start - 1].isspace() and place < end and is_combining_mark(text[place]):
-        place += 1
-    return place if place < end else start
+    position = start
+    while start and not text[start - 1].isspace() and position < end and is_combining_mark(text[position]):
+        position += 1
+    return position if position < end else start
 
 
 def is_combining_mark(character: str) -> bool:
