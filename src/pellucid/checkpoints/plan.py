@@ -99,11 +99,9 @@ def make_plan(
             dropped[tensor_name] = "the pooled first token is not read by this head"
         elif found:
             may_differ = page.duplicate_names.get(tensor_name) in tensors
-            repeated = {
-                parameter: location for parameter, location in found.items() if may_differ or parameter in locations
-            }
-            duplicates += [Duplicate(location, parameter, may_differ) for parameter, location in repeated.items()]
-            locations |= {parameter: location for parameter, location in found.items() if parameter not in repeated}
+            repeated = {name: one for name, one in found.items() if may_differ or name in locations}
+            duplicates += [Duplicate(location, name, may_differ) for name, location in repeated.items()]
+            locations |= {name: location for name, location in found.items() if name not in repeated}
         elif (reason := names.drop_reason(tensor_name)) is not None:
             dropped[tensor_name] = reason
         elif (other := next((one for one in others if others[one].parameters_of(tensor_name)), None)) is not None:
@@ -149,7 +147,7 @@ def make_plan(
 
 
 def _misfit(facts_path: Path) -> str:
-    """The beginning of the sentence that names what does not fit."""
+    """The start of the sentence that lists mismatches."""
     is_gguf = facts_path.suffix.lower() == ".gguf"
     whole, facts = (facts_path, "own facts") if is_gguf else (facts_path.parent, facts_path.name)
     return f"{whole} does not fit its {facts}"
