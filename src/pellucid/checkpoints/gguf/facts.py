@@ -145,7 +145,7 @@ def _positive_number(path: Path, key: str, value: Any) -> int | float:
 
 
 def _check_window(path: Path, raw: dict[str, Any]) -> None:
-    """A Llama attends to its whole context: a window that reaches as far says nothing, a shorter one is refused."""
+    """Refuses a window shorter than the context, since a Llama attends to all of it; drops a longer one."""
     window, context = raw.pop("sliding_window", None), raw["max_position_embeddings"]
     if window is not None and window < context:
         raise CheckpointMismatchError(
@@ -172,8 +172,7 @@ def _check_heads(header: Header, architecture: str, raw: dict[str, Any]) -> None
         return
     if architecture != "llama":
         raise CheckpointMismatchError(
-            f"{header.path}: {architecture}.attention.key_length is {width}, expected {default}: the width of all "
-            "heads by their number"
+            f"{header.path}: {architecture}.attention.key_length is {width}, expected {default}, hidden size / heads"
         )
     raw["head_dim"] = width
 
