@@ -692,9 +692,9 @@ def test_a_pipeline_is_saved_whole(checkpoint: Callable[[str], Path], opened: bo
     theirs = transformers.pipeline("text-classification", str(tmp_path / "two"))
     assert theirs(GOOD)[0]["score"] == pytest.approx(made(GOOD)[0]["score"], abs=1e-5)
     assert "<new>" in theirs.tokenizer.get_vocab()
-    with pytest.raises(AttributeError, match=r"this pipeline has no 'preprocess': call it, or ask its .model and"):
+    with pytest.raises(AttributeError, match=r"this pipeline has no 'preprocess': call it, or use its .model and"):
         made.preprocess(GOOD)
-    with pytest.raises(InputError, match="no argument 'shard' to save by"):
+    with pytest.raises(InputError, match="no argument 'shard' for saving"):
         made.save_pretrained(tmp_path / "three", shard=3)
 
 

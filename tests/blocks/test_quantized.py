@@ -258,7 +258,7 @@ def test_what_needs_real_numbers_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "b").exists()
     with pytest.raises(InputError, match="int8"):
         pellucid.load(tmp_path / "a", dtype="int5")
-    with pytest.raises(InputError, match="random numbers"):
+    with pytest.raises(InputError, match="random weights"):
         pellucid.load(tmp_path / "a", dtype="int4", head="sequence-classification")
 
 

@@ -226,7 +226,7 @@ def test_twenty_thousand_strange_names_are_read_in_time(model_type: str, tmp_pat
     folder = save(model_type, tmp_path / "model")
     more = {f"layers.{i}.x{i % 7}": torch.zeros(0) for i in range(20_000)}
     with_tensors(lambda tensors: tensors.update(more))(folder)
-    refused(folder, Case("many", len, MISMATCH, "20000 unexpected", most=600), seconds=5)
+    refused(folder, Case("many", len, MISMATCH, "20,000 unexpected", most=600), seconds=5)
 
 
 def test_an_encoder_that_was_saved_without_its_decoder_is_named(tmp_path: Path) -> None:

@@ -12,11 +12,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import pellucid
+from pellucid.cli import chat
 from tests.checkpoints.test_real import installed
 from tests.cli.called import Done, Pellucid, caller
 from tests.generation.writers import byte_level, one_thread, writer
@@ -363,10 +365,6 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_then_leaves(endless: Path) ->
     os.close(theirs)
     try:
         _until(ours, b"> ")
-        os.write(ours, b"hi\n")
-        _until(ours, b"hi")
-        os.write(ours, b"\x03")  # before the first piece of the first answer
-        _until(ours, b"\n> ")
         os.write(ours, b"hello\n")
         _until(ours, b"hello")
         written = _some(ours, 200)
@@ -380,6 +378,28 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_then_leaves(endless: Path) ->
         process.kill()
         process.wait()
         os.close(ours)
+
+
+def test_ctrl_c_before_the_first_piece_returns_to_the_prompt(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Imports and the chat template take a while before the first answer of a process."""
+    fit, interrupts = chat._fit_to_context, iter([True, False])
+
+    def interrupted_once(*arguments: Any) -> Any:
+        if next(interrupts):
+            signal.raise_signal(signal.SIGINT)
+        return fit(*arguments)
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(chat, "_fit_to_context", interrupted_once)
+    monkeypatch.setattr(sys, "stdin", Terminal("hello\nhello\n/exit\n"))
+    chat._talk(pellucid.load(folder), [], {"max_new_tokens": 6})
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 1 and err.count("> ") == 3
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")

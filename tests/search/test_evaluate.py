@@ -230,7 +230,7 @@ def test_more_queries_than_are_asked_at_a_time_have_the_same_answers(index: pell
 @pytest.mark.parametrize(
     ("asked", "right", "said"),
     [
-        (["a"], [], "answers of 0 to 1 query"),
+        (["a"], [], "1 query and 0 answers were given"),
         ([], [], "there are no queries"),
         ("Apple", "AAPL", "are lists"),
         (["a"], [[]], "query 0 has no right answer"),

@@ -513,7 +513,7 @@ def test_a_model_that_reads_texts_otherwise_is_refused(
     usual, other = reading(checkpoint, tmp_path / "a"), reading(checkpoint, tmp_path / "b", **said)
     check_encoder(encoder_of(usual), reading(checkpoint, tmp_path / "c", truncation_side="right"))
     for built, asked in ((usual, other), (other, usual)):
-        with pytest.raises(InputError, match=r"than the one that built it \(its case, .*: search with that one"):
+        with pytest.raises(InputError, match=r"from the one that built it \(its case, .*: search with that one"):
             check_encoder(encoder_of(built), asked)
 
 
@@ -534,7 +534,7 @@ def test_an_index_that_does_not_say_how_texts_were_read_opens_where_their_ends_a
     assert ids(pellucid.Index.open(own.folder, model=own.loaded).search("Apple", k=1)) == ["AAPL"]
     usual = reading(checkpoint, tmp_path / "a")
     left = reading(checkpoint, tmp_path / "b", truncation_side="left")
-    with pytest.raises(InputError, match=r"splits texts differently .*\(it cuts the left end"):
+    with pytest.raises(InputError, match=r"splits texts differently .*\(it truncates on the left"):
         check_encoder(replace(encoder_of(usual), reading=""), left)
 
 

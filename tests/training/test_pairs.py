@@ -298,7 +298,7 @@ def test_texts_are_known_by_a_number(body: "pellucid.Model") -> None:
             "row 0: score is 7, expected one from 0 to 5: pass top_",
         ),
         ({"sentence1": "a", "sentence2": "", "score": 1}, {}, "row 0: 'sentence2' is empty"),
-        ({"sentence1": "a", "sentence2": "b", "score": 1}, {"symmetric": True}, "symmetric=True is of criterion="),
+        ({"sentence1": "a", "sentence2": "b", "score": 1}, {"symmetric": True}, "symmetric=True is for criterion="),
         ({"sentence1": "a", "sentence2": "b", "score": 1}, {"criterion": "cosin"}, "did you mean cosine"),
         ({"sentence1": "a", "sentence2": "b", "score": 1}, {"pooling": "men"}, "pooling is 'men'"),
     ],

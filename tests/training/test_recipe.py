@@ -117,7 +117,7 @@ def test_no_file_and_no_text(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no recipe"):
         read_recipe(tmp_path / "nowhere.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="is no recipe"):
+    with pytest.raises(InputError, match="is not a recipe"):
         read_recipe(tmp_path / "bytes.toml")
     with pytest.raises(InputError, match="cannot read"):
         read_recipe(tmp_path)

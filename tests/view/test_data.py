@@ -410,7 +410,7 @@ def test_tensors_that_a_trace_lacks_or_no_point_has(minilm: pellucid.Model, capl
     trace = minilm.trace("time flies", keep=["*.attention.*"])
     with pytest.raises(pellucid.InputError, match=r"this trace has no 'blocks.1.hook_mlp_out'"):
         pellucid.view(trace, tensors="blocks.1.hook_mlp_out")
-    with pytest.raises(pellucid.InputError, match=r"another number .*: ask for layers.1.attention.output$"):
+    with pytest.raises(pellucid.InputError, match=r"another number .*: use layers.1.attention.output$"):
         pellucid.view(trace, tensors="blocks.1.hook_attn_out")
     assert not caplog.records
     pellucid.view(trace, tensors="blocks.1.attn.*")

@@ -94,13 +94,11 @@ def check_encoder(encoder: Encoder, loaded: Loaded) -> None:
     side = loaded.required_tokenizer.truncation_side
     same = found.reading == encoder.reading if encoder.reading else side == "right"  # as in all older indexes
     if not same:
-        difference = (
-            "its case, its special tokens, or the end that it cuts" if encoder.reading else f"it cuts the {side} end"
-        )
+        details = "its case, its special tokens, or the side that it truncates"
+        difference = details if encoder.reading else f"it truncates on the {side}"
         raise InputError(
             f"this index was built with {encoder.name}, and the tokenizer of {found.name} splits texts differently "
-            "from "
-            f"the one that built it ({difference}): search with that one, or build it again"
+            f"from the one that built it ({difference}): search with that one, or build it again"
         )
 
 

@@ -57,7 +57,7 @@ HEADS: dict[str, tuple[Work, str]] = {
     ),
     "pooler of the first token, turned around": (
         lambda own, states, pooled, mask: own.classifier(torch.tanh(own.dense(states[:, 0].flip(-1)))),
-        r"pooler\.dense reads the result of Slice /Slice \(behind Gather /Gather",
+        r"pooler\.dense reads the result of Slice /Slice \(after Gather /Gather",
     ),
     "whole numbers": (
         lambda own, states, pooled, mask: own.classifier(states.long().float()),
@@ -191,7 +191,7 @@ def test_a_bias_of_whole_numbers_that_is_added_later_is_not_lost(tmp_path: Path,
     onnx.save(model, folder / "model.onnx")
     with pytest.raises(
         CheckpointMismatchError,
-        match=r"attention.output.LayerNorm reads the result of Add \S+ \(behind Add \S+dense/Add",
+        match=r"attention.output.LayerNorm reads the result of Add \S+ \(after Add \S+dense/Add",
     ):
         convert(folder, tmp_path / "ours")
 
