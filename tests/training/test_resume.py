@@ -90,9 +90,10 @@ WHOLE: dict[str, Result] = {}
 
 def _whole(body: "pellucid.Model", feelings: Feelings, tmp_path: Path, **options: Any) -> Result:
     """The uninterrupted run with these options."""
-    return WHOLE.setdefault(
-        str(sorted(options)) + str(options.get("save_every")), study(body, feelings(30), None, **options)
-    )
+    key = str(sorted(options)) + str(options.get("save_every"))
+    if key not in WHOLE:
+        WHOLE[key] = study(body, feelings(30), None, **options)
+    return WHOLE[key]
 
 
 def test_it_learns_and_drops_out_or_the_above_says_nothing(body: "pellucid.Model", feelings: Feelings) -> None:
