@@ -101,14 +101,14 @@ class BatchEncoding(Batch):
     def word_to_chars(
         self, batch_or_word_index: int, word_index: int | None = None, sequence_index: int = 0
     ) -> "Span | None":
-        """The characters of a word; of the first text where one index is given."""
+        """The characters of a word; with one argument, of the first text."""
         row, word = self._row_and_index(batch_or_word_index, word_index)
         return _span(row.word_to_chars(word, sequence_index))
 
     def char_to_word(
         self, batch_or_char_index: int, char_index: int | None = None, sequence_index: int = 0
     ) -> int | None:
-        """The index of the word that holds a character; in the first text where one index is given."""
+        """The index of the word that holds a character; with one argument, of the first text."""
         row, char = self._row_and_index(batch_or_char_index, char_index)
         return row.char_to_word(char, sequence_index)
 

@@ -118,18 +118,20 @@ def _warn_of_frozen_head(loaded: Loaded) -> None:
     module, head = loaded.module, getattr(loaded.module, "head", None)
     if head is None or not (loaded.untrained and module.training and torch.is_grad_enabled()):
         return
-    if len([*module.parameters()]) == len(loaded.initial_samples) and not loaded.still_untrained:
-        return
-    embeddings = {
-        id(parameter) for name, parameter in module.named_parameters() if name.endswith("embeddings.token.weight")
-    }
     frozen = {}
     for name, parameter in head.named_parameters():
         path = f"head.{name.rpartition('.')[0].removesuffix('.base_layer')}"
-        is_kept = path.endswith(".original_module") or id(parameter) in embeddings
-        if not (parameter.requires_grad or is_kept) and loaded.is_untrained(f"{path}.weight"):
+        is_kept = parameter.requires_grad or path.endswith(".original_module")
+        if not is_kept and loaded.is_untrained(f"{path}.weight"):
             frozen[path] = parameter
-    if not frozen or not any(parameter.requires_grad for parameter in module.parameters()):
+    if not frozen:
+        return
+    parameters = dict(module.named_parameters())
+    tables = {id(one) for name, one in parameters.items() if name.endswith("embeddings.token.weight")}
+    frozen = {path: one for path, one in frozen.items() if id(one) not in tables}
+    if not frozen or not any(parameter.requires_grad for parameter in parameters.values()):
+        return
+    if len(parameters) == len(loaded.initial_samples) and not loaded.still_untrained:  # reads a value of each: last
         return
     warnings.warn(
         f"the random weights of {join_names(frozen)} are frozen, while other parts are trained: train them by "
