@@ -136,7 +136,7 @@ class OwnEverything(Everything):
     def work(self) -> dict[str, Any]:
         recorder = self.recorder()
         with self.inference(), contextlib.suppress(self.enough):
-            self.model.module(self.ids, watch=recorder)
+            self.model.module(self.ids, observer=recorder)
         return recorder.recorded
 
     def common(self, values: dict[str, Any]) -> list[Any]:

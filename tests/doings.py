@@ -89,7 +89,7 @@ DOINGS: dict[str, Doing] = {
     "zero-shot": asked("bert-nli", "zero-shot-classification", TEXT, candidate_labels=["film", "sea"]),
     "features": asked("bert-body", "feature-extraction", TEXT),
     "translate": asked("t5-tasks", "translation_en_to_de", TEXT, max_new_tokens=4),
-    "verify": lambda opened, out: [(c.name, c.holds) for c in verify(opened("bert-feelings").save(out))],
+    "verify": lambda opened, out: [(c.name, c.passed) for c in verify(opened("bert-feelings").save(out))],
     "reasons": asked("bert-feelings", "sentiment-analysis", TEXT, explain=True),
     "trace": lambda opened, out: opened("bert-body").trace([TEXT, OTHER], keep="view"),
     "gradients": lambda opened, out: opened("gpt2").trace(TEXT, gradients_of=lambda o: o.logits[0, -1, 1]).gradients,

@@ -113,7 +113,7 @@ def test_the_tokenizer_of_a_folder_is_read_for_the_model_that_is_saved(tmp_path:
     (tmp_path / "two" / "vocab.txt").write_text("\n".join(sorted(vocab, key=lambda token: vocab[token])) + "\n")
     model.save_pretrained(tmp_path / "two")  # vocab.txt alone does not show that its special tokens are MPNet's
     saved = json.loads((tmp_path / "two" / "tokenizer_config.json").read_text())
-    assert saved["cls_token"] == "<s>" and saved["model_max_length"] == model.pellucid.config.longest
+    assert saved["cls_token"] == "<s>" and saved["model_max_length"] == model.pellucid.config.max_sequence_length
     compat.AutoTokenizer.from_pretrained(WORDS / "bert").save_pretrained(tmp_path / "three")
     reference("bert", "", tmp_path / "four")
     with pytest.raises(

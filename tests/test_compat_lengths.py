@@ -117,7 +117,10 @@ def test_a_length_that_is_asked_for_goes_over_the_tokenizer_s(
 ) -> None:
     """But not the model's own maximum; in tasks that read and in tasks that generate."""
     model = pellucid.load(checkpoint("llama-plain"))
-    assert model.tokenizer is not None and (model.tokenizer.model_max_length, model.config.longest) == (96, 128)
+    assert model.tokenizer is not None and (model.tokenizer.model_max_length, model.config.max_sequence_length) == (
+        96,
+        128,
+    )
     text = "dog " * 200
     size = len(model.tokenizer(text).input_ids)
     tags = pellucid.pipeline("token-classification", model, long="truncate", max_length=asked)(text)

@@ -252,7 +252,7 @@ def test_a_conversation_that_is_cut_gives_the_ids_that_were_read(checkpoint: Cal
 def test_a_tokenizer_s_length_holds_where_a_text_is_to_be_cut(checkpoint: Callable[[str], Path]) -> None:
     """Otherwise the model's limit applies, which this reference exceeds. Errors name the pipeline's own arguments."""
     go_on = pipeline("text-generation", model=checkpoint("llama"), max_new_tokens=2, return_tensors=True)
-    assert go_on.tokenizer.model_max_length == 96 and go_on.model.config.longest == 128
+    assert go_on.tokenizer.model_max_length == 96 and go_on.model.config.max_sequence_length == 128
     prompt = "dog " * 105
     size = len(go_on.tokenizer(prompt).input_ids)
     assert 96 < size < 126

@@ -105,7 +105,7 @@ def model_point(model: "pellucid.Model", name: str) -> torch.Tensor:
     from pellucid.trace.record import Recorder
 
     recorder = Recorder((name,))
-    model.module(torch.tensor([[1, 2, 3]]), watch=recorder)
+    model.module(torch.tensor([[1, 2, 3]]), observer=recorder)
     return recorder.recorded[name]
 
 

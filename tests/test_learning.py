@@ -29,7 +29,7 @@ def test_it_learns_and_says_so(scratch: pellucid.Model, feelings: Feelings) -> N
         scratch, feelings(240), "classify", validation=feelings(40, seed=9), epochs=5, learning_rate=5e-3, batch_size=16
     )
     report = better.report
-    assert report.scores["accuracy"] >= 0.95 > report.simplest["accuracy"] == 0.5
+    assert report.scores["accuracy"] >= 0.95 > report.baseline["accuracy"] == 0.5
     assert (report.task, report.rows, report.held_out, report.steps) == ("text-classification", 240, 40, 75)
     assert report.before == {} and 0 < report.best_step <= 75 and report.seconds > 0 and report.folder is None
     assert [line["step"] for line in report.log if "loss" in line] == list(range(1, 76))

@@ -26,12 +26,12 @@ from pellucid.training.log import replace_non_finite
 from pellucid.training.low_rank import check_base
 from pellucid.training.names import OBJECTIVES, Name, objective_named
 from pellucid.training.objective import Objective
-from pellucid.training.recipe import Recipe, overlap_warning, read_recipe, recipe_or_empty
+from pellucid.training.recipe import RECIPE, Recipe, overlap_warning, read_recipe, recipe_or_empty
 from pellucid.training.report import Outcome, Result, RunStart
 from pellucid.training.settings import Settings
 from pellucid.training.start import check_finite
 from pellucid.training.summary import recipe_of, summary_lines
-from pellucid.training.training_run import RECIPE, run_training
+from pellucid.training.training_run import run_training
 from pellucid.view.curves import Curves, curves
 
 log = logging.getLogger("pellucid")

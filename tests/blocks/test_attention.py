@@ -63,7 +63,7 @@ def test_weights_are_what_they_should_be(case: str) -> None:
     settings, run = CASES[case]
     seen = Observer()
     attention = made(**settings)
-    attention(X, blocks.Pass(**run, watch=seen))
+    attention(X, blocks.Pass(**run, observer=seen))
     assert torch.allclose(seen["weights"].sum(-1), torch.ones(2, 4, 7, dtype=torch.float64))
     allowed = blocks.mask.combined_mask(run.get("mask"), run.get("causal", False), 7, 7, X.device)
     if allowed is not None:
@@ -78,7 +78,7 @@ def test_looking_changes_no_bit(case: str) -> None:
     settings, run = CASES[case]
     attention = made(**settings).float()
     x = X.float()
-    assert torch.equal(attention(x, blocks.Pass(**run)), attention(x, blocks.Pass(**run, watch=Observer())))
+    assert torch.equal(attention(x, blocks.Pass(**run)), attention(x, blocks.Pass(**run, observer=Observer())))
 
 
 def test_padding_says_nothing() -> None:
@@ -100,7 +100,9 @@ def test_a_row_of_nothing_but_padding_stays_finite() -> None:
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16], ids=str)
 def test_padding_before_a_text_stays_finite_in_half_precision(kind: torch.dtype, biased: bool) -> None:
     """Padding attends to nothing, and the other scores are so low that float16's minimum is not far below them."""
-    run = blocks.Pass(mask=blocks.padding_mask(MASK.flip(1)), causal=True, watch=Observer(only={"scores", "weights"}))
+    run = blocks.Pass(
+        mask=blocks.padding_mask(MASK.flip(1)), causal=True, observer=Observer(only={"scores", "weights"})
+    )
     bias = torch.full((1, 4, 7, 7), -500.0, dtype=kind) if biased else None
     for explicit in (False, True):
         attention = made(explicit=explicit).to(kind)
@@ -108,8 +110,8 @@ def test_padding_before_a_text_stays_finite_in_half_precision(kind: torch.dtype,
             attention.query.bias -= 40
             attention.key.bias += 40
         found = attention(X.to(kind), run, bias=bias)
-        assert found.isfinite().all() and all(seen.isfinite().all() for seen in run.watch.values())
-        assert (run.watch["weights"][1, :, 3:, :3] == 0).all()
+        assert found.isfinite().all() and all(seen.isfinite().all() for seen in run.observer.values())
+        assert (run.observer["weights"][1, :, 3:, :3] == 0).all()
 
 
 @torch.no_grad()
@@ -119,9 +121,9 @@ def test_products_beyond_float16_are_scores_within_it() -> None:
         attention, seen, exact = made(explicit=explicit), Observer(), Observer()
         attention.query.bias += 150
         attention.key.bias += 150
-        attention(X, blocks.Pass(watch=exact))
+        attention(X, blocks.Pass(observer=exact))
         assert exact["scores"].max() < torch.finfo(torch.float16).max < exact["scores"].max() / attention.scale
-        found = attention.half()(X.half(), blocks.Pass(watch=seen))
+        found = attention.half()(X.half(), blocks.Pass(observer=seen))
         assert found.isfinite().all()
         torch.testing.assert_close(seen["scores"].double(), exact["scores"], rtol=4e-3, atol=0)
         torch.testing.assert_close(seen["weights"].sum(-1).double(), torch.ones(2, 4, 7).double(), rtol=0, atol=4e-3)
@@ -158,7 +160,7 @@ def test_cross_attention_takes_answers_from_elsewhere() -> None:
     attention = made(memory_size=10)
     memory = torch.randn(2, 5, 10, dtype=torch.float64)
     seen = Observer()
-    assert attention(X, blocks.Pass(watch=seen), memory=memory).shape == X.shape
+    assert attention(X, blocks.Pass(observer=seen), memory=memory).shape == X.shape
     assert seen["weights"].shape == (2, 4, 7, 5)
     torch.testing.assert_close(seen["key"].transpose(1, 2).flatten(2), attention.key(memory))
 
@@ -177,15 +179,15 @@ EDITS = {
 def test_an_edit_at_any_point_takes_effect(name: str) -> None:
     attention = made()
     plain = attention(X)
-    edited = attention(X, blocks.Pass(watch=Observer({name: EDITS[name]})))
+    edited = attention(X, blocks.Pass(observer=Observer({name: EDITS[name]})))
     assert not torch.allclose(plain, edited)
-    explicit = made(explicit=True)(X, blocks.Pass(watch=Observer({name: EDITS[name]})))
+    explicit = made(explicit=True)(X, blocks.Pass(observer=Observer({name: EDITS[name]})))
     torch.testing.assert_close(edited, explicit, rtol=0, atol=1e-12)
 
 
 def test_an_edit_that_answers_the_same_changes_no_bit_on_the_explicit_path() -> None:
     attention = made(explicit=True)
-    again = attention(X, blocks.Pass(watch=Observer({"weights": lambda w: w.clone()})))
+    again = attention(X, blocks.Pass(observer=Observer({"weights": lambda w: w.clone()})))
     assert torch.equal(attention(X), again)
 
 
@@ -221,7 +223,7 @@ def test_query_key_and_value_stay_one_table(change: Callable[[blocks.Attention],
         attention.key.weight.zero_()
         x = X.to(attention.key.weight.dtype)
         seen = Observer()
-        attention(x, blocks.Pass(watch=seen))
+        attention(x, blocks.Pass(observer=seen))
     assert torch.equal(seen["key"], attention.key.bias.unflatten(0, (4, 6))[None, :, None].expand(2, 4, 7, 6))
 
 

@@ -31,9 +31,9 @@ def attention(**options: int) -> blocks.Attention:
     return blocks.Attention(32, 4, num_key_value_heads=2, **options).eval()
 
 
-def run(first: int, count: int, cache: LayerCache | None, watch: Observer | None = None) -> blocks.Pass:
+def run(first: int, count: int, cache: LayerCache | None, observer: Observer | None = None) -> blocks.Pass:
     places = torch.arange(first, first + count)[None]
-    return blocks.Pass(causal=True, rotation=RotaryPositions(8)(places, torch.zeros(1)), cache=cache, watch=watch)
+    return blocks.Pass(causal=True, rotation=RotaryPositions(8)(places, torch.zeros(1)), cache=cache, observer=observer)
 
 
 @pytest.mark.parametrize("options", [{}, {"value_head_dim": 4}, {"value_head_dim": 12}])

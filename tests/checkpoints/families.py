@@ -78,7 +78,7 @@ def runs(folder: Path) -> None:
     rows = (
         min(config.vocab_size, config.source_vocab_size or config.vocab_size) if config.decoder else config.vocab_size
     )
-    length = min(5, config.longest or 5)
+    length = min(5, config.max_sequence_length or 5)
     ids = torch.arange(length)[None] % rows
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     found = model(**inputs, **({"decoder_input_ids": ids} if config.decoder else {}))

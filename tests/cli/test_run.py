@@ -212,7 +212,7 @@ def test_entities_stand_with_their_places(command: Pellucid, models: Path) -> No
 def test_why_names_the_tokens(command: Pellucid, models: Path) -> None:
     found = pellucid.pipeline("sentiment-analysis", models / "feel")("I love glass", explain=True)
     said = command("sentiment-analysis", "-m", "feel", "I love glass", "--why").out.splitlines()
-    assert said[1].startswith(f"why: {found.why.said}  ({found.why.method}: ")
+    assert said[1].startswith(f"why: {found.why.target}  ({found.why.method}: ")
     strongest = max(range(len(found.why.tokens)), key=lambda i: abs(found.why.scores[i]))
     assert said[2].startswith(f"{found.why.tokens[strongest]} {found.why.scores[strongest]:+.2g}   ")
     (whole,) = rows(command("sentiment-analysis", "-m", "feel", "I love glass", "--why", "--json"))

@@ -38,7 +38,7 @@ def test_a_line_for_each_check_and_a_verdict(command: Pellucid, folder: Path) ->
 def test_json_has_every_place(command: Pellucid, folder: Path) -> None:
     done = command("verify", "./tiny", "--json")
     report = json.loads(done.out)
-    assert (done.code, report["holds"], report["dtype"]) == (0, True, "float32")
+    assert (done.code, report["passed"], report["dtype"]) == (0, True, "float32")
     whole = next(check for check in report["checks"] if check["name"].startswith("transformers 5"))
     assert list(whole["points"])[:3] == ["embeddings.output", "layers.0.attention.weights", "layers.0.residual.post"]
 
@@ -51,7 +51,7 @@ def test_what_does_not_hold_ends_with_1(command: Pellucid, folder: Path, form: l
     done = command("verify", "./tiny", *form)
     assert (done.code, done.err) == (1, "")
     if form:
-        assert json.loads(done.out)["holds"] is False
+        assert json.loads(done.out)["passed"] is False
     else:
         assert done.out.startswith("FAILS  every tensor accounted for")
         assert done.out.splitlines()[-1] == "./tiny computes wrong numbers: 1 of 1 checks fail in float32"

@@ -242,8 +242,8 @@ def test_a_long_prompt_takes_no_room_from_a_short_one() -> None:
 
 def forbid_repeats(log_probabilities: Tensor, progress: GenerationProgress) -> Tensor:
     """Forbids repeating a generated token, and halves the log-probability of tokens of the prompt."""
-    chosen = progress.ids[:, progress.given :]
-    before = progress.ids[:, : progress.given].clamp(min=0)
+    chosen = progress.ids[:, progress.prompt_length :]
+    before = progress.ids[:, : progress.prompt_length].clamp(min=0)
     halved = log_probabilities.scatter(1, before, log_probabilities.gather(1, before) / 2)
     halved[:, 0] = log_probabilities[:, 0] / 2  # where the indices of padding point
     return halved.scatter(1, chosen, -math.inf)

@@ -249,7 +249,8 @@ def test_no_time_still_gives_a_token() -> None:
 def test_no_more_is_written_than_the_model_has_positions_for(writer: str) -> None:
     both, prompt_ids = pair(writer, length=30), prompts((17, 5))
     rooms = [
-        40 if both.ours.config.longest is None else 31 - (len(own) if both.decodes_only else 1) for own in prompt_ids
+        40 if both.ours.config.max_sequence_length is None else 31 - (len(own) if both.decodes_only else 1)
+        for own in prompt_ids
     ]
     found, why = texts(both.ours, prompt_ids, max_new_tokens=40)
     assert [len(text) for text in found] == rooms and why == ["length"] * 2

@@ -105,12 +105,12 @@ def by_reference(
     model: Any, options: Mapping[str, Any], sampling: bool, logits: Tensor, written: GenerationProgress
 ) -> Tensor:
     config = transformers.GenerationConfig()
-    length = written.given + written.most
+    length = written.prompt_length + written.max_new_tokens
     for name, value in {"top_k": 0, "do_sample": sampling, "max_length": length, **options}.items():
         setattr(config, name, value)  # set afterwards, because the constructor refuses contradictions
-    config = model._prepare_generated_length(config, False, False, "input_ids", written.given, written.ids)
+    config = model._prepare_generated_length(config, False, False, "input_ids", written.prompt_length, written.ids)
     config._eos_token_tensor = torch.tensor(written.end_tokens)
-    processors = model._get_logits_processor(config, input_ids_seq_length=written.given, device="cpu")
+    processors = model._get_logits_processor(config, input_ids_seq_length=written.prompt_length, device="cpu")
     return processors(written.ids, logits.clone())
 
 

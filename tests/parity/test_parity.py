@@ -197,7 +197,7 @@ def test_hidden_states_and_weights_at_every_point(architecture: str, tmp_path: P
     model = pellucid.load(tmp_path, dtype="float64", attention="explicit")
     inputs = inputs_for(architecture)
     kept = Keep()
-    model.module(**inputs, watch=kept)
+    model.module(**inputs, observer=kept)
     with in_full():
         wanted = theirs(reference, inputs, output_attentions=True)
     pair = architecture.startswith(SIDES)

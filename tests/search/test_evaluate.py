@@ -59,8 +59,8 @@ def test_a_search_is_judged_and_every_miss_is_named(index: pellucid.Index) -> No
     (miss,) = found.misses
     hits = [hit["id"] for hit in index.search("soft drinks", k=10)]
     assert miss.query == "soft drinks" and miss.instead == hits[0]
-    assert miss.place == min(hits.index("KO"), hits.index("PEP")) + 1
-    assert found.mrr[10] == pytest.approx((2 + 1 / miss.place) / 3)
+    assert miss.rank == min(hits.index("KO"), hits.index("PEP")) + 1
+    assert found.mrr[10] == pytest.approx((2 + 1 / miss.rank) / 3)
     assert json.loads(json.dumps(found.data()))["queries"] == 3
     assert "recall@1 0.6667" in repr(found)
 

@@ -20,11 +20,11 @@ def test_each_word_of_a_query_finds_its_own(index: pellucid.Index) -> None:
     assert [(mine, theirs) for mine, theirs, _ in found.pairs()] == [("coca", "Coca"), ("cola", "Cola")]
     assert min(like for _, _, like in found.pairs()) > 0.85
     assert np.abs(found.similarity).max() <= 1 + 1e-6
-    assert "id KO" in found.said and "BM25" in found.said
+    assert "id KO" in found.summary and "BM25" in found.summary
 
 
 def test_a_similarity_below_zero_has_the_minus_of_the_page(minilm: pellucid.Model) -> None:
-    said = match(minilm.loaded, "tea", Hit(Entry("a-1", "tea"), -0.0454, -0.0004, 1.5)).said
+    said = match(minilm.loaded, "tea", Hit(Entry("a-1", "tea"), -0.0454, -0.0004, 1.5)).summary
     assert said == "id a-1, score −0.045, similarity of the vectors 0.000, BM25 of the words 1.50"
 
 
@@ -51,7 +51,7 @@ def test_words_stand_where_they_are_said_to(index: pellucid.Index) -> None:
 def test_a_long_text_is_compared_as_far_as_the_model_reads_and_that_is_said(index: pellucid.Index) -> None:
     found = index.why("tea", {"text": "tea and " * 4_000})
     assert len(found.text) < 600
-    assert re.search(r"not read: the last [\d,]+ tokens", found.said)
+    assert re.search(r"not read: the last [\d,]+ tokens", found.summary)
 
 
 def test_a_prompt_belongs_to_the_text_and_is_no_word_of_it(minilm: pellucid.Model) -> None:

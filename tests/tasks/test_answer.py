@@ -95,7 +95,7 @@ def test_whole_tells_what_is_worth_telling() -> None:
         "all": [{"label": "B", "score": 0.75}, {"label": "A", "score": 0.25}],
         "window": [7, 15],
         "cut": 3,
-        "why": {"said": "logit of 'B'", "method": "integrated gradients", "tokens": [("a", 0.5), ("b", -1.25)]},
+        "why": {"target": "logit of 'B'", "method": "integrated gradients", "tokens": [("a", 0.5), ("b", -1.25)]},
     }
     assert Answer({"a": 1}, read=TextCoverage(((0, 0),), empty=True), window=0).whole() == {"a": 1, "empty": True}
     assert SEVERAL.whole() == [FULL.whole(), SECOND.whole()] and Answers([[1.0]]).whole() == [[1.0]]

@@ -82,7 +82,7 @@ def shares(model: "pellucid.Model", number: Number, ids: list[int], *sides: str)
 
 
 def agree(reason: AnswerAttribution | None, wanted: list[float], description: str, tolerance: float = 1e-4) -> None:
-    assert reason is not None and reason.said == description
+    assert reason is not None and reason.target == description
     assert len(reason.scores) == len(reason.tokens) == len(wanted)
     assert list(reason.scores) == pytest.approx(wanted, abs=tolerance)
     assert max(map(abs, reason.scores)) > 100 * tolerance, "there is something to agree on"
@@ -144,7 +144,7 @@ def test_the_logit_of_an_entity_that_is_a_space_alone(made: Made, strategy: str)
     plain, answers = (tag(TEXT, explain=explain) for explain in (False, True))
     assert list(answers) == list(plain)
     spaces = [answer for answer in answers if answer["start"] == answer["end"]]
-    assert spaces and all(one.why.said.startswith(f"logit of {one['entity_group']} at ") for one in spaces)
+    assert spaces and all(one.why.target.startswith(f"logit of {one['entity_group']} at ") for one in spaces)
 
 
 @pytest.mark.parametrize("rule", ["error", "windows"])
@@ -155,7 +155,7 @@ def test_the_logit_of_a_token_that_is_a_space_alone(made: Made, rule: str) -> No
     plain, answers = tag(TEXT, long=rule, **length), tag(TEXT, explain=True, long=rule, **length)
     (space,) = (answer for answer in answers if answer["start"] == answer["end"])
     assert space["word"] == "" and list(answers) == list(plain)
-    assert space.why.said.startswith(f"logit of {space['entity']} at ''")
+    assert space.why.target.startswith(f"logit of {space['entity']} at ''")
     if rule == "error":
         (row,) = model.tokenizer.encode([TEXT])
         place, label = space["index"], model.config.labels.index(space["entity"])
@@ -288,7 +288,7 @@ def test_the_reason_is_of_the_stretch_in_which_the_label_stands_out(feelings: "p
     parts = [text[start:end] for start, end in answer.read.windows]
     each = [{one["label"]: one["score"] for one in feelings(part, **setting).all}[answer["label"]] for part in parts]
     assert answer.why is not None
-    assert answer.why.said == f"logit of {answer['label']!r} in window {each.index(max(each)) + 1} of {len(parts)}"
+    assert answer.why.target == f"logit of {answer['label']!r} in window {each.index(max(each)) + 1} of {len(parts)}"
 
 
 LONG = "The dog sleeps in Zürich, and Marie Curie lives in Paris near the sea. " * 8
@@ -323,7 +323,7 @@ def test_every_task_tells_why_under_every_rule(tmp_path: Path, task: str, rule: 
         writes = task.endswith("generation") or "summ" in task
         assert writes or len(one.why.tokens) <= 2 * 48
         whole = writes or rule == "truncate" or one.get("text") == TEXT
-        assert bool(re.search(r" in window \d+ of \d+( and window .*)?" + OF.get(task, "$"), one.why.said)) != whole
+        assert bool(re.search(r" in window \d+ of \d+( and window .*)?" + OF.get(task, "$"), one.why.target)) != whole
     assert answer
 
 

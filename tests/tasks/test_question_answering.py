@@ -108,10 +108,10 @@ def test_several_items_in_every_dress(finder: "pellucid.Model") -> None:
 def test_why_adds_what_start_and_end_say(finder: "pellucid.Model") -> None:
     context = noise(random.Random(5), 12, at_5="Werner von Siemens")
     found = ask(finder, WHO, context, explain=True)
-    assert found.why is not None and found.why.said == "logits of start and end of 'Werner von Siemens'"
+    assert found.why is not None and found.why.target == "logits of start and end of 'Werner von Siemens'"
     assert len(found.why.tokens) == len(found.why.scores) and any(found.why.scores)
     none = ask(finder, WHERE, context, explain=True, handle_impossible_answer=True)
-    assert none["answer"] == "" and none.why is not None and none.why.said == "logits of no answer"
+    assert none["answer"] == "" and none.why is not None and none.why.target == "logits of no answer"
 
 
 # -- offsets ----------------------------------------------------------------------------------------------------------

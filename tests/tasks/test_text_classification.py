@@ -276,6 +276,6 @@ def test_ten_thousand_words_under_each_rule(sentiment: "pellucid.Pipeline") -> N
     assert cut["label"] == "POSITIVE" and cut["score"] > 0.9 and cut.read.cut > 10_000
     assert whole["label"] == "NEGATIVE" and whole["score"] > 0.9 and whole.read.cut == 0
     assert len(whole.read.windows) > 100 and whole.read.windows[-1][1] == len(text)
-    assert whole.why is not None and whole.why.said.startswith("logit of 'NEGATIVE' in window ")
+    assert whole.why is not None and whole.why.target.startswith("logit of 'NEGATIVE' in window ")
     strongest = max(zip(whole.why.scores, whole.why.tokens))[1]
     assert strongest in ("bor", "##ing"), "the word that tells is the one that mattered"

@@ -185,7 +185,7 @@ LONG = " ".join(f"Sentence {i} is about the town of Berlin." for i in range(60))
 
 def limit(name: str) -> int:
     """The maximum number of tokens of a model."""
-    return min(model(name).loaded.config.longest, model(name).tokenizer.model_max_length)
+    return min(model(name).loaded.config.max_sequence_length, model(name).tokenizer.model_max_length)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])

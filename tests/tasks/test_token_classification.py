@@ -21,7 +21,7 @@ from pellucid.pipeline import Pipeline, pipeline
 from pellucid.tasks.answer import Answers
 from pellucid.tasks.entities import Tag, longest_entities, parse_tags
 from pellucid.tasks.reader import WindowOutput
-from pellucid.tasks.tagged_tokens import AlignedText, TaggedTokens, character_ranges, tokenizer_words
+from pellucid.tasks.tagged_tokens import AlignedText, TaggedToken, TaggedTokens, character_ranges, tokenizer_words
 from pellucid.tasks.task import Work
 from pellucid.tasks.token_classification import TokenClassification
 from tests.checkpoints.convert.test_rampart import FORMS, NAMES, PLACES
@@ -187,10 +187,9 @@ def test_a_space_of_sentencepiece_says_nothing_of_the_name_behind_it() -> None:
     """The library gives `▁` the offsets of the letter that follows it, and a head may tag it as outside."""
     text = "张伟在 北京"
     pieces, places = ["▁", "张伟", "在", "▁", "北京"], [(0, 1), (0, 2), (2, 3), (4, 5), (4, 6)]
-    none, numbers = [False] * 5, list(range(5))
-    tokens = TaggedTokens(
-        AlignedText(text, text), pieces, places, [0, 0, 1, 2, 2], none, numbers, [0] * 5, numbers, torch.eye(5)
-    )
+    rows = enumerate(zip(pieces, places, [0, 0, 1, 2, 2]))
+    tagged = [TaggedToken(piece, span, word, False, i, 0, i) for i, (piece, span, word) in rows]
+    tokens = TaggedTokens(AlignedText(text, text), tagged, torch.eye(5))
     assert tokenizer_words(tokens) == character_ranges(tokens) == [range(1, 2), range(2, 3), range(4, 5)]
 
 
@@ -297,7 +296,7 @@ def test_why(load: Load) -> None:
         places = [i for i, (start, end) in enumerate(row.offsets) if one["start"] < end and start < one["end"]]
         chosen = [labels[int(logits[i, labels].argmax())] for i in places]
         assert sum(one.why.scores) == pytest.approx(float((logits - bare)[places, chosen].mean()), rel=0.02)
-        assert one["entity_group"] in one.why.said and one["word"] in one.why.said
+        assert one["entity_group"] in one.why.target and one["word"] in one.why.target
 
 
 # -- long texts --------------------------------------------------------------------------------------------------------

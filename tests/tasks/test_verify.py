@@ -56,7 +56,7 @@ def test_texts_that_nobody_can_read_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_what_is_sound_holds(architecture: str, dtype: str, tmp_path: Path) -> None:
     checks = asked(checkpoint(tmp_path, architecture, **FAMILIES[architecture]), dtype=dtype)
-    assert all(check.holds for check in checks.values()), [c for c in checks.values() if not c.holds]
+    assert all(check.passed for check in checks.values()), [c for c in checks.values() if not c.passed]
     assert {"fused = explicit attention", "padded = alone", "packed = plain", "saved = loaded"} < set(checks)
     assert {"transformers: hidden states", "transformers: attention weights", "transformers: logits"} < set(checks)
     assert ("cached = one full pass" in checks) == architecture.startswith(WRITES)
@@ -68,19 +68,19 @@ def test_what_is_sound_holds(architecture: str, dtype: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("architecture", ["BartForSequenceClassification", "T5ForSequenceClassification"])
 def test_a_head_that_looks_for_the_end_of_a_text_is_no_fault(architecture: str, tmp_path: Path) -> None:
     checks = asked(checkpoint(tmp_path, architecture))
-    assert all(check.holds for check in checks.values()), [c for c in checks.values() if not c.holds]
+    assert all(check.passed for check in checks.values()), [c for c in checks.values() if not c.passed]
     assert checks["cached = one full pass"].difference is not None
 
 
 def test_halves_hold_by_their_own_tolerance(tmp_path: Path) -> None:
     checks = asked(checkpoint(tmp_path, "LlamaForCausalLM"), dtype="bfloat16")
-    assert all(check.holds for check in checks.values()), [c for c in checks.values() if not c.holds]
+    assert all(check.passed for check in checks.values()), [c for c in checks.values() if not c.passed]
     assert checks["whole"].tolerance == 1e-1
 
 
 def test_a_real_one_holds_and_says_what_was_left_out() -> None:
     checks = asked(MINILM, texts=["Apple Inc.", "a rather longer text about companies"])
-    assert all(check.holds for check in checks.values())
+    assert all(check.passed for check in checks.values())
     assert checks[ACCOUNTED].note.startswith("103 placed, 0 tied, 1 dropped (embeddings.position_ids: ")
     assert len(checks["whole"].points) == 7 + 6 + 1
     assert checks["whole"].difference < 1e-6
@@ -117,12 +117,12 @@ TAMPERED = {
 def test_the_first_place_that_differs_is_named(table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     architecture, where = TAMPERED[table]
     checks = asked(tampered(tmp_path, architecture, table, monkeypatch))
-    assert (checks["whole"].holds, checks["whole"].where) == (False, where)
+    assert (checks["whole"].passed, checks["whole"].where) == (False, where)
     assert checks["whole"].difference > 1e-4
     before = [apart for place, apart in checks["whole"].points[: [p for p, _ in checks["whole"].points].index(where)]]
     assert all(apart < 1e-5 for apart in before)
     inside = [check for name, check in checks.items() if "=" in name]
-    assert all(check.holds for check in inside)  # it is consistent with itself
+    assert all(check.passed for check in inside)  # it is consistent with itself
 
 
 def test_float64_shows_what_float32_hides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,9 +132,9 @@ def test_float64_shows_what_float32_hides(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "ours" / "config.json").write_text(json.dumps(facts))
     honest = reference._open
     monkeypatch.setattr(reference, "_open", lambda loaded, _: honest(loaded, folder))
-    assert asked(tmp_path / "ours")["whole"].holds
+    assert asked(tmp_path / "ours")["whole"].passed
     wide = asked(tmp_path / "ours", dtype="float64")["whole"]
-    assert (wide.holds, wide.where) == (False, "embeddings.output")
+    assert (wide.passed, wide.where) == (False, "embeddings.output")
 
 
 def test_other_words_are_found_and_ties_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,11 +147,11 @@ def test_other_words_are_found_and_ties_are_none(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(parity, "_our_tokens", other)
     check = asked(folder)["transformers: same tokens"]
-    assert (check.holds, check.where) == (False, "token 3")
+    assert (check.passed, check.where) == (False, "token 3")
     logits = [torch.tensor([3.0, 3.0 - 1e-6, 1.0], dtype=torch.float64)]
     monkeypatch.setattr(parity, "_our_tokens", lambda *_: [1])
     monkeypatch.setattr(parity, "_reference_tokens", lambda *_: ([0], logits))
-    assert asked(folder)["transformers: same tokens"].holds
+    assert asked(folder)["transformers: same tokens"].passed
 
 
 # -- faults inside -----------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_each_check_finds_its_fault(
     folder = checkpoint(tmp_path, architecture)
     fault(monkeypatch)
     check = asked(folder)[name]
-    assert check.holds is False and check.where and check.difference > check.tolerance
+    assert check.passed is False and check.where and check.difference > check.tolerance
 
 
 @pytest.mark.parametrize("lost", ["encoder.layer.1.output.dense.bias", "embeddings.LayerNorm.weight"])
@@ -220,7 +220,7 @@ def test_a_missing_tensor_is_the_first_answer_and_the_last(lost: str, tmp_path: 
     tables = load_file(checkpoint(tmp_path) / "model.safetensors")
     save_file({name: t for name, t in tables.items() if name != lost}, tmp_path / "model.safetensors")
     (check,) = verify(tmp_path)
-    assert (check.name, check.holds) == (ACCOUNTED, False)
+    assert (check.name, check.passed) == (ACCOUNTED, False)
     assert lost in check.note
 
 
@@ -235,7 +235,7 @@ def test_without_the_library_the_rest_is_asked(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(importlib.metadata, "version", absent)
     checks = list(verify(folder))
-    assert [check.holds for check in checks] == [True] * 5 + [None]
+    assert [check.passed for check in checks] == [True] * 5 + [None]
     assert "pip install 'transformers>=5'" in checks[-1].note
 
 
@@ -245,7 +245,7 @@ def test_a_family_that_the_reference_lacks(tmp_path: Path) -> None:
     config = config.replace(decoder_attention_heads=2, decoder_intermediate_size=24)
     checks = asked(pellucid.build(config).save(tmp_path / "own"))
     assert checks.pop("whole").note == "it has no TransformerModel"
-    assert all(check.holds for check in checks.values())
+    assert all(check.passed for check in checks.values())
 
 
 def test_numbers_that_the_reference_draws_by_chance_are_not_compared(
@@ -256,7 +256,7 @@ def test_numbers_that_the_reference_draws_by_chance_are_not_compared(
     honest = reference._open
     monkeypatch.setattr(reference, "_open", lambda loaded, _: honest(loaded, model))
     whole = asked(folder)["whole"]
-    assert whole.holds is None and "it finds no weights for" in whole.note
+    assert whole.passed is None and "it finds no weights for" in whole.note
 
 
 def test_texts_without_tokens_are_refused(minilm: "pellucid.Model") -> None:
@@ -283,5 +283,5 @@ def test_what_cannot_be_measured_is_infinitely_far(found: Tensor) -> None:
 
 def test_small_logits_are_measured_against_one() -> None:
     wanted = torch.tensor([[1e-5]])
-    assert compare_points("a", [("logits", wanted + 1e-6, wanted)], 1e-4).holds
-    assert not compare_points("a", [("pooled", wanted + 1e-6, wanted)], 1e-4).holds
+    assert compare_points("a", [("logits", wanted + 1e-6, wanted)], 1e-4).passed
+    assert not compare_points("a", [("pooled", wanted + 1e-6, wanted)], 1e-4).passed

@@ -287,7 +287,7 @@ def test_a_model_without_a_limit_reads_what_it_is_told_to(tmp_path: Path) -> Non
         write(text)
     assert write(text, max_length=1_000).read.windows == ((0, len(text)),)
     assert len(pipeline("text2text-generation", model("bart"), max_new_tokens=3)(text, long="windows").read.windows) > 3
-    places = model("bart").loaded.config.longest
+    places = model("bart").loaded.config.max_sequence_length
     with pytest.raises(InputError, match=f"more than the {places} that are read at once"):
         pipeline("text2text-generation", model("bart"), max_length=1_000)(text * 2)
 
@@ -385,7 +385,7 @@ def test_what_mattered_is_told_for_each_token_that_was_read() -> None:
     assert len(answer.why.tokens) == len(answer.why.scores) == len(read)
     assert any(answer.why.scores)
     assert write(PLAIN, explain=False).why is None
-    assert json.loads(json.dumps(answer.whole()))["why"]["said"] == answer.why.said
+    assert json.loads(json.dumps(answer.whole()))["why"]["target"] == answer.why.target
 
 
 def test_in_bfloat16() -> None:

@@ -112,7 +112,7 @@ def test_several_texts_are_answered_as_one_by_one(reader: Any) -> None:
 def test_why_is_about_the_best_label(judge: "pellucid.Model") -> None:
     text = noise(random.Random(3), 12, at_5="Oxford")
     found = ask(judge, text, explain=True)
-    assert found.why is not None and found.why.said == "logit of entailment of 'city'"
+    assert found.why is not None and found.why.target == "logit of entailment of 'city'"
     assert len(found.why.tokens) == len(found.why.scores) and any(found.why.scores)
 
 

@@ -106,7 +106,7 @@ def test_no_edit_of_scores_looks_at_later_tokens(model: pellucid.Model, edit: Ed
     for layer in range(model.config.num_hidden_layers):
         weights = trace[f"layers.{layer}.attention.weights"][0]
         assert not weights.triu(1).any()
-        away = edit.said.startswith("fixed")
+        away = edit.description.startswith("fixed")
         assert weights[:, 0].sum(-1).tolist() == pytest.approx([0.0 if away else 1.0] * len(weights))
 
 

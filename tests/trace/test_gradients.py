@@ -46,7 +46,7 @@ class Nudge:
 def nudged(model: pellucid.Model, batch: dict[str, Tensor], point: str, place: int) -> float:
     """The derivative of the target by a central difference."""
     with torch.no_grad():
-        up, down = (target(model.module(**batch, watch=Nudge(point, place, s))) for s in (STEP, -STEP))
+        up, down = (target(model.module(**batch, observer=Nudge(point, place, s))) for s in (STEP, -STEP))
     return float(up - down) / (2 * STEP)
 
 

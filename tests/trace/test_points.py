@@ -67,7 +67,7 @@ def test_every_name_is_told_once_in_order_and_with_its_axes(family: str, head: H
     target = SEQ if head is not None and head.per == "text" else TARGET  # such heads read the text's own end
     counting, given = Counting(), inputs(model, target=target)
     with torch.no_grad():
-        plain, watched = model.module(**given), model.module(**given, watch=counting)
+        plain, watched = model.module(**given), model.module(**given, observer=counting)
     assert list(counting.told) == list(points(config))
     assert set(counting.told.values()) == {1}
     for name, shape in counting.shapes.items():
@@ -90,10 +90,10 @@ def test_every_name_is_told_once_in_each_pass_with_a_cache(family: str) -> None:
         with torch.no_grad():
             if pair:
                 first = {"memory": memory} if number else {"input_ids": ids(SEQ)}
-                out = model.module(**first, decoder_input_ids=read, cache=cache, watch=counting)
+                out = model.module(**first, decoder_input_ids=read, cache=cache, observer=counting)
                 memory = out.encoder_last_hidden_state
             else:
-                out = model.module(read, cache=cache, watch=counting)
+                out = model.module(read, cache=cache, observer=counting)
         filled += read.shape[1]
         remembered = r"encoder\.|.*cross_attention\.(key|value)$" if number else "$"  # computed in the first pass only
         assert list(counting.told) == [name for name in points(config) if not re.match(remembered, name)]
@@ -115,7 +115,7 @@ def test_what_a_norm_and_a_sum_promise(family: str) -> None:
             return value
 
     with torch.no_grad():
-        model.module(**inputs(model), watch=Keep())
+        model.module(**inputs(model), observer=Keep())
     for name in [name.removesuffix("residual.mid") for name in told if name.endswith("residual.mid")]:
         layer = model.module.get_submodule(_module_of(name, config))
         assert torch.equal(told[f"{name}residual.mid"], told[f"{name}residual.pre"] + told[f"{name}attention.output"])

@@ -326,7 +326,7 @@ def test_from_a_file_to_a_folder(scratch: "pellucid.Model", tmp_path: Path) -> N
     how: dict[str, Any] = {"epochs": 1, "batch_size": 16, "precision": "float32"}
     model = pellucid.train(scratch, tmp_path / "squad.json", "answer", out=tmp_path / "out", **how)
     assert model.report.scores.keys() == {"exact_match", "f1", "loss"}
-    assert model.report.simplest["f1"] == model.report.simplest["exact_match"]
+    assert model.report.baseline["f1"] == model.report.baseline["exact_match"]
     assert 0.0 <= pellucid.evaluate(tmp_path / "out", tmp_path / "squad.json", impossible=True)["f1"] <= 1.0
 
 

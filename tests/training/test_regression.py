@@ -91,7 +91,7 @@ def test_the_simplest_answer_is_the_mean_of_the_rows_learned_from() -> None:
 
 def test_a_report_says_what_the_simplest_answer_is_worth(scratch: "pellucid.Model", stars: Callable[..., Rows]) -> None:
     model = pellucid.train(scratch, stars(8), "regression", validation=stars(1, 1), max_steps=1)
-    assert model.report.simplest == {"mse": 2.25}  # the targets 0.5 to 3.5 have mean 2, and the held-out one is 0.5
+    assert model.report.baseline == {"mse": 2.25}  # the targets 0.5 to 3.5 have mean 2, and the held-out one is 0.5
 
 
 @pytest.mark.parametrize(

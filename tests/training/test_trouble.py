@@ -127,7 +127,7 @@ def test_looks_are_counted_once_where_steps_are_taken_back(
     with pytest.raises(DivergedError):
         troubled(body, feelings(30), tmp_path / "a", 4, 5, 6, **said)
     manifest = read_manifest(tmp_path / "a" / "training")
-    assert manifest is not None and (manifest.step, manifest.progress.waited) == (3, 2)
+    assert manifest is not None and (manifest.step, manifest.progress.evaluations_since_best) == (3, 2)
     result = troubled(body, feelings(30), tmp_path / "a", resume=True, **said)
     assert (result.steps, result.best_step) == (7, 1)
 

@@ -162,8 +162,8 @@ def test_a_budget_stores_less_exactly_and_then_leaves_layers_out(
 ) -> None:
     trace = minilm.trace(LONG, keep="view", max_length=100)
     exact, less, least = (pellucid.view(trace, layer=2, budget_mb=mb) for mb in (50, 2.2, 1.2))
-    assert exact.told == [] and not caplog.records
-    assert len(less.told) == 1 and "int16" in less.told[0]
+    assert exact.notes == [] and not caplog.records
+    assert len(less.notes) == 1 and "int16" in less.notes[0]
     assert {less.data.manifest["blocks"][entry["query"]]["dtype"] for entry in less.data.manifest["attentions"]} == {
         "int16"
     }
@@ -172,8 +172,8 @@ def test_a_budget_stores_less_exactly_and_then_leaves_layers_out(
     assert left and 2 not in left and len(left) < 6
     assert all(entry["thumb"] for entry in least.data.manifest["attentions"])
     assert (
-        least.told == [record.message for record in caplog.records[-2:]]
-        and f"layers.{left[0]}.attention" in least.told[1]
+        least.notes == [record.message for record in caplog.records[-2:]]
+        and f"layers.{left[0]}.attention" in least.notes[1]
     )
     tab = show(least.html())
     tab.evaluate(READ)
@@ -202,7 +202,7 @@ def test_no_layer_is_left_out_that_is_small_enough_in_16_bits(minilm: pellucid.M
     traces = [minilm.trace(text, keep="view") for text in texts]
     exact = pellucid.view(*traces)
     view = pellucid.view(*traces, budget_mb=page_size(exact) - 0.005)
-    assert len(view.told) == 1 and "numbers are stored as int16, since" in view.told[0]
+    assert len(view.notes) == 1 and "numbers are stored as int16, since" in view.notes[0]
     assert "left_out" not in view.data.manifest and page_size(view) < page_size(exact)
 
 
@@ -430,10 +430,10 @@ def test_a_lens_is_stored_number_by_number(writer: pellucid.Model) -> None:
     lens = logit_lens(writer.loaded, trace, k=3)
     data = pellucid.view(trace, lens=lens).data
     stored = data.manifest["lens"]
-    assert stored["kind"] == "next token" and stored["places"] == list(lens.places)
+    assert stored["kind"] == "next token" and stored["places"] == list(lens.points)
     np.testing.assert_array_equal(block_numbers(data, stored["ids"]), lens.ids.numpy())
     np.testing.assert_array_equal(block_numbers(data, stored["log_probabilities"]), lens.log_probabilities.numpy())
-    assert {int(id_): word for id_, word in stored["words"].items()} == lens.words
+    assert {int(id_): word for id_, word in stored["words"].items()} == lens.tokens_by_id
     json.dumps(data.manifest, allow_nan=False)
     with pytest.raises(pellucid.InputError, match="lens has 7 tokens and the page 3"):
         pellucid.view(writer.trace("time"), lens=lens)
@@ -501,7 +501,7 @@ def test_a_pass_behind_a_cache_is_shown_with_its_own_lens(writer: pellucid.Model
     tab.keyboard.press("ArrowRight")
     until(tab, "() => document.querySelector('.readout').innerText.includes('at “like” (0)')")
     shown = tab.locator(".words-name").count() - 1
-    assert shown == len(lens.places)
+    assert shown == len(lens.points)
     tab.get_by_role("button", name="Tensor", exact=True).click()
     tab.keyboard.press("t")
     table = tab.get_by_role("dialog")

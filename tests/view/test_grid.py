@@ -68,7 +68,7 @@ def test_layers_without_numbers_are_named(show: Show, minilm: "pellucid.Model") 
     assert "a picture opens." in show(whole.data, "#view=grid").inner_text("body")
     text = " ".join(f"word {i}" for i in range(120))
     small = pellucid.view(minilm.trace(text), layer=0, heads=[8], budget_mb=0.7)
-    assert small.told and small.data.manifest["attentions"][2]["query"] is None
+    assert small.notes and small.data.manifest["attentions"][2]["query"] is None
     said = show(small.data, "#view=grid").inner_text("body")
     assert "except those of layer 1, layer 2, layer 3, layer 4, layer 5, which were left out" in said
     tab = show(small.data, "#view=matrix&layer=2&heads=8&head=8")

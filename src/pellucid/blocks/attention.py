@@ -149,7 +149,7 @@ class Attention(nn.Module):
         bit; if the observer replaces them, the layer continues on the explicit path.
         """
         # an edit may have set it
-        has_minus_infinity = bias is not None and run.watch is not None and bool(bias.isneginf().any())
+        has_minus_infinity = bias is not None and run.observer is not None and bool(bias.isneginf().any())
         fused = not self.explicit and not has_minus_infinity
         if fused and not run.wants("scores", "weights"):
             return self._fused(query, key, value, bias, run)

@@ -168,7 +168,7 @@ class CompiledPostNormLayer(PackedPostNormLayer):
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         run = run or Pass()
         is_large = x.shape[0] * x.shape[1] >= MIN_KERNEL_POSITIONS and _kernel_is_faster(x.dtype)
-        plain = run.watch is None and self.cross_attention is None
+        plain = run.observer is None and self.cross_attention is None
         if not (is_large and plain):
             return super().forward(x, run)
         normed = _add_norm(run.output_positions(x), self._self_attention(x, run), self.attention_norm)

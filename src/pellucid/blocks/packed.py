@@ -105,7 +105,7 @@ class PackedAttention(Hookless, Attention):
     ) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         run = run or Pass()
-        if run.watch is not None or not self.by_heads:
+        if run.observer is not None or not self.by_heads:
             return super().forward(x, run, memory=memory, bias=bias)
         if x.shape[1] == 1 and run.cache is not None and bias is None:
             return self.attend_next(x.squeeze(1), run, run.cache.self_attention).unsqueeze(1)
@@ -189,7 +189,7 @@ class PackedPreNormLayer(Hookless, PreNormLayer):
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         run = run or Pass()
         attention, cache = self.attention, run.cache
-        needs_plain_path = run.watch is not None or run.bias is not None or self.cross_attention is not None
+        needs_plain_path = run.observer is not None or run.bias is not None or self.cross_attention is not None
         if (
             x.shape[1] > 1
             or cache is None
@@ -226,7 +226,7 @@ class PackedGatedFeedForward(Hookless, GatedFeedForward):
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         both = self.product(x)
-        if run is None or run.watch is None:
+        if run is None or run.observer is None:
             return self.down(self.apply_gate(both))
         before, pre = both.chunk(2, dim=-1)
         gate = run.observe("gate", self.activation(before))  # [batch, seq, inner]

@@ -32,7 +32,7 @@ class Pass(NamedTuple):
     cache: the layer's cache of earlier passes.
     text_lengths: lengths of the texts that are packed end to end in the single row of a causal pass; attention runs for
         each separately, which gives exactly the results of the text alone; `mask` describes the same.
-    watch: the observer; None on the fast path.
+    observer: the observer; None on the fast path.
     first: whether only the first position is output: in the last layer of a bidirectional stack, if no other is read.
     path: prefix of the names of values: "", or such as "decoder.layers.3.".
     """
@@ -45,17 +45,17 @@ class Pass(NamedTuple):
     memory_mask: Tensor | None = None
     cache: LayerCache | None = None
     text_lengths: tuple[int, ...] | None = None
-    watch: Observer | None = None
+    observer: Observer | None = None
     path: str = ""
     first: bool = False
 
     def observe(self, name: str, value: Tensor) -> Tensor:
         """Calls the observer, if there is one, and returns its value."""
-        return value if self.watch is None else self.watch(self.path + name, value)
+        return value if self.observer is None else self.observer(self.path + name, value)
 
     def wants(self, *names: str) -> bool:
         """Whether an observer wants any of these values."""
-        return self.watch is not None and any(self.watch.wants(self.path + name) for name in names)
+        return self.observer is not None and any(self.observer.wants(self.path + name) for name in names)
 
     def output_positions(self, x: Tensor, dim: int = 1) -> Tensor:
         """The positions, along `dim`, whose output is read."""
@@ -63,18 +63,18 @@ class Pass(NamedTuple):
 
     def inside(self, name: str) -> "Pass":
         """The same pass, with `name` appended to its path."""
-        return self if self.watch is None else self._replace(path=f"{self.path}{name}.")
+        return self if self.observer is None else self._replace(path=f"{self.path}{name}.")
 
     def at_layer(self, i: int, cache: LayerCache | None) -> "Pass":
         """The same pass inside layer `i`, with that layer's cache."""
-        if self.watch is None and cache is None:
+        if self.observer is None and cache is None:
             return self
         return Pass(  # not by `_replace`, which takes as long as a step of arithmetic
             self.mask, self.causal, self.bias, self.rotation, self.memory, self.memory_mask, cache, self.text_lengths,
-            self.watch, f"{self.path}layers.{i}.",
+            self.observer, f"{self.path}layers.{i}.",
         )  # fmt: skip
 
     def for_cross_attention(self) -> "Pass":
         """The same pass inside cross-attention: with the memory's mask, not causal, without a bias."""
         path = f"{self.path}cross_attention."
-        return Pass(mask=self.memory_mask, cache=self.cache, watch=self.watch, path=path)
+        return Pass(mask=self.memory_mask, cache=self.cache, observer=self.observer, path=path)

@@ -64,7 +64,7 @@ class Contents(ABC):
 def tokenizer_in(folder: Path, config: Config, stated_class: Any) -> Tokenizer | None:
     """The tokenizer of a folder, for a model of this config.  stated_class: the class that its `config.json` names."""
     options = {"token_types": config.type_vocab_size > 1, "model_type": config.family}
-    return open_tokenizer(folder, max_length=config.longest, stated_class=stated_class, **options)
+    return open_tokenizer(folder, max_length=config.max_sequence_length, stated_class=stated_class, **options)
 
 
 def read_contents(source: Source) -> Contents:
@@ -128,4 +128,8 @@ class _GgufContents(Contents):
         self.tensors, self._vocabulary = opened.tensors, opened.vocabulary
 
     def tokenizer(self, config: Config) -> Tokenizer | None:
-        return None if self._vocabulary is None else build_tokenizer(self._vocabulary, max_length=config.longest)
+        return (
+            None
+            if self._vocabulary is None
+            else build_tokenizer(self._vocabulary, max_length=config.max_sequence_length)
+        )

@@ -118,7 +118,7 @@ class Loaded:
 
     def capped_length(self, requested: int | None) -> int | None:
         """`requested` tokens, limited to what the model was made for; None where neither is set."""
-        return min((limit for limit in (requested, self.config.longest) if limit), default=None)
+        return min((limit for limit in (requested, self.config.max_sequence_length) if limit), default=None)
 
     def pooling_length(self, requested: int | None = None) -> int | None:
         """Maximum number of tokens for the vector of a text: `requested`, else the pooling's, capped at the model's

@@ -92,7 +92,7 @@ def _fit_to_context(model: "pellucid.Model", turns: Turns, options: dict[str, An
     from pellucid.generation.checkpoint_settings import settings_of
     from pellucid.tasks.text_generation import without_oldest_turn
 
-    max_positions, tokenizer, remaining = model.config.longest, model.tokenizer, turns
+    max_positions, tokenizer, remaining = model.config.max_sequence_length, model.tokenizer, turns
     if max_positions is None or tokenizer is None:
         return turns
     new = 0 if model.config.kind == "encoder-decoder" else settings_of(model.loaded, options).max_new_tokens

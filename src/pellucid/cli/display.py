@@ -124,7 +124,7 @@ def _attribution_lines(attribution: "AnswerAttribution") -> "Iterator[Text]":
     max_score = max((abs(score) for score in attribution.scores), default=0.0) or 1.0
     tokens = list(map(on_one_line, attribution.tokens))
     yield _line(
-        ("why: ", "bold"), (f"{attribution.said}  ({attribution.method}: {METHOD_LIMITS[attribution.method]})", "dim")
+        ("why: ", "bold"), (f"{attribution.target}  ({attribution.method}: {METHOD_LIMITS[attribution.method]})", "dim")
     )
     paper = console()
     if paper.is_terminal and not paper.no_color:

@@ -165,9 +165,9 @@ def _show_evaluation(evaluation: "Evaluation") -> None:
     query_count = format_count(evaluation.queries, "query", "queries")
     say(f"{query_count}, {each:.1f} ms each{left_out}; {len(evaluation.misses):,} went wrong")
     for miss in evaluation.misses[:MAX_MISSES]:
-        rank = "was not found" if miss.place is None else f"was ranked {miss.place}"
+        rank = "was not found" if miss.rank is None else f"was ranked {miss.rank}"
         first = "nothing was" if miss.instead is None else f"first was {miss.instead}"
-        sentence = f"{miss.query[:80]}: {', '.join(miss.wanted)[:80]} {rank}, {first}"
+        sentence = f"{miss.query[:80]}: {', '.join(miss.expected)[:80]} {rank}, {first}"
         print_rich(Text(f"  {clean(on_one_line(sentence))}"))
 
 

@@ -166,8 +166,8 @@ def _show_report(report: "Report") -> None:
     if is_quiet():
         return
     if report.scores:
-        print_rich(scores_table(report.scores, {"before": report.before, "baseline": report.simplest}), err=True)
-        if report.simplest:
+        print_rich(scores_table(report.scores, {"before": report.before, "baseline": report.baseline}), err=True)
+        if report.baseline:
             say("baseline: the commonest label, the mean, or no answer, for every row; - where it has no such score")
     best_note = f"; the weights of step {report.best_step:,} were the best and are kept" if report.best_step else ""
     say(f"{format_count(report.steps, 'step')} in {report.seconds:,.1f} s{best_note}")

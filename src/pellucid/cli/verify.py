@@ -36,7 +36,7 @@ def command(checkpoint: str, texts: tuple[str, ...], tokens: int, dtype: str, as
     Is every tensor accounted for? Do all ways to the same numbers agree: fused and explicit attention, token by token
     and all at once, padded and alone, packed and plain, saved and loaded? And does `transformers`, where it is
     installed, compute the same, layer by layer? Each line shows the largest difference, relative to the largest
-    number of its position, and the tolerance. The exit code is 0 if all of it holds, and 1 if anything does not.
+    number of its position, and the tolerance. The exit code is 0 if every check passed, else 1.
 
     \b
     Examples:
@@ -53,18 +53,18 @@ def command(checkpoint: str, texts: tuple[str, ...], tokens: int, dtype: str, as
             if not as_json:
                 line.clear()
                 print_result(_check_line(check))
-    holds = all(check.holds is not False for check in checks)
+    passed = all(check.passed is not False for check in checks)
     if as_json:
-        print_result(to_json(_report(checkpoint, dtype, holds, checks), indent=2))
+        print_result(to_json(_report(checkpoint, dtype, passed, checks), indent=2))
     else:
         print_result(f"\n{_verdict(checkpoint, dtype, checks)}")
-    if not holds:
+    if not passed:
         raise SystemExit(FAILED)
 
 
 def _check_line(check: "Check") -> str:
     """A check on one line: mark, name, measured and allowed difference, first point that differs, note."""
-    parts = [f"{MARKS[check.holds]:5}  {check.name:31}"]
+    parts = [f"{MARKS[check.passed]:5}  {check.name:31}"]
     if check.difference is not None and check.tolerance is not None:
         sign = "<=" if check.difference <= check.tolerance else "> "
         parts.append(f"{_number(check.difference):>7} {sign} {_number(check.tolerance):5}")
@@ -80,18 +80,18 @@ def _number(value: float) -> str:
 
 
 def _verdict(checkpoint: str, dtype: str, checks: "list[Check]") -> str:
-    failed = [check for check in checks if check.holds is False]
+    failed = [check for check in checks if check.passed is False]
     if failed:
         first = next((f", first at {check.where}" for check in failed if check.where), "")
         return f"{checkpoint} computes wrong numbers: {len(failed)} of {len(checks)} checks fail in {dtype}{first}"
-    left = [check.name for check in checks if check.holds is None]
+    left = [check.name for check in checks if check.passed is None]
     without = f"; not checked: {', '.join(left)}" if left else ""
     return f"{checkpoint} computes what it should: {len(checks) - len(left)} checks hold in {dtype}{without}"
 
 
-def _report(checkpoint: str, dtype: str, holds: bool, checks: "list[Check]") -> dict[str, Any]:
+def _report(checkpoint: str, dtype: str, passed: bool, checks: "list[Check]") -> dict[str, Any]:
     rows = [dataclasses.asdict(check) | {"points": dict(check.points)} for check in checks]
-    return {"checkpoint": checkpoint, "dtype": dtype, "holds": holds, "checks": _finite(rows)}
+    return {"checkpoint": checkpoint, "dtype": dtype, "passed": passed, "checks": _finite(rows)}
 
 
 def _finite(value: Any) -> Any:

@@ -235,7 +235,7 @@ def _max_new_tokens(max_new_tokens: int | None, max_length: int | None, loaded: 
     if max_new_tokens is not None:
         return max_new_tokens
     if max_length is None:
-        return _default_new_tokens(loaded.config.longest, prompt_length)
+        return _default_new_tokens(loaded.config.max_sequence_length, prompt_length)
     if type(max_length) is not int or max_length <= prompt_length:
         raise InputError(
             f"max_length is {max_length!r}, and {_num_tokens_message(prompt_length)} already: "

@@ -137,7 +137,7 @@ class PreTrainedModel(Parts):
         if self._head_is(SequenceClassification):
             cast(Any, self.network).head.pick.pad_token_id = self.config.pad_token_id  # which may have been changed
         read = input_ids, attention_mask, token_type_ids, decoder_input_ids
-        outputs = forward(self.pellucid.loaded, *read, decoder_attention_mask=decoder_attention_mask, watch=recorder)
+        outputs = forward(self.pellucid.loaded, *read, decoder_attention_mask=decoder_attention_mask, observer=recorder)
         recorded = {name: tuple(recorder.recorded[one] for one in names) for name, names in points.items()}
         logits = outputs.get("logits")
         loss = None if labels is None else self._loss(logits, labels, num_items_in_batch)

@@ -112,7 +112,7 @@ class PipelineCall:
 
     def forced_truncation(self) -> dict[str, Any]:
         """The options where the reference truncates unasked and silently: to the tokenizer's limit, never to less."""
-        own, max_positions = self.tokenizer.model_max_length, self.model.config.longest
+        own, max_positions = self.tokenizer.model_max_length, self.model.config.max_sequence_length
         fits = own is not None and (max_positions is None or own <= max_positions)
         return {"long": "truncate"} if fits else {"max_length": NO_LIMIT}
 

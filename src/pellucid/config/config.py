@@ -71,7 +71,7 @@ class Config:
     """Whether the final hidden states are divided by the square root of `hidden_size` before the tied table."""
     initializer_range: float = 0.02
     pad_token_id: int | None = None
-    padding_learns: bool = False
+    trainable_padding: bool = False
     """Whether the padding token's embedding is trained, as in GPT-2 and T5; elsewhere it stays zero, or as loaded."""
     bos_token_id: int | None = None
     eos_token_id: int | tuple[int, ...] | None = None
@@ -107,7 +107,7 @@ class Config:
             "pooler",
             "tie_word_embeddings",
             "scale_logits",
-            "padding_learns",
+            "trainable_padding",
         ):
             check_bool(name, getattr(self, name))
         self._check_tokens()
@@ -192,7 +192,7 @@ class Config:
         return self.attention.num_key_value_heads or self.num_attention_heads
 
     @property
-    def longest(self) -> int | None:
+    def max_sequence_length(self) -> int | None:
         """Maximum number of tokens that the model was made for; None where no position type limits it."""
         for position in (self.position, self.attention_position):
             if (length := getattr(position, "max_position_embeddings", None)) is not None:

@@ -52,11 +52,11 @@ class CausalLM:
 class SequenceToSequenceLM:
     """Logits over the vocabulary at every position of the decoder, for the next token.
 
-    logits_bias: whether a bias per token is added to the logits.  bias_learns: whether it trains; BART's does not.
+    logits_bias: whether a bias per token is added to the logits.  trainable_bias: whether it trains; BART's does not.
     """
 
     logits_bias: bool = False
-    bias_learns: bool = True
+    trainable_bias: bool = True
     name: ClassVar[str] = "sequence-to-sequence-lm"
     answers: ClassVar[Answers] = "vocabulary"
     per: ClassVar[Per] = "token"
@@ -64,7 +64,7 @@ class SequenceToSequenceLM:
     pooled: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for name in ("logits_bias", "bias_learns"):
+        for name in ("logits_bias", "trainable_bias"):
             check_bool(name, getattr(self, name))
 
 

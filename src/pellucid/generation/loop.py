@@ -45,7 +45,7 @@ def write(
     *,
     judge: Judge | None = None,
     log_probabilities: bool = False,
-    watch: Callable[[], Observer] | None = None,
+    new_observer: Callable[[], Observer] | None = None,
     deadline_time: float | None = None,
 ) -> Iterator[Step]:
     """Generates token after token for each prompt until all texts are finished; finished ones leave the batch.
@@ -53,18 +53,18 @@ def write(
     prompts: ids, unpadded, of any lengths; of an encoder-decoder, the input of its encoder. Each is continued
         `num_return_sequences` times; text r belongs to prompt r // num_return_sequences.
     judge: called for each chosen token.  log_probabilities: whether steps hold them.
-    watch: returns an observer for each pass; then the plain blocks run, not the packed copy.
+    new_observer: returns an observer for each pass; then the plain blocks run, not the packed copy.
     deadline_time: the result of `deadline`, if this is part of something begun earlier; by default, counted from now.
     Raises InputError for a model that cannot generate, a prompt that leaves no room, beams, and stop texts without a
     judge that finds them.
     """
-    module = generation_module(loaded, packed=watch is None)
+    module = generation_module(loaded, packed=new_observer is None)
     _check_supported(settings, judge)
     budgets = [token_budget(loaded, prompt, settings.max_new_tokens, i) for i, prompt in enumerate(prompts)]
     if not prompts:
         return iter(())
     deadline_time = deadline(settings) if deadline_time is None else deadline_time
-    state, logits = prefill(module, prompts, max(budgets), watch, decoder_start_token(loaded))
+    state, logits = prefill(module, prompts, max(budgets), new_observer, decoder_start_token(loaded))
     return _TokenLoop(
         loaded, state, logits, prompts, budgets, settings, judge, log_probabilities, deadline_time
     ).steps()
@@ -113,7 +113,7 @@ def token_budget(loaded: Loaded, prompt: Sequence[int], max_new_tokens: int, pro
 
     Raises InputError for an empty prompt and for one that is too long.
     """
-    max_length, is_encoder_decoder = loaded.config.longest, loaded.config.kind == "encoder-decoder"
+    max_length, is_encoder_decoder = loaded.config.max_sequence_length, loaded.config.kind == "encoder-decoder"
     if not len(prompt):
         raise InputError(Item(prompt_index, "prompt"), " is empty: a model needs a token to begin with")
     if max_length is None:

@@ -75,7 +75,12 @@ def trace_writing(
     read_ids, steps, sequence = list(prompt_ids), [], GeneratedSequence()
     judge = stop_judge(request, 1)
     for step in write(
-        request.loaded, request.prompts, request.settings, judge=judge, log_probabilities=True, watch=new_recorder
+        request.loaded,
+        request.prompts,
+        request.settings,
+        judge=judge,
+        log_probabilities=True,
+        new_observer=new_recorder,
     ):
         assert step.log_probabilities is not None  # they were requested
         (one,) = token_scores(step.log_probabilities, step.tokens, ALTERNATIVES)

@@ -10,19 +10,19 @@ class GenerationProgress:
     """The texts of a batch, as far as they are generated.
 
     ids: Int[Tensor, "rows seq"], left-padded with -1. Of an encoder-decoder, the decoder's, with its start token.
-    given: number of columns before the first choice; all later ones were chosen.
-    most: maximum number of tokens to choose.
-    left: number of tokens that each text still has room for; if empty, what is left of `most`.
+    prompt_length: number of columns before the first choice; all later ones were chosen.
+    max_new_tokens: maximum number of tokens to choose.
+    left: number of tokens that each text still has room for; if empty, what is left of `max_new_tokens`.
     end_tokens: the ids that end a text.
     """
 
     ids: Tensor
-    given: int
-    most: int
+    prompt_length: int
+    max_new_tokens: int
     end_tokens: tuple[int, ...] = ()
     left: tuple[int, ...] = ()
 
     @property
     def new(self) -> int:
         """Number of tokens chosen so far."""
-        return self.ids.shape[1] - self.given
+        return self.ids.shape[1] - self.prompt_length

@@ -37,10 +37,10 @@ class DecodingState:
         if isinstance(self.module, EncoderDecoder):
             memory, observer = self.memory, self._new_observer()
             output = self.module(
-                None, self.source_mask, tokens[:, None], memory=memory, cache=self.cache, watch=observer
+                None, self.source_mask, tokens[:, None], memory=memory, cache=self.cache, observer=observer
             )
         else:
-            output = self.module(tokens[:, None], cache=self.cache, watch=self._new_observer())
+            output = self.module(tokens[:, None], cache=self.cache, observer=self._new_observer())
         return _float32_logits(self.module, output.logits[:, -1])
 
     @inference_mode()
@@ -131,12 +131,12 @@ def _prefill_group(
     if isinstance(module, EncoderDecoder):
         cache = module.new_cache(max_new_tokens + 1)
         decoder_ids = module.shift_right(ids[:, :1]) if start is None else torch.full_like(ids[:, :1], start)
-        first = module(ids, None, decoder_ids, cache=cache, watch=observer)
+        first = module(ids, None, decoder_ids, cache=cache, observer=observer)
         memory = first.encoder_last_hidden_state
         state = DecodingState(module, cache, torch.ones_like(ids), memory, observer_factory)
         return state, _float32_logits(module, first.logits[:, -1])
     cache = module.new_cache(max_length + max_new_tokens)
-    first = module(ids, cache=cache, logits_to_keep=1, watch=observer)
+    first = module(ids, cache=cache, logits_to_keep=1, observer=observer)
     return DecodingState(module, cache, observer_factory=observer_factory), _float32_logits(module, first.logits[:, -1])
 
 

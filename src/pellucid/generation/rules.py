@@ -73,7 +73,7 @@ def penalize_counts(
 ) -> Tensor:
     """Subtracts `frequency_penalty` for each time a token was generated, and `presence_penalty` if it was generated at
     all. Tokens of the prompt do not count."""
-    chosen = progress.ids[:, progress.given :]
+    chosen = progress.ids[:, progress.prompt_length :]
     ones = torch.ones_like(chosen, dtype=logits.dtype)
     counts = torch.zeros_like(logits).scatter_add_(1, chosen, ones).gather(1, chosen)
     return logits.scatter(1, chosen, logits.gather(1, chosen) - frequency_penalty * counts - presence_penalty)
@@ -139,7 +139,7 @@ def force_last(
     logits: Tensor, progress: GenerationProgress, *, forced_eos_token_id: Annotated[tuple[int, ...], token_ids] = ()
 ) -> Tensor:
     """Allows only these tokens in the last choice that there is room for."""
-    last = [left == 1 for left in progress.left or (progress.most - progress.new,) * len(logits)]
+    last = [left == 1 for left in progress.left or (progress.max_new_tokens - progress.new,) * len(logits)]
     if not forced_eos_token_id or not any(last):
         return logits
     return torch.where(torch.tensor(last, device=logits.device)[:, None], _forced(logits, forced_eos_token_id), logits)

@@ -159,7 +159,7 @@ def _of_targets(loaded: Loaded, rows: list[list[int]], targets: Sequence[str]) -
 
 
 def _check_lengths(loaded: Loaded, what: str, rows: list[list[int]]) -> None:
-    max_length = loaded.config.longest
+    max_length = loaded.config.max_sequence_length
     for i, row in enumerate(rows):
         if max_length is not None and len(row) > max_length:
             raise InputError(

@@ -218,7 +218,7 @@ def _embeddings(config: Config, rows: int | None = None) -> blocks.Embeddings:
 def _padding_index(config: Config) -> int | None:
     """The embedding row that is never trained; None where that token also starts the decoder."""
     starts = None if config.decoder is None else config.decoder.decoder_start_token_id
-    return None if config.padding_learns or config.pad_token_id == starts else config.pad_token_id
+    return None if config.trainable_padding or config.pad_token_id == starts else config.pad_token_id
 
 
 def _position(config: Config) -> blocks.Positions:
@@ -285,7 +285,7 @@ def _head(config: Config) -> nn.Module | None:
             return heads.NextToken(width, config.vocab_size)
         case facts.SequenceToSequenceLM(logits_bias, learns):
             scale = width**-0.5 if config.scale_logits else 1.0
-            return heads.NextToken(width, config.vocab_size, scale=scale, bias=logits_bias, bias_learns=learns)
+            return heads.NextToken(width, config.vocab_size, scale=scale, bias=logits_bias, trainable_bias=learns)
         case facts.NextSentence():
             return heads.TextLabels(width, len(config.answer_names), (0.0, 0.0), heads.PositionPooling("pooler"))
         case facts.SequenceClassification(place, activation, bias):

@@ -36,7 +36,7 @@ class Decoder(Stack, PackableNetwork):
         cache: Cache | None = None,
         logits_to_keep: int = 0,
         segments: Tensor | None = None,
-        watch: Observer | None = None,
+        observer: Observer | None = None,
     ) -> Output:
         """Runs one forward pass, over a whole text or over the next part of one.
 
@@ -46,7 +46,7 @@ class Decoder(Stack, PackableNetwork):
         segments: Int[Tensor, "batch seq"], texts packed into one row, 1, 2, 3, ..., 0 for padding: see `Stack.states`.
         ->  last_hidden_state Float[Tensor, "batch seq hidden"], logits
         """
-        run = self.observed_pass(watch)
+        run = self.observed_pass(observer)
         stream = self.states(input_ids, attention_mask, run=run, cache=cache, segments=segments)
         answer = {"last_hidden_state": stream}
         if self.head is not None:

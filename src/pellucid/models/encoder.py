@@ -42,7 +42,7 @@ class Encoder(Stack, PackableNetwork):
         token_type_ids: Tensor | None = None,
         *,
         segments: Tensor | None = None,
-        watch: Observer | None = None,
+        observer: Observer | None = None,
     ) -> Output:
         """Runs one forward pass.
 
@@ -50,7 +50,7 @@ class Encoder(Stack, PackableNetwork):
         segments: the same shape, texts packed into one row, numbered 1, 2, 3, ..., 0 for padding; see `Stack.states`.
         ->  last_hidden_state Float[Tensor, "batch seq hidden"], pooler_output Float[Tensor, "batch hidden"], logits
         """
-        run = self.observed_pass(watch)
+        run = self.observed_pass(observer)
         stream = self.states(input_ids, attention_mask, token_type_ids, run=run, segments=segments)
         answer = {"last_hidden_state": stream}
         if self.pooler is not None:

@@ -66,7 +66,7 @@ class EncoderDecoder(PackableNetwork):
         *,
         memory: Tensor | None = None,
         cache: Cache | None = None,
-        watch: Observer | None = None,
+        observer: Observer | None = None,
     ) -> Output:
         """Runs one forward pass, or the decoder's next part of one.
 
@@ -80,7 +80,7 @@ class EncoderDecoder(PackableNetwork):
         ->  last_hidden_state Float[Tensor, "batch seq hidden"] (the decoder's), encoder_last_hidden_state
             Float[Tensor, "batch source hidden"], logits
         """
-        run = self.observed_pass(watch)
+        run = self.observed_pass(observer)
         _check_rows(decoder_input_ids, *(("input_ids", input_ids) if memory is None else ("memory", memory)))
         if memory is None:
             if input_ids is None:

@@ -147,16 +147,16 @@ class MaskedToken(nn.Module):
 class NextToken(nn.Module):
     """One logit per vocabulary token at every position: hidden states (x scale) times the output embedding (+ bias).
 
-    bias_learns: whether the bias is trained.
+    trainable_bias: whether the bias is trained.
     """
 
     def __init__(
-        self, hidden_size: int, vocab_size: int, *, scale: float = 1.0, bias: bool = False, bias_learns: bool = True
+        self, hidden_size: int, vocab_size: int, *, scale: float = 1.0, bias: bool = False, trainable_bias: bool = True
     ) -> None:
         super().__init__()
         self.scale = scale
         self.decoder = nn.Linear(hidden_size, vocab_size, bias=False)
-        self.bias = nn.Parameter(torch.zeros(vocab_size), requires_grad=bias_learns) if bias else None
+        self.bias = nn.Parameter(torch.zeros(vocab_size), requires_grad=trainable_bias) if bias else None
 
     def features(self, stream: Tensor) -> Tensor:
         """The input of the output embedding: Float[Tensor, "... hidden"]  ->  the same shape"""

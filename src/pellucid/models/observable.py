@@ -96,9 +96,11 @@ class Observable(nn.Module):
             )
         return self
 
-    def observed_pass(self, watch: Observer | None = None) -> Pass:
-        """Returns a pass observed by `watch`, after the network's own observer."""
-        return Pass(watch=watch if self.observer is None else CombinedObserver(self.observer, watch, TokenPositions()))
+    def observed_pass(self, observer: Observer | None = None) -> Pass:
+        """Returns a pass observed by `observer`, after the network's own observer."""
+        return Pass(
+            observer=observer if self.observer is None else CombinedObserver(self.observer, observer, TokenPositions())
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         if self.observer is not None:
@@ -113,13 +115,13 @@ def report_positions(
 
     positions: Int[Tensor, "batch|1 seq"].  rows: number of texts in the batch.
     """
-    if isinstance(run.watch, CombinedObserver):
+    if isinstance(run.observer, CombinedObserver):
         if cache is None:
             queries = keys = _without_padding(positions, attention_mask)
         else:
             keys = cache.positions.clamp(min=-1)
             queries = keys[:, -positions.shape[1] :]
-        run.watch.set_positions(run, queries, keys, rows)
+        run.observer.set_positions(run, queries, keys, rows)
 
 
 def _without_padding(positions: Tensor, mask: Tensor | None) -> Tensor:

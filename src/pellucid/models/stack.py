@@ -173,7 +173,7 @@ class Stack(Observable):
             memory=run.memory,
             memory_mask=run.memory_mask,
             text_lengths=None if segments is None else self._text_lengths(segments),
-            watch=run.watch,
+            observer=run.observer,
             path=run.path,
         )
 

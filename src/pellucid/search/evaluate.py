@@ -49,13 +49,13 @@ Grades = dict[str, float]
 class Miss:
     """A query whose first hit is not a right answer.
 
-    wanted: the right answers.  place: the rank of the first one among the hits, from 1; None where none was found.
+    expected: the right answers.  rank: the rank of the first one among the hits, from 1; None where none was found.
     instead: the first hit; None where nothing was found.
     """
 
     query: str
-    wanted: tuple[str, ...]
-    place: int | None
+    expected: tuple[str, ...]
+    rank: int | None
     instead: str | None
 
 

@@ -23,7 +23,7 @@ class Match:
     averaged over the tokens of each word (compare Khattab and Zaharia, 2020, arXiv:2004.12832).
 
     query, text: their words.  similarity: Float32[ndarray, "query text"], from -1 to 1.
-    texts: the query and the text.  spans: of the words in each, in characters.  said: a one-line summary of the hit.
+    texts: the query and the text.  spans: of the words in each, in characters.  summary: a one-line summary of the hit.
     In a notebook it displays itself. It does not show why the whole texts are near: their vectors are made from all
     tokens together.
     """
@@ -33,7 +33,7 @@ class Match:
     similarity: np.ndarray
     texts: tuple[str, str]
     spans: tuple[tuple[Span, ...], tuple[Span, ...]]
-    said: str = ""
+    summary: str = ""
 
     def pairs(self) -> list[tuple[str, str, float]]:
         """Each word of the query, the most similar word of the text, and their similarity; empty for a text without
@@ -48,7 +48,7 @@ class Match:
 
         theme: "light" or "dark"; None for the reader's preference.
         """
-        part = Likeness(*self.texts, *self.spans, self.similarity.T, self.said)
+        part = Likeness(*self.texts, *self.spans, self.similarity.T, self.summary)
         return LikenessView(part, theme=theme)
 
     def _repr_html_(self) -> str:

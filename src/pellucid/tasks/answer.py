@@ -11,13 +11,13 @@ Method = Literal["integrated gradients", "gradient x input"]
 class AnswerAttribution:
     """How much each token that was read adds to the answer, or subtracts from it.
 
-    said: what the scores are about, in words.  tokens, scores: one score for each token.
+    target: what the scores are about, in words.  tokens, scores: one score for each token.
     method: "integrated gradients", whose scores sum to the change of the answer when padding is replaced by these
         tokens, and do not show how tokens interact; or "gradient x input", for generated texts, which holds only in the
         immediate neighbourhood of this text.
     """
 
-    said: str
+    target: str
     tokens: tuple[str, ...]
     scores: tuple[float, ...]
     method: Method
@@ -119,7 +119,7 @@ class Answer(FrozenDict):
         if self.read.empty:
             found["empty"] = True
         if (why := self.why) is not None:
-            found["why"] = {"said": why.said, "method": why.method, "tokens": list(zip(why.tokens, why.scores))}
+            found["why"] = {"target": why.target, "method": why.method, "tokens": list(zip(why.tokens, why.scores))}
         return found
 
     def __reduce__(self) -> Any:

@@ -132,7 +132,7 @@ def _token_attributions(work: Work, target: Target) -> dict[str, Tensor]:
             )
 
         ends = Recorder(("*embeddings.output",))
-        module(**inputs, watch=ends)
+        module(**inputs, observer=ends)
         padding = next((token for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None), 0)
         start = baseline_embeddings(loaded, inputs, {"input_ids": padding})
         found = IntegrationPath(values, start, ends.recorded).integrate(STEPS, work.progress)

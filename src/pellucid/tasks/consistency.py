@@ -92,7 +92,9 @@ def check_padding(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
     """Padded texts in a batch against each text alone; decoders are padded on either side."""
     points: list[Point] = []
     for left in (False, True) if loaded.config.kind == "decoder" else (False,):
-        together = loaded.module(**padded_batch(rows, loaded.config.pad_token_id or 0, loaded.config.longest, left))
+        together = loaded.module(
+            **padded_batch(rows, loaded.config.pad_token_id or 0, loaded.config.max_sequence_length, left)
+        )
         for i, row in enumerate(rows):
             alone = loaded.module(**row)
             for name, expected in alone.items():

@@ -80,7 +80,7 @@ def entity_text(tokens: TaggedTokens, one: Entity, strategy: str, tokenizer: Tok
 
 def _word_pieces(tokens: TaggedTokens, word: range) -> list[str]:
     """The tokens of a word; for unknown ones, their text."""
-    return [tokens.sentence.slice(*tokens.spans[i]) if tokens.unknown[i] else tokens.pieces[i] for i in word]
+    return [tokens.sentence.slice(*tokens[i].span) if tokens[i].unknown else tokens[i].piece for i in word]
 
 
 def _word_scores(scores: Tensor, ranges: Sequence[range], strategy: str) -> Tensor:
@@ -101,7 +101,7 @@ def _word_scores(scores: Tensor, ranges: Sequence[range], strategy: str) -> Tens
 def word_ranges(tokens: TaggedTokens, strategy: str, use_tokenizer_words: bool, tokenizer: Tokenizer) -> list[range]:
     """The tokens that are labelled together.  use_tokenizer_words: the tokenizer's words, not the reference's guess."""
     if strategy == "none" or (strategy == "simple" and not use_tokenizer_words):
-        return [range(i, i + 1) for i in range(len(tokens.pieces))]
+        return [range(i, i + 1) for i in range(len(tokens))]
     if not use_tokenizer_words:
         return heuristic_words(tokens, tokenizer.subword_prefix)
     return character_ranges(tokens) if strategy == "simple" else tokenizer_words(tokens)
@@ -135,7 +135,7 @@ def _continues_entity(
 
 def _are_adjacent(tokens: TaggedTokens, before: Entity, one: Entity) -> bool:
     shown = tokens.sentence.shown
-    end, start = tokens.spans[before.words[-1][-1]][1], tokens.spans[one.words[0][0]][0]
+    end, start = tokens[before.words[-1][-1]].span[1], tokens[one.words[0][0]].span[0]
     around = shown[end - 1 : end] + shown[start : start + 1]
     return start <= end and not any(c.isspace() or unicodedata.category(c) == "Lo" for c in around)
 

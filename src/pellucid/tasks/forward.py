@@ -24,9 +24,9 @@ def forward(
     decoder_input_ids: Tensor | None = None,
     *,
     decoder_attention_mask: Tensor | None = None,
-    watch: Observer | None = None,
+    observer: Observer | None = None,
 ) -> Output:
-    """One pass over ids, one text or several texts. See `Model.__call__`.  watch: an observer."""
+    """One pass over ids, one text or several texts. See `Model.__call__`.  observer: an observer."""
     target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
     if isinstance(inputs, Mapping):
         raise InputError(
@@ -38,12 +38,12 @@ def forward(
                 raise InputError(
                     f"{name} was given beside texts, which bring their own: leave ", Argument(name), " out"
                 )
-        return _run_module(loaded, watch, **_encode_texts(loaded, texts), **target)
+        return _run_module(loaded, observer, **_encode_texts(loaded, texts), **target)
     ids = _as_tensor("input_ids", inputs)
     if attention_mask is None:
         _warn_of_padding(ids, loaded.config.pad_token_id, loaded.config.bos_token_id)
     return _run_module(
-        loaded, watch, input_ids=ids, attention_mask=attention_mask, token_type_ids=token_type_ids, **target
+        loaded, observer, input_ids=ids, attention_mask=attention_mask, token_type_ids=token_type_ids, **target
     )
 
 
@@ -55,7 +55,7 @@ def _as_texts(inputs: Any) -> list[str] | None:
     return found if any(isinstance(one, str) for one in found) else None
 
 
-def _run_module(loaded: Loaded, watch: Observer | None, **inputs: Tensor | None) -> Output:
+def _run_module(loaded: Loaded, observer: Observer | None, **inputs: Tensor | None) -> Output:
     """Runs the module; refuses inputs that it does not take."""
     for name, rows in inputs.items():
         if rows is not None and name not in loaded.module.input_names:
@@ -63,7 +63,7 @@ def _run_module(loaded: Loaded, watch: Observer | None, **inputs: Tensor | None)
     try:
         device = loaded.module.device
         tensors = {name: _as_tensor(name, rows).to(device) for name, rows in inputs.items() if rows is not None}
-        return loaded.module(**tensors, watch=watch)
+        return loaded.module(**tensors, observer=observer)
     except (AttributeError, TypeError) as error:
         if (part := _peft_part(loaded.module)) is None:
             raise

@@ -69,7 +69,7 @@ def _points(loaded: Loaded, model: Any, row: Row) -> list[Point]:
     """Every point that both expose, in the order of the pass."""
     recorder = Recorder(tuple(f"*{ending}" for endings in GROUPS.values() for ending in endings))
     with no_grad():
-        shared_weights_copy(loaded, "explicit")(**row, watch=recorder)
+        shared_weights_copy(loaded, "explicit")(**row, observer=recorder)
     expected = _reference_outputs(
         reference_forward(model, **row, output_hidden_states=True, output_attentions=True), loaded.config
     )
@@ -109,9 +109,9 @@ def check_same_tokens(loaded: Loaded, model: Any, row: Row, tokens: int, toleran
     Where the two choose differently, the difference is how much lower our choice is in the reference's logits: tokens
     that differ by rounding alone are no mistake. What follows such a token is not compared.
     """
-    room = (loaded.config.longest or 10**9) - tokens
+    room = (loaded.config.max_sequence_length or 10**9) - tokens
     row = {name: ids if "decoder_input_ids" in row else ids[:, : max(room, 1)] for name, ids in row.items()}
-    tokens = min(tokens, (loaded.config.longest or 10**9) - 1)
+    tokens = min(tokens, (loaded.config.max_sequence_length or 10**9) - 1)
     expected, logits = _reference_tokens(model, row, tokens)
     actual = _our_tokens(loaded, row, tokens)
     note = "" if loaded.tokenizer is None else repr(loaded.required_target_tokenizer.decode(actual))

@@ -2,9 +2,9 @@
 
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from pellucid.text.unspaced import is_unspaced
 
 BOUNDARIES = ("words", "heuristic")
 
-Place = tuple[int, int]
+Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class AlignedText:
         starts = self.word_starts or ()
         return [self.read[start : end - 1] for start, end in zip(starts, (*starts[1:], len(self.read) + 1))]
 
-    def shown_span(self, start: int, end: int) -> tuple[Place, int | None]:
+    def shown_span(self, start: int, end: int) -> tuple[Span, int | None]:
         """The characters in `shown` of a span of `read`, and the index of the caller's word there."""
         word = None
         if self.word_starts is not None:
@@ -78,58 +78,72 @@ class AlignedText:
         return clean_text(self.shown[start:end], 0, "item")
 
 
-@dataclass(frozen=True)
-class TaggedTokens:
-    """The tokens of a sentence; each list has one entry per token.
+class TaggedToken(NamedTuple):
+    """One token of a sentence.
 
-    pieces: as spelled in the vocabulary.  spans: characters of `sentence.shown`.  words: the index of its word.
-    unknown: whether the vocabulary lacks it.  token_indices: its index in the text, if that were read as a whole.
-    window_numbers: the window that it is taken from.  window_positions: its position there.
-    scores: Float32[Tensor, "tokens labels"]
+    piece: as spelled in the vocabulary.  span: characters of the sentence as shown.  word: the index of its word.
+    unknown: whether the vocabulary lacks it.  index_in_text: if that were read as a whole.
+    window: number of the window that it is taken from.  position: its position there.
     """
 
+    piece: str
+    span: Span
+    word: int | None
+    unknown: bool
+    index_in_text: int
+    window: int
+    position: int
+
+
+@dataclass(frozen=True)
+class TaggedTokens:
+    """The tokens of a sentence, as a sequence.  scores: Float32[Tensor, "tokens labels"]"""
+
     sentence: AlignedText
-    pieces: list[str]
-    spans: list[Place]
-    words: list[int | None]
-    unknown: list[bool]
-    token_indices: list[int]
-    window_numbers: list[int]
-    window_positions: list[int]
+    tokens: Sequence[TaggedToken]
     scores: Tensor
+
+    def __getitem__(self, i: int) -> TaggedToken:
+        return self.tokens[i]
+
+    def __iter__(self) -> Iterator[TaggedToken]:
+        return iter(self.tokens)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
 
 
 def tag_window(sentence: AlignedText, output: WindowOutput, unknown: int | None) -> TaggedTokens:
     """The tokens of one window. unknown: the id of the unknown token."""
-    window = output.window
-    positions = [i for i, side in enumerate(window.sequence_ids) if side is not None]
-    placed = [sentence.shown_span(*window.offsets[i]) for i in positions]
-    is_pretokenized = sentence.word_starts is not None
-    return TaggedTokens(
-        sentence,
-        [
-            window.tokens[i].strip() or window.tokens[i].strip(" ") for i in positions
-        ],  # a mask in the text brings spaces
-        [span for span, _ in placed],
-        [word for _, word in placed] if is_pretokenized else [window.words[i] for i in positions],
-        [window.ids[i] == unknown for i in positions],
-        [window.tokens_before + i for i in positions],
-        [window.index] * len(positions),
-        positions,
-        output.output[positions],
-    )
+    window, tokens = output.window, list[TaggedToken]()
+    for position, side in enumerate(window.sequence_ids):
+        if side is None:
+            continue
+        span, word = sentence.shown_span(*window.offsets[position])
+        tokens.append(
+            TaggedToken(
+                # a mask in the text brings spaces
+                window.tokens[position].strip() or window.tokens[position].strip(" "),
+                span,
+                window.words[position] if sentence.word_starts is None else word,
+                window.ids[position] == unknown,
+                window.tokens_before + position,
+                window.index,
+                position,
+            )
+        )
+    return TaggedTokens(sentence, tokens, output.output[[token.position for token in tokens]])
 
 
 def merge_windows(parts: Sequence[TaggedTokens], outputs: Sequence[WindowOutput]) -> TaggedTokens:
     """The tokens of the whole sentence, each from the window in which it is farthest from a cut."""
     if len(parts) == 1:
         return parts[0]
-    token_numbers = [{position: nth for nth, position in enumerate(part.window_positions)} for part in parts]
+    indices = [{token.position: i for i, token in enumerate(part)} for part in parts]
     best = most_central_windows([output.window for output in outputs])
-    chosen = [(parts[number], token_numbers[number][position]) for number, position in best]
-    names = ("pieces", "spans", "words", "unknown", "token_indices", "window_numbers", "window_positions")
-    lists: dict[str, Any] = {name: [getattr(part, name)[nth] for part, nth in chosen] for name in names}
-    return replace(parts[0], scores=torch.stack([part.scores[nth] for part, nth in chosen]), **lists)
+    chosen = [(parts[number], indices[number][position]) for number, position in best]
+    scores = torch.stack([part.scores[i] for part, i in chosen])
+    return TaggedTokens(parts[0].sentence, [part[i] for part, i in chosen], scores)
 
 
 def tokenizer_words(tokens: TaggedTokens) -> list[range]:
@@ -168,18 +182,18 @@ def _continues_word(tokens: TaggedTokens, kinds: list[str], i: int) -> bool:
     shown, is_pretokenized = tokens.sentence.shown, tokens.sentence.word_starts is not None
     if kinds[i] == "space" and _overlaps_previous(tokens, i):  # one character, normalized to several words
         return True
-    if not is_pretokenized and kinds[i - 1] == "space" and is_unspaced(shown, trimmed_span(shown, *tokens.spans[i])[0]):
+    if not is_pretokenized and kinds[i - 1] == "space" and is_unspaced(shown, trimmed_span(shown, *tokens[i].span)[0]):
         return False
     if kinds[i] in ("word", "sign") and _shares_character(tokens, i):
         return True
-    if tokens.words[i] != tokens.words[i - 1] or "gap" in kinds[i - 1 : i + 1]:
+    if tokens[i].word != tokens[i - 1].word or "gap" in kinds[i - 1 : i + 1]:
         return False
     return is_pretokenized or "sign" not in kinds[i - 1 : i + 1]
 
 
 def _shares_character(tokens: TaggedTokens, i: int) -> bool:
     """Whether a token holds a part of the character before it: some of its bytes, or an accent on it."""
-    (start, _), (_, end) = tokens.spans[i], tokens.spans[i - 1]
+    (start, _), (_, end) = tokens[i].span, tokens[i - 1].span
     return _overlaps_previous(tokens, i) or (
         start == end > 0 and unicodedata.category(tokens.sentence.shown[start])[0] == "M"
     )
@@ -187,20 +201,20 @@ def _shares_character(tokens: TaggedTokens, i: int) -> bool:
 
 def _overlaps_previous(tokens: TaggedTokens, i: int) -> bool:
     """Whether a token begins before the one before it ends."""
-    return i > 0 and tokens.spans[i][0] < tokens.spans[i - 1][1]
+    return i > 0 and tokens[i].span[0] < tokens[i - 1].span[1]
 
 
 def _token_kinds(tokens: TaggedTokens) -> list[str]:
     """The kind of each token: "word", "sign", "space" at the beginning of a word, otherwise "gap"."""
     shown, kinds = tokens.sentence.shown, list[str]()
-    for i, (start, end) in enumerate(tokens.spans):
+    for i, token in enumerate(tokens):
+        start, end = token.span
         visible = shown[start:end].strip()
-        if visible and (
-            tokens.pieces[i] != SPACE or visible == SPACE
-        ):  # a space may have the span of the letter after it
+        # A space may have the span of the letter after it.
+        if visible and (token.piece != SPACE or visible == SPACE):
             kinds.append("sign" if all(unicodedata.category(c)[0] in "PS" for c in visible) else "word")
         else:
-            kinds.append("gap" if i and tokens.words[i] == tokens.words[i - 1] and kinds[i - 1] != "space" else "space")
+            kinds.append("gap" if i and token.word == tokens[i - 1].word and kinds[i - 1] != "space" else "space")
     return kinds
 
 
@@ -211,12 +225,11 @@ def heuristic_words(tokens: TaggedTokens, continues: str | None) -> list[range]:
     letters that normalisation changed; otherwise if no space is at its beginning.
     """
     shown, found = tokens.sentence.shown, list[range]()
-    for i, (start, end) in enumerate(tokens.spans):
-        if continues:
-            inner = len(tokens.pieces[i]) != end - start
-        else:
-            inner = start > 0 and " " not in shown[start - 1 : start + 1]
-        if found and inner and not tokens.unknown[i]:
+    for i, token in enumerate(tokens):
+        start, end = token.span
+        without_space = start > 0 and " " not in shown[start - 1 : start + 1]
+        inner = len(token.piece) != end - start if continues else without_space
+        if found and inner and not token.unknown:
             found[-1] = range(found[-1].start, i + 1)
         else:
             found.append(range(i, i + 1))

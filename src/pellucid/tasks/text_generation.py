@@ -76,7 +76,7 @@ class TextGeneration(Writer):
 
     def prompts(self, work: Work, item: str | Messages, index: int) -> list[Prompt]:
         tokenizer = work.loaded.required_tokenizer
-        limit = work.loaded.max_length if self.max_length is None else work.loaded.config.longest
+        limit = work.loaded.max_length if self.max_length is None else work.loaded.config.max_sequence_length
         if isinstance(item, str):
             return [Prompt(portion) for portion in self._portions(work, tokenizer, item, index, limit)]
         ends = tuple(end_of_turn(tokenizer))

@@ -148,10 +148,10 @@ class TokenClassification(Reader):
                 else [label.split("-", 1)[-1] for label in labels]
             )
         included = [(one, kinds[one.label]) for one in found if kinds[one.label] not in self.ignore_labels]
-        return [(self._entity(tokenizer, tokens, *one), tokens.window_numbers[one[0].tokens[0]]) for one in included]
+        return [(self._entity(tokenizer, tokens, *one), tokens[one[0].tokens[0]].window) for one in included]
 
     def _entity(self, tokenizer: Tokenizer, tokens: TaggedTokens, one: Entity, kind: str) -> dict[str, Any]:
-        start, end = tokens.spans[one.tokens[0]][0], tokens.spans[one.tokens[-1]][1]
+        start, end = tokens[one.tokens[0]].span[0], tokens[one.tokens[-1]].span[1]
         if self.boundaries == "words":
             start, end = visible_span(tokens.sentence.shown, start, end)
         if self.decoded:
@@ -160,15 +160,14 @@ class TokenClassification(Reader):
             word = tokens.sentence.slice(start, end)
         entity = {"word": word, "start": start, "end": end}
         if self.aggregation_strategy == "none":
-            return {"entity": kind, "score": one.score, "index": tokens.token_indices[one.tokens[0]], **entity}
+            return {"entity": kind, "score": one.score, "index": tokens[one.tokens[0]].index_in_text, **entity}
         return {"entity_group": kind, "score": one.score, **entity}
 
     def _space_tokens(self, tokens: TaggedTokens, one: Answer) -> list[int]:
         """The tokens of an entity that is whitespace only, whose span is empty."""
         if "index" in one:
-            return [tokens.token_indices.index(one["index"])]
-        spans = enumerate(tokens.spans)
-        return [nth for nth, (start, end) in spans if one["start"] <= start and end <= one["end"]]
+            return [i for i, token in enumerate(tokens) if token.index_in_text == one["index"]]
+        return [i for i, token in enumerate(tokens) if one["start"] <= token.span[0] and token.span[1] <= one["end"]]
 
     def attribution_targets(
         self, work: Work, item: AlignedText, outputs: list[WindowOutput], one: Answer
@@ -179,11 +178,11 @@ class TokenClassification(Reader):
         kind = one.get("entity", one.get("entity_group"))
         labels = [i for i, label in enumerate(work.loaded.config.labels) if kind in (label, label.split("-", 1)[-1])]
         token_indices = [
-            nth for nth, (start, end) in enumerate(tokens.spans) if one["start"] < end and start < one["end"]
+            i for i, token in enumerate(tokens) if one["start"] < token.span[1] and token.span[0] < one["end"]
         ]
         token_indices = token_indices or self._space_tokens(tokens, one)
         best = tokens.scores[token_indices][:, labels].argmax(dim=-1).tolist()
-        positions, label_ids = [tokens.window_positions[nth] for nth in token_indices], [labels[i] for i in best]
+        positions, label_ids = [tokens[i].position for i in token_indices], [labels[i] for i in best]
 
         def of(output: Output) -> Tensor:
             return output["logits"][

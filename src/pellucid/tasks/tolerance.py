@@ -22,13 +22,13 @@ hides small mistakes, such as another epsilon in a norm; float64 does not.
 class Check:
     """One check of a checkpoint, and its result.
 
-    holds: None where it could not be made; `note` then gives the reason.
+    passed: None where it could not be made; `note` then gives the reason.
     difference, tolerance: the largest difference and the largest one allowed; see `relative_difference`.
     where: the first point that exceeds it.  points: the difference at every point, in the order of a pass.
     """
 
     name: str
-    holds: bool | None
+    passed: bool | None
     difference: float | None = None
     tolerance: float | None = None
     where: str = ""

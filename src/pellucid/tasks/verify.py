@@ -146,7 +146,11 @@ def _random_ids(config: Config) -> Iterator[torch.Tensor]:
     size = own_table or config.vocab_size
     for length in (17, 12, 5):
         ids = torch.randint(
-            min(3, size - 1), size, (1, min(length, config.longest or length)), generator=generator, device="cpu"
+            min(3, size - 1),
+            size,
+            (1, min(length, config.max_sequence_length or length)),
+            generator=generator,
+            device="cpu",
         )
         for end in (token for token in config.end_tokens[:1] if token < size):  # some files name a missing one
             ids[:, -1] = end

@@ -178,7 +178,7 @@ class Writer(Task):
         ]
         tokens = tuple(token for one in attributions for token in one.tokens)
         scores = tuple(score for one in attributions for score in one.scores)
-        return AnswerAttribution(attributions[0].said, tokens, scores, attributions[0].method)
+        return AnswerAttribution(attributions[0].target, tokens, scores, attributions[0].method)
 
 
 def text_coverage(text: str, portions: Sequence[TextChunk]) -> TextCoverage:

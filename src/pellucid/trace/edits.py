@@ -45,11 +45,11 @@ Change = Callable[[Tensor, PointContext], Tensor]
 class Edit:
     """One change of the value at a point. Made by `zero`, `fixed`, `add`, `scale`, `patch`, `mean` and `change`.
 
-    said: a description of the change.  change: its arithmetic.  where: the part that it applies to.
+    description: of the change.  change: its arithmetic.  where: the part that it applies to.
     fits: raises InputError for a point that it cannot change, before anything runs.
     """
 
-    said: str
+    description: str
     change: Change
     where: Selection
     fits: Callable[[str, Axes], None] | None = None
@@ -71,8 +71,8 @@ class Edit:
         return replace(self, where=Selection.from_keywords(self.where.chosen | {"row": row}))
 
     def __str__(self) -> str:
-        inner, places = self.said.partition("(")[2].removesuffix(")"), str(self.where)
-        return f"{self.said.partition('(')[0]}({', '.join(part for part in (inner, places) if part)})"
+        inner, places = self.description.partition("(")[2].removesuffix(")"), str(self.where)
+        return f"{self.description.partition('(')[0]}({', '.join(part for part in (inner, places) if part)})"
 
     __repr__ = __str__
 

@@ -49,7 +49,7 @@ def record_with_gradients(
     module.require_float("a gradient")
     recorder = GradientRecorder(names, len(batch["input_ids"]))
     with torch.enable_grad():
-        output, nodes = module(**batch, watch=recorder), list(recorder.nodes.values())
+        output, nodes = module(**batch, observer=recorder), list(recorder.nodes.values())
         versions = [node._version for node in nodes]
         answer = scalar_of(output)
         _check_scalar(answer)

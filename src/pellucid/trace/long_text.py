@@ -97,7 +97,7 @@ def record_long(
     names = [*kept_names(loaded.config, "view"), *(kept_names(loaded.config, also) if also else ())]
     with progress_bar("recording", total=_attention_count(loaded), unit=" attentions", shown=progress) as line:
         sampler = WeightSampler(names, line.update)
-        evaluation_copy(loaded.module)(**batch_of(loaded, rows), watch=sampler)
+        evaluation_copy(loaded.module)(**batch_of(loaded, rows), observer=sampler)
     return LongTrace(sampler.recorded, rows=rows, samples=sampler.samples, **model_metadata(loaded))
 
 

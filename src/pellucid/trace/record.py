@@ -96,7 +96,7 @@ def record(
         stops_early = module.observer is None  # an edit may apply to a later point
         recorder = EarlyStopRecorder(names) if stops_early else Recorder(names)
         with no_grad(), contextlib.suppress(AllRecorded):
-            module(**batch, watch=recorder)
+            module(**batch, observer=recorder)
         recorded, gradients = recorder.recorded, {}
     else:
         recorded, gradients = record_with_gradients(module, batch, names, gradients_of)

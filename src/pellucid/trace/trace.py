@@ -181,7 +181,8 @@ class Trace(NamedTensors):
         return [(*divmod(int(i), len(self.tokens)), float(w)) for w, i in links if w > -math.inf]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the trace to one safetensors file; `pellucid.open_trace` reads it back bit for bit."""
+        """Writes the trace to one safetensors file; `pellucid.open_trace` reads it back bit for bit. A process killed
+        meanwhile may leave a hidden folder beside the file, `.NAME-` and eight letters, which can be deleted."""
         from pellucid.trace.stored import save_trace
 
         return save_trace(self, path)

@@ -143,11 +143,11 @@ def _scores(result: "Result") -> str:
         return ""
     columns: list[tuple[str, Mapping[str, float]]] = [("this model", result.scores)]
     columns += [("before", result.before)] if result.before else []
-    columns += [("baseline", result.simplest)] if result.simplest else []
+    columns += [("baseline", result.baseline)] if result.baseline else []
     head = f"| | {' | '.join(title for title, _ in columns)} |\n|---|{'---:|' * len(columns)}\n"
     held_out_rows = format_count(len(result.start.plan.held_out or ()), "held-out row")
     rows = "".join(_rows(columns, result.scores))
-    note = f"\n{_BASELINE}\n" if result.simplest else ""
+    note = f"\n{_BASELINE}\n" if result.baseline else ""
     return f"## Scores\n\nOf {held_out_rows}:\n\n{head}{rows}{note}"
 
 

@@ -57,8 +57,8 @@ class Log:
             wrong = cannot_write(self.path or Path(), error)
             if error.errno in FULL:
                 wrong = ResourceError(
-                    f"{FULL[error.errno]} for {len(content)} more bytes of {self.path}; the last state is still there: "
-                    "free some space, and continue with ",
+                    f"{FULL[error.errno]} for {len(content)} more bytes of {self.path}; what was saved before is still "
+                    "there: free some space, and continue with ",
                     RESUME,
                 )
             raise wrong from error

@@ -51,17 +51,18 @@ class Event:
 class Progress:
     """The progress of a training run.
 
-    step: steps done.  bad: how many of the last ones in a row were skipped.  best: the best evaluation's score, higher
-    is better.  best_step, scores: its step and all its scores (the last evaluation's where the best is not kept).
-    waited: evaluations since then.  before: scores before the first step.  seconds: of all steps and evaluations.
+    step: steps done.  consecutive_skips: how many of the last ones were skipped.
+    best: the best evaluation's score, higher is better.  evaluations_since_best: number of evaluations since then.
+    best_step, scores: its step and all its scores (the last evaluation's where the best is not kept).
+    before: scores before the first step.  seconds: of all steps and evaluations.
     """
 
     step: int = 0
-    bad: int = 0
+    consecutive_skips: int = 0
     best: float | None = None
     best_step: int = 0
     scores: dict[str, float] = field(default_factory=dict)
-    waited: int = 0
+    evaluations_since_best: int = 0
     before: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -120,7 +121,9 @@ class Loop:
     @property
     def has_next_step(self) -> bool:
         """Whether there are steps left and `patience` is not exhausted."""
-        out_of_patience = self.settings.patience is not None and self.progress.waited >= self.settings.patience
+        out_of_patience = (
+            self.settings.patience is not None and self.progress.evaluations_since_best >= self.settings.patience
+        )
         return self.progress.step < self.steps and not out_of_patience
 
     def advance(self) -> list[Event]:
@@ -151,7 +154,9 @@ class Loop:
         loss, norm = self._apply_gradients(loss, factor * self.settings.learning_rate)
         metrics = {"epoch": self.epoch, "loss": loss, "learning_rate": factor * self.settings.learning_rate}
         metrics |= {"gradient_norm": norm, "tokens": sum(sum(map(len, self.examples[i].ids)) for i in numbers)}
-        return Event(step + 1, metrics, skipped=self.progress.bad > 0, seconds=time.perf_counter() - started)
+        return Event(
+            step + 1, metrics, skipped=self.progress.consecutive_skips > 0, seconds=time.perf_counter() - started
+        )
 
     def _micro_batches(self, step: int, numbers: Sequence[int]) -> list[tuple[int, dict[str, Tensor]]]:
         """This process's micro-batches of a step, each with its number."""
@@ -176,14 +181,14 @@ class Loop:
             optimizer_step(self.optimizer, learning_rate, min(1.0, max_norm / (norm + 1e-6)) if max_norm else 1.0)
         self.optimizer.zero_grad(set_to_none=True)
         self.progress.step += 1
-        self.progress.bad = 0 if is_finite else self.progress.bad + 1
+        self.progress.consecutive_skips = 0 if is_finite else self.progress.consecutive_skips + 1
         self.stopped = stop_requests > 0
         self.last_loss_and_norm = loss, norm
         return loss, norm
 
     def check_diverged(self) -> None:
         """Raises DivergedError after `DIVERGED_STEPS` skipped steps in a row."""
-        if self.progress.bad < DIVERGED_STEPS:
+        if self.progress.consecutive_skips < DIVERGED_STEPS:
             return
         loss, norm = self.last_loss_and_norm
         raise DivergedError(
@@ -196,8 +201,8 @@ class Loop:
 
     def undo_skipped_steps(self) -> None:
         """Sets the step count back to the last applied step; the skipped ones since changed no weights."""
-        self.progress.step -= self.progress.bad
-        self.progress.bad = 0
+        self.progress.step -= self.progress.consecutive_skips
+        self.progress.consecutive_skips = 0
 
     # -- one evaluation -----------------------------------------------------------------------------------------------
 
@@ -210,8 +215,8 @@ class Loop:
     @property
     def _evaluation_due(self) -> bool:
         every, last = self.settings.evaluate_every, self.progress.step == self.steps
-        if self.progress.bad:  # the weights are as evaluated before, and skipped steps may be undone
-            return last and self.progress.bad < DIVERGED_STEPS
+        if self.progress.consecutive_skips:  # the weights are as evaluated before, and skipped steps may be undone
+            return last and self.progress.consecutive_skips < DIVERGED_STEPS
         return self.ends_epoch if every is None else self.progress.step % every == 0 or last
 
     def evaluate_before(self) -> None:
@@ -230,14 +235,14 @@ class Loop:
         score = -scores[metric] if metric in _LESS_IS_BETTER else scores[metric]
         better = now.best is None or score > now.best
         if better and not math.isnan(score):
-            now.best, now.best_step, now.waited, now.scores = score, now.step, 0, scores
+            now.best, now.best_step, now.evaluations_since_best, now.scores = score, now.step, 0, scores
             if self.settings.keep_best and self.ranks.is_first:
                 self.best_checkpoint.put(now.step, self.parameters)
         else:
-            now.waited += 1
+            now.evaluations_since_best += 1
         if not self.settings.keep_best:
             now.scores = scores
-        return Event(now.step, scores, True, now.waited == 0, seconds=time.perf_counter() - started)
+        return Event(now.step, scores, True, now.evaluations_since_best == 0, seconds=time.perf_counter() - started)
 
     @no_grad()
     def finish(self) -> Loaded:

@@ -44,7 +44,7 @@ class TrainingIdentity:
     """What must be the same to resume a run, as plain values that an error can print.
 
     model: digest of the weights and config it started from.  data, held_out: digests of the rows.
-    words: digest of what its tokenizers do; "" in manifests written before it was recorded.
+    tokenizer_digest: of what its tokenizers do; "" in manifests written before it was recorded.
     """
 
     model: str
@@ -52,7 +52,7 @@ class TrainingIdentity:
     held_out: str
     objective: dict[str, Any]
     settings: dict[str, Any]
-    words: str = ""
+    tokenizer_digest: str = ""
 
     @classmethod
     def of(
@@ -79,7 +79,7 @@ class TrainingIdentity:
         ):
             if getattr(self, name) != getattr(saved, name):
                 found.append(sentence)
-        if saved.words and self.words != saved.words:
+        if saved.tokenizer_digest and self.tokenizer_digest != saved.tokenizer_digest:
             found.append("its tokenizer differs")
         return found
 

@@ -21,7 +21,7 @@ def row_length(loaded: Loaded, max_length: int | None, default_max_length: int) 
     """Positions of a packed row: `max_length`, or the model's own limit, at most `default_max_length`. The tokenizer's
     limit does not apply, as it is meant for one text. Raises InputError where `max_length` exceeds the positions."""
     _check(max_length, loaded.module.embeddings.position.length)
-    return max_length or min(loaded.config.longest or default_max_length, default_max_length)
+    return max_length or min(loaded.config.max_sequence_length or default_max_length, default_max_length)
 
 
 def _check(max_length: int | None, own: int | None) -> None:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from pellucid.training.data import Data
     from pellucid.training.report import RunStart
 
+RECIPE = "recipe.toml"
+"""The name of the file in the folder of a trained model."""
+
 FORMAT = 1
 """The version of the file format; a file of another version is refused."""
 

@@ -33,7 +33,7 @@ class Outcome:
     """The outcome of a training run.
 
     scores: of the kept weights on the held-out rows: the best weights, or the last where `keep_best` is off.
-    before: of the model before training, where no part of it is new.  simplest: of the baseline, such as predicting the
+    before: of the model before training, where no part of it is new.  baseline: of a baseline, such as predicting the
     most frequent label of the training rows; {} where there is none.  best_step: of the evaluation whose weights were
     kept; 0 where the last ones were.  seconds: of all steps and evaluations.  log: a dict for each step and each
     evaluation, see `pellucid.training.log`.  folder: where the model is saved; None where it is not.
@@ -41,7 +41,7 @@ class Outcome:
 
     scores: Mapping[str, float]
     before: Mapping[str, float]
-    simplest: Mapping[str, float]
+    baseline: Mapping[str, float]
     steps: int
     best_step: int
     seconds: float

@@ -5,6 +5,7 @@
       state-00000120.safetensors     trained parameters, and AdamW's moments of them, after step 120
       best-00000100.safetensors      trained parameters at the best evaluation so far
       log.jsonl                      see `pellucid.training.log`
+      recipe.toml                    see `pellucid.training.recipe`
       lock
 
 A state is saved in this order: its file, flushed to the disk and moved into place; the log, flushed; the folder; the
@@ -33,6 +34,7 @@ from pellucid.training.advice import OVERWRITE_ADVICE, RESUME
 from pellucid.training.log import Log
 from pellucid.training.loop import CheckpointStore, Loop
 from pellucid.training.manifest import FILES, NAME, Manifest, TrainingIdentity, read_manifest, write_manifest
+from pellucid.training.recipe import RECIPE
 
 LOG, LOCK = "log.jsonl", "lock"
 
@@ -135,7 +137,7 @@ class State(CheckpointStore):
         except ResourceError as error:
             reason = getattr(error.__cause__, "errno", errno.ENOSPC)
             free = shutil.disk_usage(self.folder).free
-            free_space = f", and {free:,} are free there" if reason == errno.ENOSPC else ""
+            free_space = f", and {free:,} are free there" if reason == errno.ENOSPC and free < needed else ""
             after = f"the state of step {self.manifest.step}" if self.manifest else "what was there before"
             raise ResourceError(
                 f"{FULL[reason]} while writing {path}: it takes {needed:,} bytes{free_space}; {after} is still "
@@ -166,22 +168,24 @@ class State(CheckpointStore):
             if (FILES.fullmatch(path.name) and path.name not in named) or _LEFT.fullmatch(path.name):
                 _delete(path)
 
-    def remove(self, *others: str) -> None:
-        """Deletes the whole state once the model is on the disk, the manifest first.
-
-        others: names of files in the folder to delete as well. Any other file is kept.
-        """
-        clear(self.folder, (LOCK, *others))
-        with contextlib.suppress(OSError):
-            self.folder.rmdir()
+    def remove(self) -> None:
+        """Deletes the whole state once the model is on the disk, the manifest first. Any other file is kept."""
+        _remove_folder(self.folder)
 
 
-def clear(folder: Path, others: tuple[str, ...] = ()) -> None:
-    """Deletes every file of a state, and `others`, but not the lock unless named."""
+def clear(folder: Path) -> None:
+    """Deletes every file of a state but the lock, the manifest first."""
     _delete(folder / NAME)
     for path in folder_entries(folder.resolve()):
-        if FILES.fullmatch(path.name) or _LEFT.fullmatch(path.name) or path.name in (LOG, *others):
+        if FILES.fullmatch(path.name) or _LEFT.fullmatch(path.name) or path.name in (LOG, RECIPE):
             _delete(path)
+
+
+def _remove_folder(folder: Path) -> None:
+    clear(folder)
+    _delete(folder / LOCK)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def lock_folder(folder: Path) -> contextlib.AbstractContextManager[None]:
@@ -222,7 +226,11 @@ def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | N
         )
     others = any(path.name != TRAINING for path in files_in(out))
     if resume and others and manifest is None:
-        ended = "a training that has ended" if (out / LOG).is_file() else "files, and no training that was interrupted"
+        has_ended = (out / LOG).is_file()
+        if has_ended and folder.is_dir():  # the run was killed while it removed its state
+            with contextlib.suppress(InputError), lock_folder(folder):  # not where another process trains
+                _remove_folder(folder)
+        ended = "a training that has ended" if has_ended else "files, and no training that was interrupted"
         raise InputError(f"{out} holds {ended}: there is nothing to resume; choose a new folder, or ", OVERWRITE_ADVICE)
     if not out.is_dir() or (others and manifest is None):
         check_target(out, overwrite=overwrite, advice=OVERWRITE_ADVICE)

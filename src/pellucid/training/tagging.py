@@ -154,7 +154,7 @@ class TokenClassification(Objective):
             text_windows, whole = self._windows_and_tokens(loaded, AlignedText.of_words(words, " ", location), location)
             word_tokens = dict[int, range]()
             for word in tokenizer_words(whole):
-                word_tokens.setdefault(whole.words[word.start] or 0, word)
+                word_tokens.setdefault(whole[word.start].word or 0, word)
             if text_windows[0].cut:
                 first, last = min(word_tokens, default=0), max(word_tokens, default=-1)
                 word_tags = word_tags[first : last + 1]
@@ -163,11 +163,11 @@ class TokenClassification(Objective):
         labels = {tag: _label_id(tag, numbers, f"{location}: {column}") for tag in dict.fromkeys(word_tags)}
         targets = [TaggingTarget([IGNORED] * len(one.ids), i, [], word_tags) for one in text_windows]
         for number, word in word_tokens.items():
-            targets[whole.window_numbers[word.start]].words.append((whole.window_positions[word.start], number))
+            targets[whole[word.start].window].words.append((whole[word.start].position, number))
             first = labels[word_tags[number]]
-            for token in word if self.every_piece else word[:1]:
-                label = first if token == word.start else numbers.get(tags.inside_tag(word_tags[number]), first)
-                targets[whole.window_numbers[token]].labels[whole.window_positions[token]] = label
+            for i in word if self.every_piece else word[:1]:
+                label = first if i == word.start else numbers.get(tags.inside_tag(word_tags[number]), first)
+                targets[whole[i].window].labels[whole[i].position] = label
         return text_windows, targets
 
     def _row_labels(self, row: Fields) -> set[str]:
@@ -296,4 +296,4 @@ def _text_and_entities(row: Fields) -> tuple[str, list[tags.Entity]]:
 
 def _characters(tokens: TaggedTokens, word: range) -> tuple[int, int]:
     """Start and end of a word in characters, without the space that its first token may include."""
-    return trimmed_span(tokens.sentence.shown, tokens.spans[word.start][0], tokens.spans[word[-1]][1])
+    return trimmed_span(tokens.sentence.shown, tokens[word.start].span[0], tokens[word[-1]].span[1])

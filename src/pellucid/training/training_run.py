@@ -34,8 +34,6 @@ from pellucid.training.state import LOG, State, check_folder, clear, lock_folder
 
 log = logging.getLogger("pellucid")
 
-RECIPE = "recipe.toml"
-
 SAVE_INTERVAL = 30.0
 """Minimum seconds between two saved states where `save_every` is None."""
 
@@ -85,7 +83,7 @@ def run_training(
             if out is not None:
                 temporary_parent(out)  # fails now, and not after the training
             if overwrite:
-                clear(folder, (RECIPE,))
+                clear(folder)
         ranks.total(0.0)  # all wait until the first process is ready
         return _TrainingRun(plan, folder, ranks, progress, on_start, on_event, on_saved)()
 
@@ -211,7 +209,7 @@ class _TrainingRun:
         """Saves the model with its best weights, and only then removes the state."""
         loop, plan = self.loop, self.plan
         found = loop.finish()
-        unchanged = loop.progress.bad == loop.progress.step  # every step was skipped
+        unchanged = loop.progress.consecutive_skips == loop.progress.step  # every step was skipped
         untrained = found.untrained if unchanged else mark_trained(found).untrained
         plain = replace(low_rank.merge_adapters(found), untrained=untrained, initial_versions=())  # as it is saved
         now, out = loop.progress, self.folder.parent if self.folder else None
@@ -223,7 +221,7 @@ class _TrainingRun:
             start=self.start,
             scores=self._final_scores(plain),
             before=now.before,
-            simplest=plan.objective.baseline_scores(plan.examples, held_out) if held_out else {},
+            baseline=plan.objective.baseline_scores(plan.examples, held_out) if held_out else {},
             best_step=now.best_step if plan.settings.keep_best else 0,
             steps=now.step,
             seconds=round(now.seconds, 3),
@@ -238,7 +236,7 @@ class _TrainingRun:
             self.log.copy(out / LOG)
             self.on_saved(out, result)
             sync_to_disk(out)
-            self.state.remove(RECIPE)
+            self.state.remove()
         self.ranks.total(0.0)  # every process returns only once the folder is complete
         return replace(result, loaded=replace(result.loaded, source=source and with_stamps(source)))
 

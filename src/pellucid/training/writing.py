@@ -136,7 +136,7 @@ class TextToText(Objective):
                 "this model has no token that ends a text, so it cannot learn to end: name its eos_token_id"
             )
         added = missing_end_token(loaded)
-        limits = (loaded.config.longest, target_tokenizer.model_max_length, self.max_target_length)
+        limits = (loaded.config.max_sequence_length, target_tokenizer.model_max_length, self.max_target_length)
         max_tokens = min((one for one in limits if one), default=None)
         room = max_tokens if max_tokens is None else max_tokens - len(added)
         rows = encode_with_prefix(

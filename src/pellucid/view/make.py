@@ -45,7 +45,7 @@ def view(
         fits 2 MB; from `trace` only.
     lens: what the model would predict after each layer, from `model.explain.logit_lens`; with `other` a pair of them.
     budget_mb: the most megabytes of the page: first numbers are stored less exactly, then whole layers are left out;
-        `View.told` lists what was done.
+        `View.notes` lists what was done.
     show: the view that opens first, one of heads, matrix, grid, neuron, lens, tensor and diff; by default diff with
         `other`, else heads; a view without data on this page falls back to the first that has some.
     theme: "light" or "dark"; by default the reader's preference.

@@ -34,7 +34,7 @@ class View:
         return data
 
     @property
-    def told(self) -> list[str]:
+    def notes(self) -> list[str]:
         """What was done to keep the page small, in sentences; empty where nothing was."""
         return self.data.notes
 

@@ -75,7 +75,7 @@ def test_the_strongest_come_first_and_the_rest_is_counted(minilm: pellucid.Model
 def test_a_real_model_says_where_its_answer_comes_from(smollm: pellucid.Model) -> None:
     text = "The capital of France is"
     found = smollm.explain.direct_logit_attribution(text, " Paris", " Berlin")
-    assert found.said == "logit of ' Paris' minus that of ' Berlin'"
+    assert found.target == "logit of ' Paris' minus that of ' Berlin'"
     assert found.logit > 3 and found.error < 1e-4
     assert found.heads.shape == (30, 9)
     alone = smollm.explain.direct_logit_attribution(text, "ĠParis")

@@ -43,7 +43,7 @@ def answer(model: pellucid.Model, question: dict[str, object], factors: dict[str
     takes = {name: ids for name, ids in batch.items() if name != "attention_mask"}
     takes = {name: ids for name, ids in takes.items() if name in model.module.input_names}
     with torch.no_grad():
-        logits = model.module(**takes, watch=Scaled(factors)).logits[0]
+        logits = model.module(**takes, observer=Scaled(factors)).logits[0]
     numbers = {"banana": model.tokenizer.convert_tokens_to_ids(["banana"])[0], "LABEL_1": 1, "end": 1, 1: 1}
     row = logits if logits.dim() == 1 else logits[int(str(question["position"]))]
     return float(row[numbers[question["target"]]])
@@ -147,21 +147,21 @@ def test_a_text_that_is_its_own_baseline_matters_nowhere(minilm: pellucid.Model)
 def test_what_a_person_may_mean(minilm: pellucid.Model) -> None:
     masked = built(minilm.tokenizer, "bert", "masked-lm").explain
     found = masked.gradient_x_input("time [MASK] like an arrow", "flies")
-    assert found.said == "logit of 'flies' at position 2"
+    assert found.target == "logit of 'flies' at position 2"
     assert found.value == masked.gradient_x_input("time [MASK] like an arrow", "flies", position=-5).value
     labels = built(minilm.tokenizer, "bert", "sequence-classification", labels=("bad", "good"))
     logits = labels.trace(TEXT, keep="logits")["logits"][0]
     likeliest = labels.explain.gradient_x_input(TEXT)
-    assert likeliest.said == f"logit of {labels.config.labels[int(logits.argmax())]!r}"
+    assert likeliest.target == f"logit of {labels.config.labels[int(logits.argmax())]!r}"
     both = labels.explain.gradient_x_input(TEXT, "good", against="bad")
-    assert both.said == "logit of 'good' minus that of 'bad'"
+    assert both.target == "logit of 'good' minus that of 'bad'"
     assert both.value == pytest.approx(float(logits[1] - logits[0]), abs=1e-9)
     pair = labels.explain.gradient_x_input("time flies", "good", pair="fruit flies")
     assert len(pair.tokens) == 7 and pair.tokens[3] == "[SEP]"
     writer = built(minilm.tokenizer, "t5", "sequence-to-sequence-lm").explain
     across = writer.gradient_x_input(TEXT, "banana", decoder_text="fruit flies like")
     assert len(across.tokens) == 7 and across.read[2:4] == ("fruit", "flies") and len(across.read_scores) == 5
-    assert (across.scores != 0).all() and across.said.endswith("at position 4")
+    assert (across.scores != 0).all() and across.target.endswith("at position 4")
     assert [row.split()[0] for row in repr(across).splitlines()[1:8]] == list(across.tokens)
     assert across.strongest(1)[0][2] == float(across.scores[across.scores.abs().argmax()])
 
@@ -193,7 +193,7 @@ def test_a_real_model(smollm: pellucid.Model, caplog: pytest.LogCaptureFixture) 
     assert found.value == pytest.approx(float(smollm.trace(question["text"], keep="logits")["logits"][0, -1].max()))
     assert found.tokens == ("The", "Ġcapital", "Ġof", "ĠFrance", "Ġis") and (found.scores != 0).all()
     assert [row.split()[0] for row in repr(found).splitlines()[1:]] == ["The", "·capital", "·of", "·France", "·is"]
-    assert found.said == "logit of ' Paris' at position 4"
+    assert found.target == "logit of ' Paris' at position 4"
     for steps in (4, 8, 12):  # far too few for a deep model, which the warning says
         caplog.clear()
         rough = smollm.explain.integrated_gradients(**question, steps=steps)

@@ -71,9 +71,9 @@ def test_what_a_decoder_reads_can_be_given(minilm: pellucid.Model) -> None:
 
 def test_a_real_model_comes_to_its_answer(smollm: pellucid.Model) -> None:
     lens = smollm.explain.logit_lens("The capital of France is", k=3)
-    rows = [[lens.words[i] for i in place] for place in lens.ids[:, -1].tolist()]
+    rows = [[lens.tokens_by_id[i] for i in place] for place in lens.ids[:, -1].tolist()]
     assert rows[-1][0] == "ĠParis"
-    assert lens.places[rows.index(rows[-1])] == "layers.29.residual.post"
+    assert lens.points[rows.index(rows[-1])] == "layers.29.residual.post"
     assert not any("ĠParis" in row for row in rows[:15])  # it appears only in the later half
     assert "·Paris" in repr(lens) and "Ġ" not in repr(lens) and len(repr(lens).splitlines()) == 33
 

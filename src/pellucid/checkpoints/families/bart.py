@@ -95,7 +95,7 @@ heads = (
     HeadPage("BartModel", None),
     HeadPage(
         "BartForConditionalGeneration",
-        SequenceToSequenceLM(logits_bias=True, bias_learns=False),  # a buffer in the reference
+        SequenceToSequenceLM(logits_bias=True, trainable_bias=False),  # a buffer in the reference
         (("lm_head", "head.decoder"), ("final_logits_bias", "head.bias", ONE_ROW)),
         zeros=("head.bias",),
     ),

@@ -32,7 +32,7 @@ defaults = Config(
     position=Learned(max_position_embeddings=1024),
     embedding_norm=False,
     dropout=Dropout(classifier_dropout=0.1, embedding_dropout=0.1, text_dropout=0.0),
-    padding_learns=True,
+    trainable_padding=True,
     bos_token_id=50256,
     eos_token_id=50256,
 )

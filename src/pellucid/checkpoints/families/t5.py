@@ -38,7 +38,7 @@ defaults = Config(
     dropout=Dropout(0.1, None, 0.0, activation_dropout=None, last_dropout=None),
     scale_logits=True,
     pad_token_id=0,
-    padding_learns=True,
+    trainable_padding=True,
     eos_token_id=1,
 )
 

@@ -32,7 +32,7 @@ log = logging.getLogger("pellucid")
 class DirectAttribution:
     """A logit as a sum of parts, in float64.
 
-    said: which logit, in words.  position: its position, counted from 0.
+    target: which logit, in words.  position: its position, counted from 0.
     logit: the model's own logit, or the difference of two.
     heads: Float64[Tensor, "layers heads"], the contribution of each head of self-attention.
     cross_heads: the same for cross-attention; None where there is none.
@@ -40,7 +40,7 @@ class DirectAttribution:
     embeddings, biases: the rest, by name.
     """
 
-    said: str
+    target: str
     position: int
     logit: float
     heads: Tensor
@@ -81,7 +81,7 @@ class DirectAttribution:
         more = len(self.parts) - len(rows)
         rest = self.total - sum(value for _, value in self.strongest())
         rows += [[f"{more} others", f"{rest:+.4f}"]] if more > 0 else []
-        return f"DirectAttribution: {self.said} at position {self.position} is {self.logit:.4f}\n{table(rows)}"
+        return f"DirectAttribution: {self.target} at position {self.position} is {self.logit:.4f}\n{table(rows)}"
 
 
 @no_grad()
@@ -144,7 +144,7 @@ def direct_logit_attribution(
     logits = _as_float64(trace["logits"][0, index])
     tokens = [token_of(loaded, i) for i in chosen if i is not None]
     shares = DirectAttribution(
-        said=f"logit of {tokens[0]!r}" + (f" minus that of {tokens[1]!r}" if len(tokens) > 1 else ""),
+        target=f"logit of {tokens[0]!r}" + (f" minus that of {tokens[1]!r}" if len(tokens) > 1 else ""),
         position=index,
         logit=float(logits[chosen[0]] - (0 if chosen[1] is None else logits[chosen[1]])),
         heads=torch.stack(heads),

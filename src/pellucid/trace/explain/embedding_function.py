@@ -73,7 +73,7 @@ def prepare(loaded: Loaded, request: TargetRequest, method: str) -> AttributionT
 def _embeddings(loaded: Loaded, inputs: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
     """The embeddings of a text on each side, and its logits."""
     recorder = Recorder(("*embeddings.output",))
-    return recorder.recorded, evaluation_copy(loaded.module)(**inputs, watch=recorder)["logits"]
+    return recorder.recorded, evaluation_copy(loaded.module)(**inputs, observer=recorder)["logits"]
 
 
 def target_value(loaded: Loaded, task: AttributionTask, embeddings: dict[str, Tensor]) -> Tensor:
@@ -88,7 +88,9 @@ def output_for_embeddings(loaded: Loaded, inputs: dict[str, Any], embeddings: di
     """The model's output for several rows of embeddings of one text: Float[Tensor, "rows seq hidden"] by point"""
     rows = len(next(iter(embeddings.values())))
     expanded_inputs = {name: ids.expand(rows, -1) if isinstance(ids, Tensor) else ids for name, ids in inputs.items()}
-    return evaluation_copy(loaded.module.require_no_row_edits())(**expanded_inputs, watch=EmbeddingReplacer(embeddings))
+    return evaluation_copy(loaded.module.require_no_row_edits())(
+        **expanded_inputs, observer=EmbeddingReplacer(embeddings)
+    )
 
 
 def baseline_of(loaded: Loaded, task: AttributionTask, baseline: str) -> dict[str, Tensor]:
@@ -119,9 +121,9 @@ def baseline_embeddings(loaded: Loaded, inputs: dict[str, Tensor], replacements:
         special = torch.tensor(sorted(tokenizer.special_ids - {tokenizer.unk_token_id}), device=ids.device)
         replaced[name] = ids.where(torch.isin(ids, special), token)
     tokens = Recorder(("*embeddings.token",))
-    module(**replaced, watch=tokens)
+    module(**replaced, observer=tokens)
     recorder = _ReplacedTokensRecorder(tokens.recorded)
-    module(**inputs, watch=recorder)
+    module(**inputs, observer=recorder)
     return recorder.recorded
 
 

@@ -18,7 +18,7 @@ from pellucid.trace.explain.table import format_token, table
 class Attribution:
     """One number of the output, distributed over the tokens of the input.
 
-    method: the method of attribution.  said: which number, in words.
+    method: the method of attribution.  target: which number, in words.
     value: that number.  baseline: the same number for the baseline input; None where there is none.
     tokens: the tokens read, as the vocabulary spells them.  by_bytes: whether their characters stand for bytes.
     scores: Float64[Tensor, "tokens"], the contribution of each, positive or negative.
@@ -27,7 +27,7 @@ class Attribution:
     """
 
     method: str
-    said: str
+    target: str
     value: float
     tokens: tuple[str, ...]
     scores: Tensor
@@ -47,7 +47,7 @@ class Attribution:
         note = "" if self.error is None else f" (of nothing {self.baseline:.4f}; the scores miss by {self.error:.1e})"
         pairs = [*zip(self.tokens, self.scores.tolist()), *zip(self.read, self.read_scores.tolist())]
         rows = [[format_token(token, self.by_bytes, 24), f"{score:+.4f}"] for token, score in pairs]
-        return f"Attribution by {self.method}: {self.said} is {self.value:.4f}{note}\n{table(rows)}"
+        return f"Attribution by {self.method}: {self.target} is {self.value:.4f}{note}\n{table(rows)}"
 
 
 @inference_mode(False)  # whatever the caller has set
@@ -137,7 +137,7 @@ def _attribution(
     source, target_scores = scores.split([len(task.reading.tokens), len(task.reading.target_tokens)])
     return Attribution(
         method=method,
-        said=task.target.description,
+        target=task.target.description,
         value=value,
         tokens=tuple(task.reading.tokens),
         scores=source,

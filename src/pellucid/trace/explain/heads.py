@@ -138,18 +138,18 @@ def _repeated_token_attention(
     check_count("rows", rows)
     check_count("seed", seed, maximum=2**63 - 1, minimum=0)
     ids, real = _repeated_sequences(loaded, length, rows, seed)
-    limit = loaded.config.longest
+    limit = loaded.config.max_sequence_length
     if limit is not None and ids.shape[1] > limit:
         raise InputError(f"length {length} makes {ids.shape[1]} tokens, and this model reads {limit}: take less")
     recorder = Recorder((f"{side}layers.*.attention.weights",))
     module = evaluation_copy(loaded.module.require_no_row_edits())
     input_ids = ids.to(loaded.module.device)
     if isinstance(module, EncoderDecoder):
-        module(input_ids, decoder_input_ids=module.shift_right(input_ids), watch=recorder)
+        module(input_ids, decoder_input_ids=module.shift_right(input_ids), observer=recorder)
         if side == "decoder.":
             ids, real = module.shift_right(ids), torch.cat((torch.zeros_like(real[:, :1]), real[:, :-1]), dim=1)
     else:
-        module(input_ids, watch=recorder)
+        module(input_ids, observer=recorder)
     wide = torch.promote_types(next(iter(recorder.recorded.values())).dtype, torch.float32)
     return [weights.to(wide) for weights in recorder.recorded.values()], ids, real
 

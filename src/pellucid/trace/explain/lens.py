@@ -31,27 +31,30 @@ class LogitLens:
     """The likeliest tokens at every layer, for every position.
 
     kind: "next token" (what follows the position) or "masked token" (what belongs at it).
-    places: the points where the residual stream was read, from the embeddings to the last layer.
+    points: the points where the residual stream was read, from the embeddings to the last layer.
     tokens: the tokens at the positions.
-    ids: Int[Tensor, "places positions k"], the likeliest first.
-    log_probabilities: Float[Tensor, "places positions k"], natural logarithms.
-    words: the tokens of these ids, as the vocabulary spells them.  by_bytes: whether their characters stand for bytes.
+    ids: Int[Tensor, "points positions k"], the likeliest first.
+    log_probabilities: Float[Tensor, "points positions k"], natural logarithms.
+    tokens_by_id: the tokens of these ids, as the vocabulary spells them.
+    by_bytes: whether their characters stand for bytes.
     """
 
     kind: str
-    places: tuple[str, ...]
+    points: tuple[str, ...]
     tokens: tuple[str, ...]
     ids: Tensor
     log_probabilities: Tensor
-    words: dict[int, str]
+    tokens_by_id: dict[int, str]
     by_bytes: bool = False
 
     def __repr__(self) -> str:
         first = max(len(self.tokens) - MAX_SHOWN, 0)
         note = f", the last {MAX_SHOWN} of {len(self.tokens)} positions" if first else ""
         rows = [["", *map(self._cell, self.tokens[first:])]]
-        for name, ids, logs in zip(self.places, self.ids[:, first:, 0].tolist(), self.log_probabilities[:, first:, 0]):
-            rows.append([name, *(f"{self._cell(self.words[i])} {p:.2f}" for i, p in zip(ids, logs.exp().tolist()))])
+        for name, ids, logs in zip(self.points, self.ids[:, first:, 0].tolist(), self.log_probabilities[:, first:, 0]):
+            rows.append(
+                [name, *(f"{self._cell(self.tokens_by_id[i])} {p:.2f}" for i, p in zip(ids, logs.exp().tolist()))]
+            )
         return f"LogitLens: the likeliest {self.kind} and its probability{note}\n{table(rows)}"
 
     def _cell(self, token: str) -> str:
@@ -80,21 +83,21 @@ def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: s
     check_count("k", k, maximum=loaded.config.vocab_size)
     side = side_of(loaded, None, "decoder")
     stack = loaded.module.decoder if isinstance(loaded.module, EncoderDecoder) else loaded.module
-    places = (f"{side}embeddings.output", *(f"{side}layers.{i}.residual.post" for i in range(stack.depth)))
-    trace = as_trace(loaded, text, places, decoder_text)
+    points = (f"{side}embeddings.output", *(f"{side}layers.{i}.residual.post" for i in range(stack.depth)))
+    trace = as_trace(loaded, text, points, decoder_text)
     if text is trace:
-        _warn_of_other_logits(loaded, stack.norm, trace, places[-1])
-    top_tokens = [_top_tokens(loaded, stack.norm, trace[place][0], k) for place in places]
+        _warn_of_other_logits(loaded, stack.norm, trace, points[-1])
+    top_tokens = [_top_tokens(loaded, stack.norm, trace[point][0], k) for point in points]
     ids = torch.stack([ids for ids, _ in top_tokens])
     shown_ids = ids.unique().tolist()
     tokenizer = None if loaded.tokenizer is None else loaded.required_target_tokenizer
     return LogitLens(
         kind="masked token" if loaded.config.kind == "encoder" else "next token",
-        places=places,
+        points=points,
         tokens=tuple(trace.target_tokens if side else trace.tokens),
         ids=ids,
         log_probabilities=torch.stack([logs for _, logs in top_tokens]),
-        words=dict(zip(shown_ids, tokens_of(tokenizer, shown_ids))),
+        tokens_by_id=dict(zip(shown_ids, tokens_of(tokenizer, shown_ids))),
         by_bytes=tokenizer is not None and tokenizer.by_bytes,
     )
 
