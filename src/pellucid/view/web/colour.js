@@ -70,11 +70,11 @@ function blend(hexes) {
   const stops = hexes.map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
   const colours = new Uint8ClampedArray(256 * 3);
   for (let step = 0; step < 256; step++) {
-    const place = (step / 255) * (stops.length - 1);
-    const below = Math.min(Math.floor(place), stops.length - 2);
+    const position = (step / 255) * (stops.length - 1);
+    const below = Math.min(Math.floor(position), stops.length - 2);
     for (let part = 0; part < 3; part++) {
       const [low, high] = [stops[below][part], stops[below + 1][part]];
-      colours[step * 3 + part] = low + (high - low) * (place - below);
+      colours[step * 3 + part] = low + (high - low) * (position - below);
     }
   }
   return colours;

@@ -2,9 +2,9 @@
 // here is the one of attention: a whole head of a short text, and of a long one the row of the active token.
 import { make } from "./dom.js";
 import { Problem } from "./data.js";
-import { copyButton, csv } from "./copy.js";
-import { openSheet } from "./dialogs.js";
-import { exact, inNodes, inWords, tokenLabel } from "./tokens.js";
+import { copyButton, csv } from "./clipboard.js";
+import { openDialog } from "./dialogs.js";
+import { exact, tokenNodes, tokenText, tokenLabel } from "./tokens.js";
 
 /** Up to this many tokens the table holds a whole head, above it a single row. */
 const WHOLE_HEAD = 32;
@@ -29,11 +29,11 @@ const MOST_ROWS = 512;
 export async function openTable(root, page) {
   try {
     const table = page.view().table?.() ?? (await attentionTable(page));
-    openSheet(root, "table", make("h2", {}, table.title), asElement(table),
+    openDialog(root, "table", make("h2", {}, table.title), asElement(table),
       make("p", { class: "copies" }, copyButton("copy as CSV", () => asCsv(table), { class: "plain framed" })));
   } catch (problem) {
     if (!(problem instanceof Problem)) throw problem;
-    openSheet(root, "table", make("p", { class: "problem" }, problem.message));
+    openDialog(root, "table", make("p", { class: "problem" }, problem.message));
   }
 }
 
@@ -76,8 +76,8 @@ function rowTable(page, shown, head, query) {
   const keys = [...shown.key].sort((a, b) => row[b] - row[a]).slice(0, MOST_ROWS);
   const left = shown.key.length - keys.length;
   return {
-    caption: ["From ", ...inNodes(page.tokens().query, query), `, largest weight first${left ? `; ${left} smaller ones are left out` : ""}.`
+    caption: ["From ", ...tokenNodes(page.tokens().query, query), `, largest weight first${left ? `; ${left} smaller ones are left out` : ""}.`
       + " Other tokens have their own tables."],
-    corner: "key", columns: ["weight"], rows: keys.map((key) => ({ name: make("bdi", {}, inWords(page.tokens().key, key)), cells: [exact(row[key])] })),
+    corner: "key", columns: ["weight"], rows: keys.map((key) => ({ name: make("bdi", {}, tokenText(page.tokens().key, key)), cells: [exact(row[key])] })),
   };
 }

@@ -1,16 +1,16 @@
-// strip.js: the whole text as a thin strip beside a long heads view. It shows the position of the window, and where in the text
+// minimap.js: the whole text as a thin strip beside a long heads view. It shows the position of the window, and where in the text
 // the weights of the active token are, also outside the window.
-import { make, mark, pen } from "./dom.js";
+import { make, setAttribute, prepareCanvas } from "./dom.js";
 import { ramp, rampStep } from "./colour.js";
 
 const WIDTH = 14;
 
-export class Strip {
+export class Minimap {
   /** @param {(share: number) => void} scrollTo 0 is the top of the text, 1 its end */
   constructor(scrollTo) {
-    const go = (event) => event.buttons && scrollTo(event.offsetY / this.canvas.clientHeight);
+    const scroll = (event) => event.buttons && scrollTo(event.offsetY / this.canvas.clientHeight);
     const title = "the whole text: click to scroll there";
-    this.canvas = make("canvas", { class: "strip", "aria-hidden": "true", title, onmousedown: go, onmousemove: go });
+    this.canvas = make("canvas", { class: "strip", "aria-hidden": "true", title, onmousedown: scroll, onmousemove: scroll });
   }
 
   /**
@@ -23,9 +23,9 @@ export class Strip {
    */
   draw({ height, total, top, marks, theme }) {
     const needed = total > height + 1;
-    mark(this.canvas, "hidden", !needed);
+    setAttribute(this.canvas, "hidden", !needed);
     if (!needed) return;
-    const context = pen(this.canvas, WIDTH, height);
+    const context = prepareCanvas(this.canvas, WIDTH, height);
     const scale = height / total;
     context.fillStyle = theme === "dark" ? "#ffffff18" : "#00000010";
     context.fillRect(0, top * scale, WIDTH, height * scale);
