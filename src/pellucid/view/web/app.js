@@ -29,10 +29,10 @@ import { diffView } from "./diff.js";
  * @property {() => string[]} legend what was drawn and what was left out; called after drawing
  * @property {(right: number, down: number) => void} move handles an arrow key
  * @property {() => string[]} [requiredBlocks] the blocks that it draws; by default those of the chosen attention
- * @property {string[]} [sharedControls] which of COMMON it uses; by default all
+ * @property {string[]} [sharedControls] which of SHARED_CONTROLS it uses; by default all
  * @property {() => {words: (Node|string)[], value?: string, note?: string}} [readout] by default a weight of the chosen attention
  * @property {() => string|(Node|string)[]} [provenance] what the numbers are and their error; by default of the chosen attention
- * @property {() => void} [clearHover] called when the view is hidden, where no pointer event tells it: drops what is not pinned
+ * @property {() => void} [clearHover] called when the view is hidden, which sends no pointer event: clears the selection unless it is pinned
  *
  * @typedef {object} Page the interface for views
  * @property {import("./data.js").Manifest} manifest
@@ -103,10 +103,10 @@ function start(root, source) {
    * Text fields are skipped: they would take the next shortcut as input.
    */
   function keepFocus(focused) {
-    const seen = (part) => part.checkVisibility();
-    if (!focused || seen(focused)) return;
+    const isVisible = (part) => part.checkVisibility();
+    if (!focused || isVisible(focused)) return;
     root.addEventListener("focusin", (event) => event.stopPropagation(), { capture: true, once: true });
-    [...stage.querySelectorAll("[tabindex='0']"), ...root.querySelectorAll("[aria-pressed='true']")].find(seen)?.focus({ preventScroll: true });
+    [...stage.querySelectorAll("[tabindex='0']"), ...root.querySelectorAll("[aria-pressed='true']")].find(isVisible)?.focus({ preventScroll: true });
   }
 
   function draw() {
@@ -278,7 +278,7 @@ function preferredTheme() {
   return window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 }
 
-/** An error as a message. */
+/** The message for an error, as an element. */
 function errorMessage(error) {
   const text = error instanceof Problem ? error.message : `This page could not be drawn: ${error.message}.`;
   return make("p", { class: "problem", role: "alert" }, text);

@@ -2,7 +2,7 @@
 import { button, make, setAttribute } from "./dom.js";
 import { headColour, headDash } from "./colour.js";
 import { clampedStep } from "./selection.js";
-import { chooseHead, groupOf, groupIndices, NO_TOKEN, THRESHOLDS, toggleHead } from "./state.js";
+import { chooseHead, groupIndices, groupOf, NO_TOKEN, THRESHOLDS, toggleHead } from "./state.js";
 import { hasPair, PAIRS } from "./tokens.js";
 
 /** The names of the colour scales. */
@@ -64,8 +64,8 @@ export function sideSwitch(page) {
   const groups = [...new Set(attentions.map(groupOf))];
   const choose = (group) => {
     const here = attentions[page.state().layer].layer;
-    const places = groupIndices(page.manifest, group);
-    page.set({ layer: places.find((place) => attentions[place].layer >= here) ?? places.at(-1) });
+    const indices = groupIndices(page.manifest, group);
+    page.set({ layer: indices.find((index) => attentions[index].layer >= here) ?? indices.at(-1) });
   };
   const control = segmentedControl("attention", Object.fromEntries(groups.map((group) => [group, group || "text"])), choose,
     (state) => groupOf(attentions[state.layer]));
@@ -82,20 +82,20 @@ export function layerStepper(page) {
   let listed = null;
   const draw = (state) => {
     const group = groupOf(attentions[state.layer]);
-    const places = groupIndices(page.manifest, group);
-    if (group !== listed) select.replaceChildren(...places.map((place) => make("option", { value: place }, String(attentions[place].layer))));
+    const indices = groupIndices(page.manifest, group);
+    if (group !== listed) select.replaceChildren(...indices.map((index) => make("option", { value: index }, String(attentions[index].layer))));
     listed = group;
     select.value = String(state.layer);
-    setAttribute(back, "aria-disabled", state.layer === places[0]); // a disabled button would lose the focus
-    setAttribute(on, "aria-disabled", state.layer === places.at(-1));
+    setAttribute(back, "aria-disabled", state.layer === indices[0]); // a disabled button would lose the focus
+    setAttribute(on, "aria-disabled", state.layer === indices.at(-1));
   };
   return { element: make("div", { class: "field" }, make("span", { class: "name" }, "Layer"), back, select, on), draw };
 }
 
 export function stepLayer(page, by) {
   const { layer } = page.state();
-  const places = groupIndices(page.manifest, groupOf(page.manifest.attentions[layer]));
-  page.set({ layer: places[clampedStep(places.indexOf(layer), by, places.length)] });
+  const indices = groupIndices(page.manifest, groupOf(page.manifest.attentions[layer]));
+  page.set({ layer: indices[clampedStep(indices.indexOf(layer), by, indices.length)] });
 }
 
 /** The weight below which no lines are drawn, and the share of the hidden weights. */

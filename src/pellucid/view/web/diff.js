@@ -4,15 +4,15 @@ import { make } from "./dom.js";
 import { SCALES, scaleSwitch, segmentedControl } from "./controls.js";
 import { LensDiff } from "./difflens.js";
 import { DifferenceList } from "./difflist.js";
-import { windowAround, CellSelection, clampedStep } from "./selection.js";
+import { CellSelection, clampedStep, windowAround } from "./selection.js";
 import { ColourBar, Heatmap } from "./heatmap.js";
 import { layerLabel, Overview } from "./diffoverview.js";
-import { exact, tokenNodes, tokenText, tokenLabel } from "./tokens.js";
-import { otherEntry, WeightDiff, blocksOfBoth } from "./diffweights.js";
+import { exact, tokenLabel, tokenNodes, tokenText } from "./tokens.js";
+import { blocksOfBoth, otherEntry, WeightDiff } from "./diffweights.js";
 import { otherRunNote, runNames } from "./diffruns.js";
 
 /** The largest height in pixels, and the most rows and columns of a table. */
-const [TALL, WHOLE] = [560, 32];
+const [MAX_HEIGHT, MAX_TABLE] = [560, 32];
 
 /** @type {import("./app.js").ViewModule} */
 export const diffView = {
@@ -54,7 +54,7 @@ class Diff {
     return this.selection().of === "lens" ? [] : ["side", "layer", "heads"];
   }
 
-  /** The state of this view: weights or lens, the active cell of the lens, the head of the overview under the pointer. */
+  /** The state of this view: weights or lens, the selected cell of the lens, the head of the overview under the pointer. */
   selection() {
     return { of: "weights", row: null, column: null, pinned: false, hovered: null, ...this.page.state().diff };
   }
@@ -113,8 +113,8 @@ class Diff {
     for (const element of this.weights.querySelectorAll(".diff-head > :not(h2, .problem)")) element.hidden = Boolean(mismatch);
     this.mismatch.hidden = !mismatch;
     if (!mismatch) this.drawHead(state);
-    const { hovered: lookAt } = this.selection();
-    this.overview.draw(lookAt ?? { index: state.layer, head: state.head }, !lookAt);
+    const { hovered } = this.selection();
+    this.overview.draw(hovered ?? { index: state.layer, head: state.head }, !hovered);
     this.overview.start(state.layer);
   }
 
@@ -136,7 +136,7 @@ class Diff {
     const width = Math.max(160, this.heat.element.parentElement.clientWidth - 150);
     const names = { row: (query) => this.name("query", query), column: (key) => this.name("key", key) };
     this.heat.draw({ key, rows: one.queries, columns: one.keys, value, largest: this.largest, signed: true, scale: state.scale, names,
-      axes: { row: "query", column: "key" }, width, height: TALL },
+      axes: { row: "query", column: "key" }, width, height: MAX_HEIGHT },
     { row: state.key === null ? null : state.query, column: state.key, pinned: state.pinned, theme: this.page.theme(), description: this.describe(state) });
   }
 
@@ -164,13 +164,13 @@ class Diff {
     const state = this.page.state();
     if (selection.hovered) return this.overview.readout(selection.hovered);
     const label = `${layerLabel(this.page.entry())} · head ${state.head} · `;
-    const seen = (query, key) => (this.weightDiff.mayAttend(query, key) ? "" : " · masked");
+    const maskedNote = (query, key) => (this.weightDiff.mayAttend(query, key) ? "" : " · masked");
     if (this.weightDiff.mismatch()) return { words: [label, "not comparable"] };
     if (state.query === null || state.key === null) return { words: [label, "point at a cell to read its difference"] };
     const [mine, theirs] = [this.weightDiff.one, this.weightDiff.other].map((each) => each.row(state.head, state.query)[state.key]);
     return {
       words: [label, ...tokenNodes(this.page.tokens().query, state.query), " → ", ...tokenNodes(this.page.tokens().key, state.key)],
-      value: exact(mine - theirs), note: `this run ${exact(mine)}, other ${exact(theirs)}${seen(state.query, state.key)}${state.pinned ? " · pinned" : ""}`,
+      value: exact(mine - theirs), note: `this run ${exact(mine)}, other ${exact(theirs)}${maskedNote(state.query, state.key)}${state.pinned ? " · pinned" : ""}`,
     };
   }
 
@@ -202,7 +202,7 @@ class Diff {
     if (this.weightDiff?.index !== layer) return null; // unreadable: the table of attention gives the reason
     const title = `${capitalized(layerLabel(this.page.entry()))} · head ${head} · this run minus the other`;
     if (this.weightDiff.mismatch()) throw new Problem(this.weightDiff.mismatch());
-    const [queries, keys] = [windowAround(query, WHOLE, this.weightDiff.one.queries), windowAround(key, WHOLE, this.weightDiff.one.keys)];
+    const [queries, keys] = [windowAround(query, MAX_TABLE, this.weightDiff.one.queries), windowAround(key, MAX_TABLE, this.weightDiff.one.keys)];
     const left = this.weightDiff.one.queries * this.weightDiff.one.keys - queries.length * keys.length;
     const caption = `Rows are queries, columns are keys.${left ? ` ${left.toLocaleString("en")} more cells are left out: move the selected cell to see others.` : ""}`;
     const otherRunNote = (side) => (index) => make("span", {}, this.name(side, index), make("small", {}, ` ${index}`));

@@ -3,7 +3,7 @@ import { Problem } from "./data.js";
 import { make } from "./dom.js";
 import { SCALES } from "./controls.js";
 import { LensNumbers, placeName } from "./lens.js";
-import { exact, tokenNodes, percent, shortened, tokenLabel, visible } from "./tokens.js";
+import { exact, percent, shortened, tokenLabel, tokenNodes, visible } from "./tokens.js";
 import { WordGrid } from "./wordgrid.js";
 
 export class LensDiff {
@@ -41,10 +41,10 @@ export class LensDiff {
   /** The likeliest tokens of both runs at a cell, and the difference in probability of this run's token. */
   pair(row, column) {
     const [one, other] = [this.one, this.other].map((numbers) => numbers.top(numbers.places.indexOf(this.places[row]), column));
-    const there = other.find(({ id }) => id === one[0].id);
+    const match = other.find(({ id }) => id === one[0].id);
     const least = other.at(-1).log;
-    const gap = Math.abs(Math.exp(one[0].log) - Math.exp(there?.log ?? least));
-    return { one: one[0], other: other[0], there: there?.log ?? null, gap, same: one[0].id === other[0].id };
+    const gap = Math.abs(Math.exp(one[0].log) - Math.exp(match?.log ?? least));
+    return { one: one[0], other: other[0], match: match?.log ?? null, gap, same: one[0].id === other[0].id };
   }
 
   word(row, column) {
@@ -63,11 +63,11 @@ export class LensDiff {
   readout({ row, column: token, pinned }) {
     if (!this.grid) return { words: ["the two lenses cannot be compared"] };
     if (row === null) return { words: ["lens · point at a cell to compare both runs"] };
-    const { one, other, there, same } = this.pair(row, token);
+    const { one, other, match, same } = this.pair(row, token);
     const words = [`${placeName(this.places[row])} · at `, ...tokenNodes(this.one.tokens, token), " · “", make("bdi", {}, shortened(one.text)), "”"];
     if (!same) words.push(" | “", make("bdi", {}, shortened(other.text)), "”");
-    const value = there === null ? "" : exact(one.log - there);
-    const note = there === null ? `not among the ${this.other.k} most likely in the other run` : "log-probability of this token, minus that in the other run";
+    const value = match === null ? "" : exact(one.log - match);
+    const note = match === null ? `not among the ${this.other.k} most likely in the other run` : "log-probability of this token, minus that in the other run";
     return { words, value, note: pinned ? `${note} · pinned` : note };
   }
 
@@ -97,8 +97,8 @@ export class LensDiff {
   table(token) {
     if (!this.grid) throw new Problem(this.mismatch());
     const line = (row) => {
-      const { one, other, there } = this.pair(row, token);
-      return [visible(one.text), exact(one.log), visible(other.text), exact(other.log), there === null ? "not kept" : exact(there)];
+      const { one, other, match } = this.pair(row, token);
+      return [visible(one.text), exact(one.log), visible(other.text), exact(other.log), match === null ? "not kept" : exact(match)];
     };
     return {
       title: "Lens, both runs",

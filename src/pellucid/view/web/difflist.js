@@ -3,7 +3,7 @@ import { button, make } from "./dom.js";
 import { tokenNodes } from "./tokens.js";
 
 /** How many differences are listed. */
-const LISTED = 12;
+const MAX_LISTED = 12;
 
 export class DifferenceList {
   /** @param {(query: number, key: number) => void} go */
@@ -26,7 +26,7 @@ export class DifferenceList {
         make("small", {}, ` ${mine} vs ${theirs}`)));
       return make("li", {}, line);
     };
-    const cells = largestOf(rows, LISTED);
+    const cells = largestOf(rows, MAX_LISTED);
     this.element.replaceChildren(...(cells.length ? cells.map(item) : [make("li", { class: "quiet" }, `There are none: ${whyNone(weightDiff, rows)}.`)]));
   }
 }

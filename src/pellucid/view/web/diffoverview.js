@@ -2,7 +2,7 @@
 import { Problem } from "./data.js";
 import { make } from "./dom.js";
 import { ColourBar, Heatmap } from "./heatmap.js";
-import { MAX_PRECOMPUTED, forEachRow } from "./idle.js";
+import { forEachRow, MAX_PRECOMPUTED } from "./idle.js";
 import { groupOf } from "./state.js";
 import { exact } from "./tokens.js";
 import { blocksOfBoth, WeightDiff } from "./diffweights.js";
@@ -68,8 +68,8 @@ export class Overview {
     }
   }
 
-  /** @param {{index: number, head: number}} at the head that is marked @param {boolean} chosen whether it is the chosen one */
-  draw(at, chosen) {
+  /** @param {{index: number, head: number}} marked the head that is marked @param {boolean} chosen whether it is the chosen one */
+  draw(marked, chosen) {
     const { attentions } = this.page.manifest;
     const heads = Math.max(...attentions.map((entry) => entry.heads));
     const largest = [...this.results.values()].reduce((most, row) => (row ?? []).reduce((best, value) => (value > best ? value : best), most), 0);
@@ -81,8 +81,8 @@ export class Overview {
     const names = { row: (index) => make("span", { class: this.results.get(index) === null ? "quiet" : null }, layerLabel(attentions[index]).replace("layer ", "")), column: String };
     this.heat.draw({ key: String(this.results.size), rows: attentions.length, columns: heads, value, largest, signed: false, scale: this.page.state().scale,
       names, axes: { row: "layer", column: "head" }, width, height: 22 * attentions.length },
-    { row: at.index, column: at.head, pinned: chosen, theme: this.page.theme(),
-      description: `largest difference of each of ${heads} heads in ${attentions.length} layers; ${this.describe(at)}` });
+    { row: marked.index, column: marked.head, pinned: chosen, theme: this.page.theme(),
+      description: `largest difference of each of ${heads} heads in ${attentions.length} layers; ${this.describe(marked)}` });
   }
 
   describe({ index, head }) {

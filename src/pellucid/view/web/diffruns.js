@@ -3,7 +3,7 @@ import { make } from "./dom.js";
 import { withoutDirectionMarks } from "./tokens.js";
 
 /** The most characters of a text, or of all edits, that are shown; the rest is in the tooltip. */
-const LONGEST = 400;
+const MAX_CHARACTERS = 400;
 
 /** Both texts, and what distinguishes the runs. */
 export function runNames({ texts, other }) {
@@ -22,5 +22,5 @@ export function otherRunNote({ other }, rest = "") {
 }
 
 function ellipsized(text) {
-  return text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text;
+  return text.length > MAX_CHARACTERS ? `${text.slice(0, MAX_CHARACTERS)}…` : text;
 }

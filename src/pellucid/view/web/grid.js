@@ -1,6 +1,6 @@
 // grid.js: the model grid. Every head of every layer as a thumbnail of its matrix, for an overview of the whole model.
 // It needs only the stored thumbnails, no arithmetic; only the layers on screen exist as elements.
-import { scrollToBox, syncChildren, scrollPageTo, make, setAttribute } from "./dom.js";
+import { make, scrollPageTo, scrollToBox, setAttribute, syncChildren } from "./dom.js";
 import { ramp } from "./colour.js";
 import { hasNumbers } from "./attention.js";
 import { dropDown, SCALES, scaleSwitch } from "./controls.js";
@@ -8,7 +8,7 @@ import { isDialogOpen } from "./dialogs.js";
 import { clampedStep } from "./selection.js";
 import { boxesBefore, printedRange } from "./printing.js";
 import { onPointer } from "./pointer.js";
-import { chooseHead, groupOf, groupIndices } from "./state.js";
+import { chooseHead, groupIndices, groupOf } from "./state.js";
 import { largestOf, paintThumbs, thumbsOf } from "./thumbs.js";
 
 /** Pixels: least and most width of a thumbnail, the gap to the next, room for the layers' labels, the heads' labels and a title. */

@@ -1,5 +1,5 @@
 // heads.js: the heads view. Two columns of tokens, queries on the left and keys on the right, and lines between them.
-import { scrollToBox, scrollPageTo, make, setAttribute, prepareCanvas } from "./dom.js";
+import { make, prepareCanvas, scrollPageTo, scrollToBox, setAttribute } from "./dom.js";
 import { headColour, headDash } from "./colour.js";
 import { TokenColumn } from "./tokencolumn.js";
 import { thresholdSlider } from "./controls.js";
@@ -8,7 +8,7 @@ import { drawLines } from "./lines.js";
 import { printedRange } from "./printing.js";
 import { isMean, lineSeries } from "./lineseries.js";
 import { Minimap } from "./minimap.js";
-import { tokenText, percent, shortened } from "./tokens.js";
+import { percent, shortened, tokenText } from "./tokens.js";
 
 /** In pixels: the most room for words; the least for lines and for a number with its gaps; both with a bar. */
 const [MAX_WORD, MIN_LINES, MIN_NUMBER, MIN_LINES_WITH_BARS, MIN_NUMBER_WITH_BAR] = [230, 130, 116, 220, 182];
@@ -45,12 +45,12 @@ class Heads {
   draw() {
     const state = this.page.state();
     const { queries, keys } = this.page.entry();
-    const text = [queries, keys].join();
-    if (this.textKey !== text) this.wordWidth = widestWord(this.page.tokens(), this.element);
-    this.textKey = text;
-    const choice = [text, state.pair, this.layoutMode()].join();
-    if (this.columnsKey !== choice) this.rebuildColumns();
-    this.columnsKey = choice;
+    const textKey = [queries, keys].join();
+    if (this.textKey !== textKey) this.wordWidth = widestWord(this.page.tokens(), this.element);
+    this.textKey = textKey;
+    const columnsKey = [textKey, state.pair, this.layoutMode()].join();
+    if (this.columnsKey !== columnsKey) this.rebuildColumns();
+    this.columnsKey = columnsKey;
     this.element.style.setProperty("--hue", headColour(state.head, this.page.theme()));
     setAttribute(this.element, "data-reading", state[state.side] !== null);
     this.scrollToPinned(state);
@@ -63,12 +63,12 @@ class Heads {
     this.drawPrintLegend(state);
   }
 
-  /** The key to the heads' lines, for print, which has no toolbar. */
+  /** The legend of the heads' lines, for print, which has no toolbar. */
   drawPrintLegend(state) {
-    const name = [state.heads, this.page.theme()].join();
+    const key = [state.heads, this.page.theme()].join();
     this.printLegend.hidden = state.heads.length < 2 || isMean(state);
-    if (this.printLegend.hidden || this.printLegendKey === name) return;
-    this.printLegendKey = name;
+    if (this.printLegend.hidden || this.printLegendKey === key) return;
+    this.printLegendKey = key;
     this.printLegend.replaceChildren(...state.heads.flatMap((head) => {
       const line = make("canvas"); // PDFs lose the dashes of a gradient
       const context = prepareCanvas(line, 24, 3);
@@ -96,7 +96,7 @@ class Heads {
     const listeners = { enter: (side, index) => this.enter(side, index), press: (side, index) => this.press(side, index) };
     this.element.style.setProperty("--word", `${this.wordWidth}px`);
     const digits = String(Math.max(tokens.query.length, tokens.key.length) - 1).length;
-    this.element.style.setProperty("--place", `${Math.max(26, 10 + 6 * digits)}px`);
+    this.element.style.setProperty("--index", `${Math.max(26, 10 + 6 * digits)}px`);
     this.element.dataset.room = this.layoutMode();
     this.shown = this.page.shown();
     /** @type {Record<string, Map<number, number>>} the middle of each row */
@@ -113,23 +113,23 @@ class Heads {
     this.body.style.height = `${this.total}px`;
   }
 
-  /** The weight between the active token and each token of the other column; null where masked. */
+  /** The weight between the selected token and each token of the other column; null where masked. */
   weights(state) {
     const { side, head } = state;
     const token = state[side];
     const attention = this.page.attention();
     if (token === null) return null;
     const line = side === "query" ? attention.row(head, token) : attention.column(head, token);
-    const seen = side === "query" ? (key) => attention.mayAttend(token, key) : (query) => attention.mayAttend(query, token);
-    return (index) => (seen(index) ? line[index] : null);
+    const allowed = side === "query" ? (key) => attention.mayAttend(token, key) : (query) => attention.mayAttend(query, token);
+    return (index) => (allowed(index) ? line[index] : null);
   }
 
   drawColumns(state, top, height) {
     const weight = this.weights(state);
     const other = OTHER[state.side];
     const { pinned } = state;
-    this.columns[state.side].draw(top, top + height, { active: state[state.side], other: null, pinned, weight: null });
-    this.columns[other].draw(top, top + height, { active: null, other: state[other], pinned, weight });
+    this.columns[state.side].draw(top, top + height, { selected: state[state.side], other: null, pinned, weight: null });
+    this.columns[other].draw(top, top + height, { selected: null, other: state[other], pinned, weight });
     const centres = this.centres[other];
     const marks = weight ? this.shown[other].map((index) => ({ at: centres.get(index), weight: weight(index) })) : [];
     this.minimap.draw({ height, total: this.total, top, marks, theme: this.page.theme() });
@@ -140,7 +140,7 @@ class Heads {
     const token = state[state.side];
     const onScreen = this.shown.query.filter((index) => query.get(index) > top && query.get(index) < top + height);
     const frame = {
-      width: this.middle.clientWidth, height, threshold: state.threshold, few: token !== null,
+      width: this.middle.clientWidth, height, threshold: state.threshold, oneToken: token !== null,
       queries: token === null ? onScreen : state.side === "query" ? [token] : this.shown.query,
       keys: token !== null && state.side === "key" ? [token] : this.shown.key,
       from: (index) => query.get(index) - top, to: (index) => key.get(index) - top,
@@ -203,7 +203,7 @@ class Heads {
     this.reveal(side, index);
   }
 
-  /** The index in the other column of the first token at or below the active one's height. */
+  /** The index in the other column of the first token at or below the selected one's height. */
   rowAtSameHeight(side, state) {
     const height = this.centres[OTHER[side]].get(state[OTHER[side]]) ?? 0;
     return this.shown[side].findIndex((index) => this.centres[side].get(index) >= height - 1);
@@ -212,10 +212,10 @@ class Heads {
   /** Scrolls a pinned token that was chosen elsewhere, as by the address, into view. */
   scrollToPinned({ side, pinned, ...state }) {
     const index = pinned ? state[side] : null;
-    const name = `${this.columnsKey} ${side} ${index}`;
+    const target = `${this.columnsKey} ${side} ${index}`;
     const [y, { scrollTop: top, clientHeight: height }] = [this.centres[side].get(index), this.scroller];
-    if (this.followed !== name && index !== null) y < top || y > top + height ? this.scrollTo(side, index) : this.scrollPageToRow(side, y);
-    this.followed = name;
+    if (this.scrolledTo !== target && index !== null) y < top || y > top + height ? this.scrollTo(side, index) : this.scrollPageToRow(side, y);
+    this.scrolledTo = target;
   }
 
   /** Scrolls a token into view and focuses it. */
@@ -236,7 +236,7 @@ class Heads {
   }
 }
 
-/** The width of the widest word in bold, as in an active row, up to the most room for words. */
+/** The width of the widest word in bold, as in a selected row, up to the most room for words. */
 function widestWord({ query, key }, element) {
   const { fontSize, fontFamily } = getComputedStyle(element);
   const context = document.createElement("canvas").getContext("2d");

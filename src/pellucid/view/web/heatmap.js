@@ -1,6 +1,6 @@
-// heatmap.js: a heat map of signed numbers, with names on two sides, a cross on the active cell, and a pointer.
+// heatmap.js: a heat map of signed numbers, with names on two sides, a cross on the selected cell, and a pointer.
 // Where there is no room for all cells they are pooled: a drawn cell shows the largest of several by absolute value.
-import { scrollPageToCell, make, setAttribute, prepareCanvas } from "./dom.js";
+import { make, prepareCanvas, scrollPageToCell, setAttribute } from "./dom.js";
 import { ramp, rampStep, signedRamp, signedStep } from "./colour.js";
 import { paintCells, paintRamp } from "./painting.js";
 import { onPointer } from "./pointer.js";
@@ -13,16 +13,16 @@ const [MAX_CELL, MIN_LABEL_DISTANCE] = [28, 18];
  * @property {string} key identifies the picture
  * @property {number} rows
  * @property {number} columns
- * @property {(row: number, column: number) => number} value NaN is drawn in ink or in the colour `nanColour`, infinite values stay empty
- * @property {number[]} [nanColour] red, green and blue
+ * @property {(row: number, column: number) => number} value NaN is drawn in `nanColour`, infinite values stay empty
+ * @property {number[]} [nanColour] red, green and blue; by default black, or white on a dark page
  * @property {number} largest the absolute value at the end of the ramp
  * @property {boolean} signed whether there are numbers below 0
  * @property {"sqrt"|"linear"} scale
  * @property {{row: (row: number) => Node|string, column: (column: number) => Node|string}} names
  * @property {{row: string, column: string}} axes
- * @property {number} width width in pixels
- * @property {number} height most height in pixels
- * @property {number} [maxSide] largest side of a cell in pixels
+ * @property {number} width the most in pixels
+ * @property {number} height the most in pixels
+ * @property {number} [maxSide] the largest side of a cell in pixels
  * @property {(context: CanvasRenderingContext2D, width: number, height: number) => void} [drawOver] draws over the cells
  */
 
@@ -52,9 +52,9 @@ export class Heatmap {
    * @param {{row: number|null, column: number|null, pinned: boolean, theme: import("./colour.js").Theme, description: string}} state
    */
   draw(data, state) {
-    const picture = [data.key, data.scale, data.width, data.height, state.theme, window.devicePixelRatio].join();
-    if (picture !== this.picture) this.paint(data, state.theme);
-    this.picture = picture;
+    const pictureKey = [data.key, data.scale, data.width, data.height, state.theme, window.devicePixelRatio].join();
+    if (pictureKey !== this.pictureKey) this.paint(data, state.theme);
+    this.pictureKey = pictureKey;
     setAttribute(this.plot, "data-pinned", state.pinned);
     setAttribute(this.canvas, "aria-label", state.description);
     this.box.hidden = state.row === null;
@@ -101,11 +101,11 @@ export class Heatmap {
   cellSteps() {
     const { largest, signed, scale, value } = this.data;
     const shown = this.poolingNote() ? (row, column) => value(...this.largestCell(row, column)) : value;
-    const place = signed ? signedStep : rampStep;
+    const stepOf = signed ? signedStep : rampStep;
     return (row, column) => {
       const number = shown(row, column);
       if (number === Infinity || number === -Infinity) return null;
-      return Number.isNaN(number) ? NaN : place(number, largest, scale);
+      return Number.isNaN(number) ? NaN : stepOf(number, largest, scale);
     };
   }
 

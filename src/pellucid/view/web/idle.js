@@ -1,9 +1,9 @@
-// idle.js: computes ahead while the page is idle, so that pointing at a key of a long text never waits.
+// idle.js: precomputes rows while the page is idle, so that pointing at a key of a long text never waits.
 
 /** The length of a slice of work, and of the pause before it, in milliseconds. */
 const [SLICE, PAUSE] = [6, 12];
 
-/** The most numbers that are computed ahead; more are computed on demand. */
+/** The most numbers that are precomputed; more are computed on demand. */
 export const MAX_PRECOMPUTED = 3e7;
 
 /**
@@ -11,12 +11,12 @@ export const MAX_PRECOMPUTED = 3e7;
  * @returns {(attention: import("./attention.js").Attention, heads: number[]) => void}
  */
 export function makePrecomputer() {
-  let wanted = "";
+  let latest = "";
   return (attention, heads) => {
     const name = `${attention.entry.name} ${heads}`;
-    if (name === wanted || heads.length * attention.queries * attention.keys > MAX_PRECOMPUTED) return;
-    wanted = name;
-    const isCurrent = () => name === wanted;
+    if (name === latest || heads.length * attention.queries * attention.keys > MAX_PRECOMPUTED) return;
+    latest = name;
+    const isCurrent = () => name === latest;
     setTimeout(() => forEachRow(attention, heads, (head, query) => attention.row(head, query), isCurrent), 20 * PAUSE);
   };
 }

@@ -1,7 +1,7 @@
 // keylist.js: all keys of one query as rows: the vector, its products with the query, score and weight.
 // Only the rows on screen exist as elements, so 2,000 keys cost no more than 20.
-import { scrollToBox, syncChildren, scrollPageTo, make, setAttribute } from "./dom.js";
-import { withMinusSign, tokenLabel, tokenTitle } from "./tokens.js";
+import { make, scrollPageTo, scrollToBox, setAttribute, syncChildren } from "./dom.js";
+import { tokenLabel, tokenTitle, withMinusSign } from "./tokens.js";
 import { paintVector } from "./vectors.js";
 
 /** Heights of a row and of its strips, in pixels. */
@@ -12,7 +12,7 @@ const [ROW, STRIP] = [30, 14];
  * @property {string} name identifies the numbers
  * @property {import("./data.js").Token[]} tokens
  * @property {number[]} keys in the order of the list
- * @property {number|null} active
+ * @property {number|null} selected
  * @property {number} largest the largest weight of all keys
  * @property {{key: number, product: number}} ends the numbers at the ends of both ramps
  * @property {import("./vectors.js").Appearance} appearance
@@ -20,7 +20,7 @@ const [ROW, STRIP] = [30, 14];
  */
 
 export class KeyList {
-  /** @param {{press: (key: number) => void, point: (key: number|null, place: number|null) => void, ready: () => boolean}} listeners */
+  /** @param {{press: (key: number) => void, point: (key: number|null, dimension: number|null) => void, ready: () => boolean}} listeners */
   constructor(listeners) {
     this.listeners = listeners;
     /** @type {Map<number, HTMLElement>} */
@@ -45,13 +45,13 @@ export class KeyList {
     this.picture = picture;
     const { scrollTop: top, clientHeight: height } = this.element;
     const [first, last] = [Math.floor(top / ROW) - 3, Math.ceil((top + height) / ROW) + 3];
-    const reachable = picture.keys.includes(picture.active) ? picture.active : picture.keys[0];
-    const shown = picture.keys.filter((key, at) => (at >= first && at < last) || key === reachable);
+    const tabStop = picture.keys.includes(picture.selected) ? picture.selected : picture.keys[0];
+    const shown = picture.keys.filter((key, at) => (at >= first && at < last) || key === tabStop);
     const width = this.stripWidth();
     syncChildren(this.body, this.rows, shown, (key) => this.makeRow(key, width));
     for (const [key, element] of this.rows) {
-      setAttribute(element, "tabindex", key === reachable ? 0 : -1);
-      setAttribute(element, "aria-selected", key === picture.active);
+      setAttribute(element, "tabindex", key === tabStop ? 0 : -1);
+      setAttribute(element, "aria-selected", key === picture.selected);
     }
   }
 

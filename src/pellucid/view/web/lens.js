@@ -1,10 +1,10 @@
-// lens.js: the lens view. After the embeddings and every layer: what would the model predict if it stopped there?
+// lens.js: the lens view. What the model predicts if it ends after the embeddings, or after any layer.
 // A column is a token of the text, a row is a layer; deeper layers are further down.
 import { make } from "./dom.js";
 import { SCALES, scaleSwitch } from "./controls.js";
 import { CellSelection } from "./selection.js";
 import { ColourBar } from "./heatmap.js";
-import { exact, tokenNodes, percent, shortened, tokenLabel, visible } from "./tokens.js";
+import { exact, percent, shortened, tokenLabel, tokenNodes, visible } from "./tokens.js";
 import { WordGrid } from "./wordgrid.js";
 
 /** @type {import("./app.js").ViewModule} */
@@ -73,7 +73,7 @@ class Lens {
     return [ids, logs];
   }
 
-  /** The active cell. */
+  /** The selected cell. */
   selection() {
     return { row: null, column: null, pinned: false, ...this.page.state().lens };
   }
@@ -117,7 +117,7 @@ class Lens {
     return { text: make("bdi", { class: "token" }, shortened(best.text)), share: Math.exp(best.log), mark: right ? "✓" : null, title };
   }
 
-  /** The likeliest tokens of the active cell, with the numbers as stored. */
+  /** The likeliest tokens of the selected cell, with the numbers as stored. */
   drawDetail(row, token) {
     const detailKey = `${row}/${token}`;
     if (detailKey === this.detailKey) return;
@@ -180,7 +180,7 @@ class Lens {
     return row === null ? "" : `lens.log_probabilities[${row}, ${column}, 0]`;
   }
 
-  /** @returns {import("./table.js").Table} the active column, layer by layer */
+  /** @returns {import("./table.js").Table} the selected column, layer by layer */
   table() {
     const { numbers } = this;
     if (!numbers) return null;

@@ -13,7 +13,7 @@ import { prepareCanvas } from "./dom.js";
  * @property {number} width
  * @property {number} height
  * @property {number} threshold
- * @property {boolean} few whether only the lines of one token are drawn
+ * @property {boolean} oneToken whether only the lines of one token are drawn
  * @property {number[]} queries the tokens whose lines are drawn
  * @property {number[]} keys
  * @property {(query: number) => number} from the height of a query's row on the canvas
@@ -60,10 +60,10 @@ export function drawLines(canvas, series, frame) {
 }
 
 /** One line: an S curve with horizontal ends. Few lines are drawn stronger than many; weights above 1 as 1. */
-function drawLine(context, from, to, { width, few }, size) {
+function drawLine(context, from, to, { width, oneToken }, size) {
   const weight = Math.min(1, size);
-  context.globalAlpha = few ? 0.22 + 0.76 * Math.sqrt(weight) : 0.08 + 0.87 * weight ** 0.7;
-  context.lineWidth = (few ? 1 : 0.7) + 7.5 * weight;
+  context.globalAlpha = oneToken ? 0.22 + 0.76 * Math.sqrt(weight) : 0.08 + 0.87 * weight ** 0.7;
+  context.lineWidth = (oneToken ? 1 : 0.7) + 7.5 * weight;
   context.beginPath();
   context.moveTo(0, from);
   context.bezierCurveTo(width * 0.42, from, width * 0.58, to, width, to);

@@ -1,7 +1,7 @@
-// lineseries.js: which lines the heads view draws, and in which colours.
+// lineseries.js: the series of lines that the heads view draws, one for each colour.
 import { headColour, headDash, meanColour } from "./colour.js";
 
-/** More heads than this are drawn as their mean, with only the active head in colour. */
+/** More heads than this are drawn as their mean, with only the selected head in colour. */
 const MAX_COLOURED = 4;
 
 /** The distance between the lines of two heads at a token, in pixels. */
@@ -13,7 +13,7 @@ export function isMean(state) {
 }
 
 /**
- * Up to four heads, each in its colour; of more, the mean in grey and the active head in colour.
+ * Up to four heads, each in its colour; of more, the mean in grey and the selected head in colour.
  * @param {import("./state.js").State} state
  * @param {import("./attention.js").Attention} attention
  * @param {import("./colour.js").Theme} theme

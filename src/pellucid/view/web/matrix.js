@@ -5,7 +5,7 @@ import { CellSelection } from "./selection.js";
 import { ColourBar, Heatmap } from "./heatmap.js";
 import { hatch } from "./painting.js";
 import { printedRange } from "./printing.js";
-import { exact, tokenText, tokenLabel, tokenTitle } from "./tokens.js";
+import { exact, tokenLabel, tokenText, tokenTitle } from "./tokens.js";
 
 /** The smallest and the largest side of a cell, and the least distance between two labels, in pixels. */
 const CELL = { minSide: 2, maxSide: 34, label: 18, tall: 900 };
@@ -43,7 +43,7 @@ class Matrix {
     this.colourBar.element.hidden = true;
   }
 
-  /** The active cell, by the indices of its tokens among those shown. */
+  /** The selected cell, by the indices of its tokens among those shown. */
   selection() {
     const { query, key, pinned } = this.page.state();
     const indexIn = (list, token) => (token === null ? null : list.indexOf(token));
@@ -61,16 +61,16 @@ class Matrix {
     const room = this.element.clientWidth - this.heat.labels.row.offsetWidth - 72;
     const most = Math.min(CELL.maxSide, Math.max(CELL.label, CELL.tall / query.length));
     this.side = Math.max(CELL.minSide, Math.floor(Math.min(most, room / key.length)));
-    const picture = [state.layer, state.head, state.pair].join();
-    const opens = this.picture === undefined;
-    if (picture !== this.picture) this.readWeights(state);
-    this.picture = picture;
-    this.heat.draw({ key: picture, rows: query.length, columns: key.length, value: this.value, largest: this.largest, signed: false, nanColour: NOT_A_NUMBER,
+    const pictureKey = [state.layer, state.head, state.pair].join();
+    const isFirst = this.pictureKey === undefined;
+    if (pictureKey !== this.pictureKey) this.readWeights(state);
+    this.pictureKey = pictureKey;
+    this.heat.draw({ key: pictureKey, rows: query.length, columns: key.length, value: this.value, largest: this.largest, signed: false, nanColour: NOT_A_NUMBER,
       scale: state.scale, names: { row: (index) => this.name("query", index), column: (index) => this.name("key", index) },
       axes: { row: "query", column: "key" }, width: key.length * this.side, height: query.length * this.side, maxSide: this.side,
       drawOver: (context, width, height) => this.drawOver(context, width, height) },
     { row: null, column: null, pinned: state.pinned, theme: this.page.theme(), description: this.describe(state) });
-    if (opens && state.pinned) this.scrollToCell(state); // it comes from the address
+    if (isFirst && state.pinned) this.scrollToCell(state); // it comes from the address
     this.colourBar.element.hidden = !this.largest;
     this.colourBar.draw(this.largest, false, this.page.theme());
     this.drawCrosshair(state);
@@ -116,7 +116,7 @@ class Matrix {
     });
   }
 
-  /** Marks the row and the column of the active cell, names both, and sums the row. */
+  /** Marks the row and the column of the selected cell, names both, and sums the row. */
   drawCrosshair(state) {
     const { query, key, head } = state;
     setAttribute(this.heat.element, "data-reading", query !== null || key !== null);
@@ -185,7 +185,7 @@ class Matrix {
     this.scrollToCell({ query, key: null });
   }
 
-  /** Scrolls a cell into view; of an active row or column, its start. */
+  /** Scrolls a cell into view; of a selected row or column, its start. */
   scrollToCell(cell) {
     const [row, column] = ["query", "key"].map((axis) => Math.max(0, this.shown[axis].indexOf(cell[axis])));
     this.heat.scrollToCell(row, column);

@@ -1,6 +1,6 @@
-// minimap.js: the whole text as a thin strip beside a long heads view. It shows the position of the window, and where in the text
-// the weights of the active token are, also outside the window.
-import { make, setAttribute, prepareCanvas } from "./dom.js";
+// minimap.js: the whole text as a thin strip beside a long heads view. It shows the position of the viewport, and where in the text
+// the weights of the selected token are, also outside the viewport.
+import { make, prepareCanvas, setAttribute } from "./dom.js";
 import { ramp, rampStep } from "./colour.js";
 
 const WIDTH = 14;
@@ -17,7 +17,7 @@ export class Minimap {
    * @param {object} picture
    * @param {number} picture.height of the strip
    * @param {number} picture.total height of the whole text
-   * @param {number} picture.top first pixel in the window
+   * @param {number} picture.top first pixel in the viewport
    * @param {{at: number, weight: number}[]} picture.marks weights and their positions in the text
    * @param {import("./colour.js").Theme} picture.theme
    */

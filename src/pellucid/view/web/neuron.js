@@ -1,18 +1,18 @@
 // neuron.js: the neuron view. One query and its keys in detail: which numbers of the two vectors make up a score, and how the
 // score becomes a weight.
-import { scrollToBox, scrollPageTo, make } from "./dom.js";
-import { hasNumbers, omittedMessage, argmax } from "./attention.js";
+import { make, scrollPageTo, scrollToBox } from "./dom.js";
+import { argmax, hasNumbers, omittedMessage } from "./attention.js";
 import { Chain } from "./chain.js";
 import { headColour } from "./colour.js";
 import { TokenColumn } from "./tokencolumn.js";
 import { dropDown, SCALES, scaleSwitch } from "./controls.js";
 import { Problem } from "./data.js";
 import { clampedStep } from "./selection.js";
-import { rampEnds, sharedKeyHead, rotationSteps } from "./neurondetails.js";
+import { rampEnds, rotationSteps, sharedKeyHead } from "./neurondetails.js";
 import { KeyList } from "./keylist.js";
 import { printedRange } from "./printing.js";
 import { headLabel } from "./readout.js";
-import { exact, tokenNodes, searchKey, visible } from "./tokens.js";
+import { exact, searchKey, tokenNodes, visible } from "./tokens.js";
 import { Vectors } from "./vectors.js";
 
 /** The message where only weights are stored. */
@@ -43,9 +43,9 @@ class Neuron {
     this.body = make("div", { class: "neuron-body" }, make("div", {}, name, this.queries), make("div", { class: "neuron-pair" },
       this.title, this.shared, this.vectors.element, this.dimensionBox, this.chain.element, this.list.element));
     this.element = make("div", { class: "neuron" }, this.problem, this.body);
-    this.find = make("input", { type: "search", placeholder: "find a key", "aria-label": "list only keys that contain this text", oninput: () => this.page.set({}) });
+    this.filter = make("input", { type: "search", placeholder: "find a key", "aria-label": "list only keys that contain this text", oninput: () => this.page.set({}) });
     const order = dropDown("Keys", "order of the keys", ORDERS, (chosen) => this.page.set({ order: chosen }), (state) => state.order);
-    this.controls = [scaleSwitch(page), order, { element: this.find }];
+    this.controls = [scaleSwitch(page), order, { element: this.filter }];
     this.cache = {};
   }
 
@@ -68,19 +68,19 @@ class Neuron {
   /** Scrolls a token that was chosen elsewhere into view. */
   scrollToPair() {
     const { query, key } = this.pair;
-    const name = `${this.cache.shown.name} ${query} ${key}`;
-    if (this.followed !== name) this.reveal("query", query, false), this.reveal("key", key, false);
-    if (!this.followed && this.page.state().pinned) this.scrollPageToQuery(query); // it comes from the address
-    this.followed = name;
+    const target = `${this.cache.shown.name} ${query} ${key}`;
+    if (this.scrolledTo !== target) this.reveal("query", query, false), this.reveal("key", key, false);
+    if (!this.scrolledTo && this.page.state().pinned) this.scrollPageToQuery(query); // it comes from the address
+    this.scrolledTo = target;
   }
 
   /** Caches a value until its name changes. */
-  cached(what, name, compute) {
-    if (this.cache[what]?.name !== name) this.cache[what] = { name, value: compute() };
-    return this.cache[what].value;
+  cached(slot, name, compute) {
+    if (this.cache[slot]?.name !== name) this.cache[slot] = { name, value: compute() };
+    return this.cache[slot].value;
   }
 
-  /** The active pair; a missing side is the one with the largest weight. */
+  /** The selected pair; a missing side is the one with the largest weight. */
   pairOf({ head, query, key }, attention) {
     const { query: queries, key: keys } = this.shown;
     const first = () => (key !== null ? argmax(attention.column(head, key), queries) : this.defaultQuery());
@@ -98,12 +98,12 @@ class Neuron {
 
   drawQueries() {
     const column = this.cached("column", this.cache.shown.name, () => {
-      const made = new TokenColumn("query", this.tokens.query, this.shown.query, { enter: () => {}, press: (_side, index) => this.press("query", index) });
-      this.queries.replaceChildren(made.element);
-      return made;
+      const created = new TokenColumn("query", this.tokens.query, this.shown.query, { enter: () => {}, press: (_side, index) => this.press("query", index) });
+      this.queries.replaceChildren(created.element);
+      return created;
     });
     const { scrollTop: top, clientHeight: height } = this.queries;
-    column.draw(top, top + height, { active: this.pair.query, other: null, pinned: this.page.state().pinned, weight: null });
+    column.draw(top, top + height, { selected: this.pair.query, other: null, pinned: this.page.state().pinned, weight: null });
   }
 
   /** The two vectors of the pair, and the chain from their products to the weight. */
@@ -146,7 +146,7 @@ class Neuron {
   drawList(state, attention) {
     const { query, key } = this.pair;
     const row = attention.row(state.head, query);
-    const wanted = searchKey(this.find.value.trim());
+    const wanted = searchKey(this.filter.value.trim());
     const name = [this.numbersKey(state), state.pair, state.order, wanted].join();
     const keys = this.cached("keys", name, () => {
       const found = this.shown.key.filter((index) => searchKey(visible(this.tokens.key[index].text)).includes(wanted));
@@ -154,7 +154,7 @@ class Neuron {
     });
     const picture = [this.numbersKey(state), ...Object.values(this.appearance()), this.element.clientWidth, window.devicePixelRatio].join();
     const largest = this.cached("largest", name, () => keys.reduce((most, index) => Math.max(most, row[index]), 0));
-    this.list.draw({ name: picture, tokens: this.tokens.key, keys, active: key, largest, ends: this.ends, appearance: this.appearance(), steps: (index) => this.steps(index) });
+    this.list.draw({ name: picture, tokens: this.tokens.key, keys, selected: key, largest, ends: this.ends, appearance: this.appearance(), steps: (index) => this.steps(index) });
   }
 
   /** Called when the pointer or the keyboard reaches a number of the vectors. */
@@ -220,7 +220,7 @@ class Neuron {
     scrollPageTo(this.queries, top, top + layout.rowHeight);
   }
 
-  /** The text of the readout without an active token; with one, it is the pair, as in every view. */
+  /** The text of the readout without a selected token; with one, it is the pair, as in every view. */
   readout() {
     const { query, key, head } = this.page.state();
     if (query !== null || key !== null) return null;
@@ -240,14 +240,14 @@ class Neuron {
     return [
       "Blue is negative, orange is positive, the background is zero; each strip has its own colour range, given beside it,"
         + ` on a ${SCALES[this.page.state().scale]} scale.`,
-      listed < keys.length ? `${listed} of ${keys.length} keys are listed: those that contain “${this.find.value.trim()}”.` : "",
+      listed < keys.length ? `${listed} of ${keys.length} keys are listed: those that contain “${this.filter.value.trim()}”.` : "",
       this.page.state().pair === "all" ? "" : "Weights span both texts; only some of the keys are listed.",
       printedRange(this.element, this.cache.column.value.visibleRange(this.queries, "queries"), this.list.visibleRange()),
       this.page.attention().rotation ? "Query and key are rotated by the position of their token before they are multiplied (rotary position embedding)." : "",
     ].filter(Boolean);
   }
 
-  /** @returns {import("./table.js").Table} the active pair, dimension by dimension */
+  /** @returns {import("./table.js").Table} the selected pair, dimension by dimension */
   table() {
     const { head } = this.page.state();
     const title = `Layer ${this.page.layerName()} · head ${head}`;

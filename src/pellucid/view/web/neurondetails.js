@@ -1,4 +1,4 @@
-// neurondetails.js: facts beside the numbers of the neuron view: which heads share keys, the range of the colours, the rotation.
+// neurondetails.js: details beside the numbers of the neuron view: which heads share keys, the ends of the colour ramps, the rotation.
 import { make } from "./dom.js";
 import { exact } from "./tokens.js";
 

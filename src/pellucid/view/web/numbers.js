@@ -1,7 +1,7 @@
 // numbers.js: a two-dimensional slice of a tensor, statistics of its numbers, and their export to other programs.
 
 /**
- * @typedef {object} Slicing two axes are drawn, the others are fixed
+ * @typedef {object} Slicing which two axes are drawn; the others are fixed
  * @property {number|null} rows an axis; null where the tensor has only one
  * @property {number|null} columns an axis
  * @property {number[]} fixed an index on every axis; ignored on the drawn ones
@@ -61,20 +61,20 @@ export class Slice {
   }
 }
 
-/** The axes that are drawn first: the last two of size above 1. */
+/** The default slicing: the last two axes of size above 1. */
 export function defaultSlicing(shape) {
-  const wide = shape.map((side, axis) => (side > 1 ? axis : -1)).filter((axis) => axis >= 0);
-  const [rows, columns] = wide.length > 1 ? wide.slice(-2) : [null, wide[0] ?? (shape.length ? shape.length - 1 : null)];
+  const axes = shape.map((side, axis) => (side > 1 ? axis : -1)).filter((axis) => axis >= 0);
+  const [rows, columns] = axes.length > 1 ? axes.slice(-2) : [null, axes[0] ?? (shape.length ? shape.length - 1 : null)];
   return { rows, columns, fixed: shape.map(() => 0) };
 }
 
-/** A slice as in the address: "5.r.c" is rows by columns at index 5 of the first axis. */
+/** A slicing as in the address: "5.r.c" is rows by columns at index 5 of the first axis. */
 export function formatSlicing({ rows, columns, fixed }) {
   return fixed.map((index, axis) => (axis === rows ? "r" : axis === columns ? "c" : index)).join(".");
 }
 
 /**
- * The slice that these words name; null where they do not fit a tensor of this shape.
+ * The slicing that a text of the address describes; null where it does not fit a tensor of this shape.
  * @param {string} text
  * @param {number[]} shape
  * @returns {Slicing|null}
@@ -91,7 +91,7 @@ export function parseSlicing(text, shape) {
 /**
  * @typedef {{count: number, min: number, max: number, mean: number, deviation: number, nan: number, infinite: number}} Statistics
  *
- * Statistics of numbers; least, most, mean and deviation are those of the finite ones.
+ * Statistics of numbers; min, max, mean and deviation are those of the finite ones.
  * @param {ArrayLike<number>} values
  * @returns {Statistics}
  */

@@ -1,4 +1,4 @@
-// painting.js: numbers -> coloured cells. One pixel per cell, then enlarged without smoothing, which would add colours.
+// painting.js: paints numbers as coloured cells, hatching and the colour ramp. One pixel per cell, then enlarged without smoothing, which would add colours.
 import { make, prepareCanvas } from "./dom.js";
 import { rampStep } from "./colour.js";
 
@@ -57,7 +57,7 @@ function toImage({ rows, columns, step, colours, nanColour }) {
   return image;
 }
 
-/** The ramp itself, from 0 on the left to the largest weight on the right. Colours follow the scale, so its look never changes. */
+/** The ramp itself, from 0 on the left to the largest weight on the right. The scale is applied to the weights, so this picture is always the same. */
 export function paintRamp(canvas, colours) {
   const context = prepareCanvas(canvas, 128, 10);
   for (let x = 0; x < 128; x++) {

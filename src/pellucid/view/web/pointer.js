@@ -1,5 +1,5 @@
 // pointer.js: distinguishes a moving pointer from a page that moves under it; browsers report both alike.
-// Scrolling by keyboard, or opening a dialog, must not move the active cell to wherever the mouse happens to be.
+// Scrolling by keyboard, or opening a dialog, must not move the selected cell to wherever the mouse happens to be.
 
 /**
  * Listeners that act only when the pointer itself has moved.

@@ -4,7 +4,7 @@
  * Which part of the lists is printed, as a sentence; empty on a screen, or where all lists are printed whole.
  * @param {Element} element
  * @param {...{name: string, first?: number, from: number, to: number, count: number, of: string}} lists
- *   first: the number of a list's first item, by default 1; from and to: how many items come before each edge, with fractions of cut ones
+ *   first: the number of a list's first item, by default 1; from and to: how many items come before each edge, with fractions of clipped ones
  */
 export function printedRange(element, ...lists) {
   const clipped = element.closest("[data-printing]") ? lists.filter(({ from, to, count }) => to - from < count) : [];
@@ -15,7 +15,7 @@ export function printedRange(element, ...lists) {
 }
 
 /**
- * How many boxes come before an edge, with the fraction of one that is cut.
+ * How many boxes come before an edge, with the fraction of one that is clipped.
  * @param {number} edge
  * @param {number[]} starts
  * @param {(index: number) => number} size

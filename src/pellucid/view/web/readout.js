@@ -19,16 +19,16 @@ export class Readout {
 
   draw() {
     const { page } = this;
-    const own = page.view().readout?.();
-    const cell = own || !page.ready() ? null : this.cell(page.state());
-    const reading = own ?? (cell ? this.about(cell) : { words: [`${headLabel(page)} · point at a ${page.state().view === "matrix" ? "cell" : "token"} to read its weight`] });
-    const before = `${this.words.textContent} ${this.value.textContent}`;
+    const fromView = page.view().readout?.();
+    const cell = fromView || !page.ready() ? null : this.cell(page.state());
+    const reading = fromView ?? (cell ? this.about(cell) : { words: [`${headLabel(page)} · point at a ${page.state().view === "matrix" ? "cell" : "token"} to read its weight`] });
+    const previous = `${this.words.textContent} ${this.value.textContent}`;
     this.words.replaceChildren(...reading.words);
     this.value.textContent = reading.value ?? "";
-    const same = before === `${this.words.textContent} ${this.value.textContent}` && this.lastNote === reading.note;
+    const same = previous === `${this.words.textContent} ${this.value.textContent}` && this.lastNote === reading.note;
     if (!same) this.note.textContent = reading.note ?? ""; // else it may report that this number was copied
     this.lastNote = reading.note;
-    this.keepTall();
+    this.keepHeight();
     setAttribute(this.value, "data-layer", cell && page.layerName());
     setAttribute(this.value, "data-head", cell && page.state().head);
     setAttribute(this.value, "data-query", cell && cell.query);
@@ -43,14 +43,14 @@ export class Readout {
   }
 
   /** Keeps the largest height so far, so that nothing below moves away from the pointer. */
-  keepTall() {
+  keepHeight() {
     const key = `${this.page.state().view} ${window.innerWidth}`;
     if (key !== this.heightKey) this.element.style.minHeight = "";
     this.heightKey = key;
-    const tall = `${this.element.offsetHeight}px`;
-    if (this.element.style.minHeight === tall) return;
-    this.element.style.minHeight = tall;
-    document.documentElement.style.scrollPaddingTop = tall; // focused elements scroll to below it
+    const height = `${this.element.offsetHeight}px`;
+    if (this.element.style.minHeight === height) return;
+    this.element.style.minHeight = height;
+    document.documentElement.style.scrollPaddingTop = height; // focused elements scroll to below it
   }
 
   about(cell) {
@@ -63,7 +63,7 @@ export class Readout {
     };
   }
 
-  /** The pair that is read; with one active token, its strongest partner. */
+  /** The pair that is read; with one selected token, its strongest partner. */
   cell({ head, query, key }) {
     if (query === null && key === null) return null;
     const attention = this.page.attention();

@@ -1,10 +1,10 @@
 // search.js: finds a token by its text and goes to it.
 import { make, setAttribute } from "./dom.js";
 import { openDialog } from "./dialogs.js";
-import { tokenText, searchKey, visible } from "./tokens.js";
+import { searchKey, tokenText, visible } from "./tokens.js";
 
 /** The most tokens that are listed. */
-const MOST = 50;
+const MAX_LISTED = 50;
 
 let count = 0;
 
@@ -21,7 +21,7 @@ export function openSearch(root, page) {
 }
 
 class Search {
-  /** @param {import("./data.js").Token[]|null} [own] those of a view with an active token of its own; else the queries */
+  /** @param {import("./data.js").Token[]|null} [own] those of a view with a selected token of its own; else the queries */
   constructor(root, page, own) {
     [this.page, this.tokens, this.own, this.name] = [page, own ?? page.tokens().query, Boolean(own), `pellucid-search-${(count += 1)}`];
     this.list = make("ul", { id: this.name, role: "listbox", "aria-label": "tokens found", onclick: (event) => this.goTo(event.target.closest("li")) });
@@ -37,10 +37,10 @@ class Search {
     const wanted = searchKey(this.input.value.trim());
     const fits = (index) => searchKey(visible(this.tokens[index].text)).includes(wanted) || String(index) === wanted;
     const found = [...this.tokens.keys()].filter(fits);
-    const rest = found.length > MOST ? `; the first ${MOST} are listed` : "";
+    const rest = found.length > MAX_LISTED ? `; the first ${MAX_LISTED} are listed` : "";
     this.summary.textContent = `${found.length} ${found.length === 1 ? "token" : "tokens"}${rest}`;
     const option = (index) => make("li", { id: `${this.name}-${index}`, role: "option", "data-index": index }, make("bdi", {}, tokenText(this.tokens, index)));
-    this.list.replaceChildren(...found.slice(0, MOST).map(option));
+    this.list.replaceChildren(...found.slice(0, MAX_LISTED).map(option));
     this.choose(0);
   }
 

@@ -1,8 +1,8 @@
-// selection.js: the cell in hand, the active one of a picture: how the pointer and arrow keys move it, and its surroundings.
+// selection.js: the selected cell of a picture: how the pointer and the arrow keys move it, and the indices around it.
 
 /**
  * The index after a step, clamped to a list.
- * @param {number|null} index null while there is no active cell
+ * @param {number|null} index null while there is no selected cell
  * @param {number} step
  * @param {number} count
  * @param {number} [first] the index after the first key
@@ -13,7 +13,7 @@ export function clampedStep(index, step, count, first = 0) {
 
 /** @typedef {{row: number|null, column: number|null, pinned: boolean}} SelectedCell */
 
-/** The active cell of a picture: the pointer activates it, a press pins or unpins it, arrow keys move it. */
+/** The selected cell of a picture: the pointer selects it, a press pins or unpins it, the arrow keys move it. */
 export class CellSelection {
   /**
    * @param {() => SelectedCell} current
@@ -21,7 +21,7 @@ export class CellSelection {
    */
   constructor(current, select) {
     [this.current, this.select] = [current, select];
-    /** The callbacks for a `Heat` or a `WordGrid`. */
+    /** The callbacks for a `Heatmap` or a `WordGrid`. */
     this.pointer = {
       enter: (row, column) => current().pinned || select({ row, column, pinned: false }),
       press: (row, column) => select({ row, column, pinned: !(current().pinned && current().row === row && current().column === column) }),
@@ -35,7 +35,7 @@ export class CellSelection {
   }
 
   /**
-   * @param {{right: number, down: number, rows: number, columns: number, first?: number}} way first: the row after the first key
+   * @param {{right: number, down: number, rows: number, columns: number, first?: number}} step first: the row after the first key
    * @param {{reveal: (row: number, column: number) => void}} picture
    */
   move({ right, down, rows, columns, first }, picture) {
@@ -60,7 +60,7 @@ export function onHomeAndEnd(move) {
 }
 
 /**
- * At most `size` indices of a list, around the active one.
+ * At most `size` indices of a list, around the selected one.
  * @param {number|null} index
  * @param {number} size
  * @param {number} count

@@ -1,6 +1,6 @@
 // state.js: the reader's choices as one plain object; every change goes through `set`, and the whole page is drawn from it.
 // The part of it that is worth keeping is in the address (#layer=2&heads=8), so that a view can be bookmarked.
-import { parseSlicing, formatSlicing, defaultSlicing } from "./numbers.js";
+import { defaultSlicing, formatSlicing, parseSlicing } from "./numbers.js";
 import { filterTokens, PAIRS } from "./tokens.js";
 
 /**
@@ -14,7 +14,7 @@ import { filterTokens, PAIRS } from "./tokens.js";
  * @property {"sqrt"|"linear"} scale
  * @property {"own"|"one"} ends the end of the model grid's ramp: each head's largest weight, or 1
  * @property {"text"|"weight"} order of the keys in the neuron view
- * @property {"query"|"key"} side the column of the active token
+ * @property {"query"|"key"} side the column of the selected token
  * @property {number|null} query
  * @property {number|null} key
  * @property {boolean} pinned
@@ -64,7 +64,7 @@ function rememberView({ view }) {
   return view === "heads" || view === "matrix" ? { last: view } : {};
 }
 
-/** Resets the active token and the pair filter where another attention has other tokens. */
+/** Resets the selected token and the pair filter where another attention has other tokens. */
 function resetTokens(state, patch, manifest) {
   if (patch.layer === undefined || patch.layer === state.layer) return {};
   const [old, next] = [manifest.attentions[state.layer], manifest.attentions[patch.layer]];
@@ -86,12 +86,12 @@ function clampToRange({ layer, head, heads, query, key }, manifest) {
   };
 }
 
-/** Removes the pair filter where it would hide the active token. */
+/** Removes the pair filter where it would hide the selected token. */
 function showSelected({ layer, pair, query, key }, manifest) {
   if (pair === "all") return {};
   const shown = filterTokens(tokensOf(manifest.attentions[layer], manifest), pair);
-  const seen = (side, token) => token === null || shown[side].includes(token);
-  return seen("query", query) && seen("key", key) ? {} : { pair: "all" };
+  const isShown = (side, token) => token === null || shown[side].includes(token);
+  return isShown("query", query) && isShown("key", key) ? {} : { pair: "all" };
 }
 
 /** The tokens of the queries and of the keys. */
@@ -169,7 +169,7 @@ export function fromHash(hash, manifest, views, layer) {
   return patch;
 }
 
-/** Thresholds, scales and the state of views with an active cell of their own, from the address. */
+/** Thresholds, scales and the state of views with a selected cell of their own, from the address. */
 function settingsFrom(params, manifest) {
   const { threshold, scale } = firstState(manifest);
   const tensor = manifest.tensors?.find((one) => one.name === params.get("tensor"));
@@ -229,5 +229,5 @@ export function toggleHead(state, head) {
   return { heads, head: state.head === head && heads.length ? heads[0] : state.head };
 }
 
-/** Deactivates the active token. */
+/** A patch of the state that clears the selected token. */
 export const NO_TOKEN = { query: null, key: null, pinned: false };

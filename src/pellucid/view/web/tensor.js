@@ -4,14 +4,14 @@ import { SCALES, scaleSwitch } from "./controls.js";
 import { copyButton, csv } from "./clipboard.js";
 import { AxisPicker } from "./axispicker.js";
 import { StatisticsBox } from "./statistics.js";
-import { windowAround, CellSelection } from "./selection.js";
+import { CellSelection, windowAround } from "./selection.js";
 import { ColourBar, Heatmap } from "./heatmap.js";
-import { statisticsOf, defaultSlicing, shortest, Slice, rangeText } from "./numbers.js";
+import { defaultSlicing, rangeText, shortest, Slice, statisticsOf } from "./numbers.js";
 import { TensorList } from "./tensorlist.js";
-import { exact, tokenNodes, tokenLabel } from "./tokens.js";
+import { exact, tokenLabel, tokenNodes } from "./tokens.js";
 
 /** The most rows and columns of a table, the most numbers copied, the height of the picture in pixels. */
-const [ROWS, COLUMNS, COPIED, TALL] = [24, 10, 250_000, 560];
+const [TABLE_ROWS, TABLE_COLUMNS, MAX_COPIED, MAX_HEIGHT] = [24, 10, 250_000, 560];
 
 /** The axes of tokens. */
 const TOKEN_AXES = ["seq", "tokens", "queries", "query", "source", "keys", "key"];
@@ -46,7 +46,7 @@ class TensorView {
     this.controls = [scaleSwitch(page), { element: this.colourBar.element }];
   }
 
-  /** The tensor, its slice (null for the first) and the active cell. */
+  /** The tensor, its slice (null for the first) and the selected cell. */
   selection() {
     return { name: this.page.manifest.tensors[0].name, slicing: null, row: null, column: null, pinned: false, ...this.page.state().tensor };
   }
@@ -89,7 +89,7 @@ class TensorView {
     const width = Math.max(160, this.main.clientWidth - 150);
     const data = { key: this.sliceKey, rows: this.slice.rows, columns: this.slice.columns, value: (row, column) => this.slice.at(row, column),
       largest: this.largest, signed, scale, names: { row: (at) => this.label("rows", at), column: (at) => this.label("columns", at) },
-      axes: { row: this.axisName("rows"), column: this.axisName("columns") }, width, height: TALL };
+      axes: { row: this.axisName("rows"), column: this.axisName("columns") }, width, height: MAX_HEIGHT };
     this.heat.draw(data, { ...selection, theme: this.page.theme(), description: this.describe() });
     this.statistics.drawHistogram(this.sliceKey, this.flat, this.sliceStatistics, this.page.theme());
   }
@@ -109,7 +109,7 @@ class TensorView {
     if (this.tensorStatistics?.name !== name) this.tensorStatistics = { name, ...statisticsOf(values) };
     this.heading.textContent = name;
     this.statistics.write(this.sliceStatistics);
-    for (const button of this.copies.querySelectorAll("button:not(:last-of-type)")) button.disabled = this.sliceStatistics.count > COPIED;
+    for (const button of this.copies.querySelectorAll("button:not(:last-of-type)")) button.disabled = this.sliceStatistics.count > MAX_COPIED;
   }
 
   sliceKeyOf({ name, slicing }) {
@@ -135,7 +135,7 @@ class TensorView {
     return tokens ? tokenLabel(tokens[at]) : this.slice.slicing[which] === null ? "" : String(at);
   }
 
-  /** The active number, as a sentence. */
+  /** The selected number, as a sentence. */
   describe() {
     const { row, column } = this.selection();
     if (row === null) return `${this.tensor.name}: ${this.slice.rows} × ${this.slice.columns} numbers${rangeText(this.sliceStatistics)}`;
@@ -167,13 +167,13 @@ class TensorView {
     const end = shortest(Number(this.largest.toPrecision(7)));
     const { count, nan, infinite } = this.tensorStatistics;
     const scale = SCALES[this.page.state().scale];
-    const odd = `${nan ? `, ${nan.toLocaleString("en")} NaN` : ""}${infinite ? `, ${infinite.toLocaleString("en")} infinite` : ""}`;
+    const nonFinite = `${nan ? `, ${nan.toLocaleString("en")} NaN` : ""}${infinite ? `, ${infinite.toLocaleString("en")} infinite` : ""}`;
     return [
       `Colours run from ${signed ? `−${end} (blue) through 0 to ${end} (orange)` : `0 to ${end}`}, on a ${scale} scale.`,
       this.heat.poolingNote(),
       this.sliceStatistics.nan ? "NaN is black (white on a dark page)." : "", this.sliceStatistics.infinite ? "Cells of infinite numbers are empty." : "",
-      this.sliceStatistics.count < count ? `The whole tensor holds ${count.toLocaleString("en")} numbers${rangeText(this.tensorStatistics)}${odd}.` : "",
-      this.sliceStatistics.count > COPIED ? `At most ${COPIED.toLocaleString("en")} numbers can be copied: copy the Python expression instead.` : "",
+      this.sliceStatistics.count < count ? `The whole tensor holds ${count.toLocaleString("en")} numbers${rangeText(this.tensorStatistics)}${nonFinite}.` : "",
+      this.sliceStatistics.count > MAX_COPIED ? `At most ${MAX_COPIED.toLocaleString("en")} numbers can be copied: copy the Python expression instead.` : "",
     ].filter(Boolean);
   }
 
@@ -194,11 +194,11 @@ class TensorView {
     return csv([head, ...Array.from({ length: this.slice.rows }, (_, row) => [name("rows", row), ...this.slice.row(row).map(shortest)])]);
   }
 
-  /** @returns {import("./table.js").Table} the numbers around the active cell */
+  /** @returns {import("./table.js").Table} the numbers around the selected cell */
   table() {
     if (!this.slice) return null;
     const { row, column } = this.selection();
-    const [rows, columns] = [windowAround(row, ROWS, this.slice.rows), windowAround(column, COLUMNS, this.slice.columns)];
+    const [rows, columns] = [windowAround(row, TABLE_ROWS, this.slice.rows), windowAround(column, TABLE_COLUMNS, this.slice.columns)];
     const left = this.sliceStatistics.count - rows.length * columns.length;
     const rest = left ? ` ${left.toLocaleString("en")} more numbers are left out: move the selected cell to see others, or copy all as CSV.` : "";
     const name = (which) => (at) => make("span", {}, this.label(which, at), this.tokensOf(this.slice.slicing[which]) ? make("small", {}, ` ${at}`) : "");

@@ -2,7 +2,7 @@
 import { make, setAttribute } from "./dom.js";
 
 /** The most names in the list; a filter finds the others. */
-const MOST = 250;
+const MAX_LISTED = 250;
 
 export class TensorList {
   /**
@@ -28,8 +28,8 @@ export class TensorList {
     const found = this.tensors.filter(({ name }) => words.every((word) => name.toLowerCase().includes(word)));
     const item = ({ name }) => make("li", { role: "option", "data-name": name, title: name, tabindex: -1 },
       make("span", {}, name), make("small", {}, this.size(name)));
-    this.list.replaceChildren(...found.slice(0, MOST).map(item));
-    const rest = found.length - MOST;
+    this.list.replaceChildren(...found.slice(0, MAX_LISTED).map(item));
+    const rest = found.length - MAX_LISTED;
     this.left.textContent = found.length === 0 ? "no tensor has a matching name" : rest > 0 ? `and ${rest} more: filter to find them` : "";
     this.draw(this.chosen);
   }

@@ -1,6 +1,6 @@
 // tokencolumn.js: one column of tokens in the heads view, as a listbox.
 // Only the rows on screen exist as elements, so 2,000 tokens cost no more than 40.
-import { syncChildren, make, setAttribute } from "./dom.js";
+import { make, setAttribute, syncChildren } from "./dom.js";
 import { boxesBefore } from "./printing.js";
 import { tokenLabel, tokenTitle } from "./tokens.js";
 
@@ -13,7 +13,7 @@ import { tokenLabel, tokenTitle } from "./tokens.js";
  * @param {boolean} stacked whether a number is below its word instead of beside it
  * @returns {Layout}
  */
-function layOut(tokens, indices, stacked) {
+function layoutOf(tokens, indices, stacked) {
   const rowHeight = stacked ? 40 : indices.length <= 24 ? 30 : indices.length <= 64 ? 26 : 22;
   const tops = [];
   let height = 0;
@@ -34,7 +34,7 @@ export class TokenColumn {
    * @param {boolean} [stacked] whether a number is below its word instead of beside it
    */
   constructor(side, tokens, indices, listeners, stacked = false) {
-    [this.tokens, this.indices, this.layout] = [tokens, indices, layOut(tokens, indices, stacked)];
+    [this.tokens, this.indices, this.layout] = [tokens, indices, layoutOf(tokens, indices, stacked)];
     /** @type {Map<number, HTMLElement>} */
     this.rows = new Map();
     this.repeated = repeated(tokens.map((token) => token.text));
@@ -52,35 +52,35 @@ export class TokenColumn {
   /**
    * @param {number} from first pixel on screen
    * @param {number} to last pixel on screen
-   * @param {{active: number|null, other: number|null, pinned: boolean, weight: ((index: number) => number|null)|null}} state
-   *   `weight` is the weight between the active token and each token of this column, null where masked
+   * @param {{selected: number|null, other: number|null, pinned: boolean, weight: ((index: number) => number|null)|null}} state
+   *   `weight` is the weight between the selected token and each token of this column, null where masked
    */
   draw(from, to, state) {
     const { tops, rowHeight } = this.layout;
-    const reachable = state.active ?? state.other ?? this.reachable ?? this.indices[0];
-    const shown = this.indices.filter((index, row) => (tops[row] + 2 * rowHeight > from && tops[row] - rowHeight < to) || index === reachable);
+    const tabStop = state.selected ?? state.other ?? this.tabStop ?? this.indices[0];
+    const shown = this.indices.filter((index, row) => (tops[row] + 2 * rowHeight > from && tops[row] - rowHeight < to) || index === tabStop);
     syncChildren(this.element, this.rows, shown, (index) => this.makeRow(index));
     const largest = state.weight ? Math.max(0, ...this.indices.map(state.weight).filter(Number.isFinite)) : 0;
-    for (const index of shown) this.drawRow(this.rows.get(index), index, state, largest, reachable);
-    this.reachable = reachable;
+    for (const index of shown) this.drawRow(this.rows.get(index), index, state, largest, tabStop);
+    this.tabStop = tabStop;
   }
 
   makeRow(index) {
     const [title, row] = [tokenTitle(this.tokens, index), this.indices.indexOf(index)];
     const element = make("div", { class: "row", role: "option", "data-index": index, title, "aria-posinset": row + 1, "aria-setsize": this.indices.length },
       tokenLabel(this.tokens[index]), make("span", { class: "bar" }), make("span", { class: "number" }));
-    setAttribute(element, "data-twin", this.repeated.has(this.tokens[index].text));
+    setAttribute(element, "data-repeated", this.repeated.has(this.tokens[index].text));
     element.style.top = `${this.layout.tops[row]}px`;
     element.style.height = `${this.layout.rowHeight}px`;
     return element;
   }
 
-  drawRow(element, index, state, largest, reachable) {
+  drawRow(element, index, state, largest, tabStop) {
     const weight = state.weight?.(index) ?? null;
-    setAttribute(element, "tabindex", index === reachable ? 0 : -1);
-    setAttribute(element, "aria-selected", index === state.active);
+    setAttribute(element, "tabindex", index === tabStop ? 0 : -1);
+    setAttribute(element, "aria-selected", index === state.selected);
     setAttribute(element, "data-other", index === state.other);
-    setAttribute(element, "data-pinned", state.pinned && index === state.active);
+    setAttribute(element, "data-pinned", state.pinned && index === state.selected);
     setAttribute(element, "data-unseen", Boolean(state.weight) && weight === null);
     const number = weight !== null ? weight.toFixed(6) : state.weight ? "masked" : "";
     if (element.lastChild.textContent !== number) element.lastChild.textContent = number;
@@ -101,7 +101,7 @@ export class TokenColumn {
   }
 }
 
-/** The texts that occur more than once; while one of them is active, their rows show their indices. */
+/** The texts that occur more than once; while one of them is selected, their rows show their indices. */
 function repeated(texts) {
   const seen = new Set();
   return new Set(texts.filter((text) => seen.has(text) || !seen.add(text)));

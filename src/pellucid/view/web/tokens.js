@@ -2,7 +2,7 @@
 import { make } from "./dom.js";
 
 /** The most characters of a token that are shown; the rest is in its tooltip. */
-const LONGEST = 40;
+const MAX_CHARACTERS = 40;
 
 const SIGNS = { " ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍", "\u007f": "␡", "\u00a0": "⍽", "\u200b": "∅" };
 
@@ -25,10 +25,10 @@ export function searchKey(text) {
 
 /** At most 40 characters, each with at most four accents; an emoji counts as one. */
 export function shortened(text) {
-  const start = text.slice(0, 8 * LONGEST);
+  const start = text.slice(0, 8 * MAX_CHARACTERS);
   const shown = visible(start).replace(/(\p{M}{4})\p{M}+/gu, "$1");
   const letters = [...shown];
-  return letters.length > LONGEST || start !== text ? letters.slice(0, LONGEST).join("") + "…" : shown;
+  return letters.length > MAX_CHARACTERS || start !== text ? letters.slice(0, MAX_CHARACTERS).join("") + "…" : shown;
 }
 
 /**

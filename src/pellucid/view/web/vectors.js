@@ -1,6 +1,6 @@
 // vectors.js: two vectors and their products as coloured strips, one cell per number and one strip below another, so that
 // what is multiplied is in one column. Below them, the numbers of one such column.
-import { make, setAttribute, prepareCanvas } from "./dom.js";
+import { make, prepareCanvas, setAttribute } from "./dom.js";
 import { meanColour, signedRamp, signedStep } from "./colour.js";
 import { clampedStep } from "./selection.js";
 import { exact } from "./tokens.js";
@@ -41,7 +41,7 @@ export class Vectors {
   /** @param {(dimension: number|null) => void} point called when the pointer or the keyboard reaches a dimension */
   constructor(point) {
     this.point = point;
-    /** @type {number|null} the active dimension */
+    /** @type {number|null} the selected dimension */
     this.dimension = null;
     this.rows = make("div", { class: "vectors-rows", onmousemove: (event) => point(this.dimensionAt(event)), onmouseleave: () => point(null) });
     this.band = make("div", { class: "vectors-band", hidden: true });
@@ -73,7 +73,7 @@ export class Vectors {
     this.rows.replaceChildren(...this.lines.map(({ element }) => element));
   }
 
-  /** The active column, and its number beside each strip; without one, the end of each ramp. */
+  /** The selected column, and its number beside each strip; without one, the end of each ramp. */
   drawDimension() {
     const { dimension } = this;
     const { clientWidth: width } = this.lines[0].canvas.parentElement;

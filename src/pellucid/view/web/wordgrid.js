@@ -1,6 +1,6 @@
 // wordgrid.js: a grid of words for the lens. Rows and columns have names, a cell is a word on a shade.
 // Only the columns on screen exist as elements, so 2,000 tokens cost no more than 15.
-import { scrollToBox, syncChildren, scrollPageTo, make, setAttribute } from "./dom.js";
+import { make, scrollPageTo, scrollToBox, setAttribute, syncChildren } from "./dom.js";
 import { ramp, rampStep } from "./colour.js";
 import { printedRange } from "./printing.js";
 import { onPointer } from "./pointer.js";
@@ -58,16 +58,16 @@ export class WordGrid {
     const repaint = state.theme !== this.state?.theme || state.scale !== this.state.scale;
     if (repaint) this.colours = ramp(state.theme);
     this.state = state;
-    const reachable = { row: state.row ?? 0, column: state.column ?? 0 };
+    const tabStop = { row: state.row ?? 0, column: state.column ?? 0 };
     const [first, last] = this.window();
-    const columns = [...Array(this.grid.columns).keys()].filter((column) => (column >= first && column < last) || column === reachable.column);
+    const columns = [...Array(this.grid.columns).keys()].filter((column) => (column >= first && column < last) || column === tabStop.column);
     const [headings, ...cells] = this.cells;
     syncChildren(this.top, headings, columns, (column) => this.makeHeading(column), this.top.firstChild);
     this.rows.forEach((element, row) => {
       syncChildren(element, cells[row], columns, (column) => this.makeCell(row, column), element.firstChild);
       for (const [column, cell] of cells[row]) {
         if (repaint || !cell.hasChildNodes()) this.paint(cell, row, column);
-        setAttribute(cell, "tabindex", row === reachable.row && column === reachable.column ? 0 : -1);
+        setAttribute(cell, "tabindex", row === tabStop.row && column === tabStop.column ? 0 : -1);
         setAttribute(cell, "aria-selected", row === state.row && column === state.column);
         setAttribute(cell, "data-pinned", state.pinned && row === state.row && column === state.column);
       }
@@ -107,14 +107,14 @@ export class WordGrid {
   /** Black or white text, whichever is more legible on the shade. */
   paint(cell, row, column) {
     const { text, share, mark: sign, title } = this.grid.word(row, column);
-    const broken = Number.isNaN(share); // from NaN in the model: the word is meaningless
-    const at = 3 * rampStep(broken ? 0 : share, 1, this.state.scale);
+    const isNaN = Number.isNaN(share); // from NaN in the model: the word is meaningless
+    const at = 3 * rampStep(isNaN ? 0 : share, 1, this.state.scale);
     const [red, green, blue] = this.colours.slice(at, at + 3);
     cell.style.background = `rgb(${red} ${green} ${blue})`;
     cell.style.color = luminance(red, green, blue) > 0.179 ? "#000000" : "#ffffff";
     setAttribute(cell, "title", title);
-    setAttribute(cell, "data-mark", broken ? null : sign);
-    cell.replaceChildren(broken ? "NaN" : text);
+    setAttribute(cell, "data-mark", isNaN ? null : sign);
+    cell.replaceChildren(isNaN ? "NaN" : text);
   }
 
   /** Scrolls a cell into view and focuses it. */
