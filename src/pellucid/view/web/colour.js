@@ -65,6 +65,16 @@ export function signedRamp(theme) {
   return blend(SIGNED[theme]);
 }
 
+/**
+ * A step of a ramp as a CSS colour.
+ * @param {Uint8ClampedArray} colours
+ * @param {number} step
+ */
+export function stepColour(colours, step) {
+  const at = 3 * step;
+  return `rgb(${colours[at]} ${colours[at + 1]} ${colours[at + 2]})`;
+}
+
 /** Interpolates some colours in even steps. */
 function blend(hexes) {
   const stops = hexes.map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));

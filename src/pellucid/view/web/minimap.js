@@ -1,7 +1,7 @@
 // minimap.js: the whole text as a thin strip beside a long heads view. It shows the position of the viewport, and where in the text
 // the weights of the selected token are, also outside the viewport.
 import { make, prepareCanvas, setAttribute } from "./dom.js";
-import { ramp, rampStep } from "./colour.js";
+import { ramp, rampStep, stepColour } from "./colour.js";
 
 const WIDTH = 14;
 
@@ -32,8 +32,7 @@ export class Minimap {
     const colours = ramp(theme);
     const largest = marks.reduce((most, { weight }) => (Number.isFinite(weight) ? Math.max(most, weight) : most), 0);
     const drawMark = ({ at, weight }) => {
-      const step = 3 * rampStep(weight, largest, "sqrt");
-      context.fillStyle = `rgb(${colours[step]} ${colours[step + 1]} ${colours[step + 2]})`;
+      context.fillStyle = stepColour(colours, rampStep(weight, largest, "sqrt"));
       context.fillRect(3, at * scale - 1, WIDTH - 6, 2);
     };
     marks.filter(({ weight }) => weight > largest / 400).sort((a, b) => a.weight - b.weight).forEach(drawMark);

@@ -1,6 +1,6 @@
 // painting.js: paints numbers as coloured cells, hatching and the colour ramp. One pixel per cell, then enlarged without smoothing, which would add colours.
 import { make, prepareCanvas } from "./dom.js";
-import { rampStep } from "./colour.js";
+import { rampStep, stepColour } from "./colour.js";
 
 /**
  * @typedef {object} Cells
@@ -61,8 +61,7 @@ function toImage({ rows, columns, step, colours, nanColour }) {
 export function paintRamp(canvas, colours) {
   const context = prepareCanvas(canvas, 128, 10);
   for (let x = 0; x < 128; x++) {
-    const step = 3 * rampStep(x, 127, "linear");
-    context.fillStyle = `rgb(${colours[step]} ${colours[step + 1]} ${colours[step + 2]})`;
+    context.fillStyle = stepColour(colours, rampStep(x, 127, "linear"));
     context.fillRect(x, 0, 1.5, 10);
   }
 }

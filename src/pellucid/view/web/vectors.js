@@ -1,7 +1,7 @@
 // vectors.js: two vectors and their products as coloured strips, one cell per number and one strip below another, so that
 // what is multiplied is in one column. Below them, the numbers of one such column.
 import { make, prepareCanvas, setAttribute } from "./dom.js";
-import { meanColour, signedRamp, signedStep } from "./colour.js";
+import { meanColour, signedRamp, signedStep, stepColour } from "./colour.js";
 import { clampedStep } from "./selection.js";
 import { exact } from "./tokens.js";
 
@@ -22,9 +22,8 @@ export function paintVector(canvas, numbers, { width, height, end, theme, scale 
   const cell = width / numbers.length;
   const gap = cell >= MIN_GAPPED_CELL ? 1 : 0;
   for (let dimension = 0; dimension < numbers.length; dimension++) {
-    const from = 3 * signedStep(numbers[dimension], end, scale);
     const [left, right] = [Math.round(dimension * cell), Math.round((dimension + 1) * cell)];
-    context.fillStyle = Number.isNaN(numbers[dimension]) ? meanColour(theme) : `rgb(${colours[from]} ${colours[from + 1]} ${colours[from + 2]})`;
+    context.fillStyle = Number.isNaN(numbers[dimension]) ? meanColour(theme) : stepColour(colours, signedStep(numbers[dimension], end, scale));
     context.fillRect(left, 0, Math.max(1, right - left - gap), height);
   }
 }
