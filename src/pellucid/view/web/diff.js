@@ -67,7 +67,7 @@ class Diff {
     this.set({ hovered: index === null ? null : { index, head } });
   }
 
-  /** Activates a cell or a head, instead of the head under the pointer. */
+  /** Selects a cell or a head, instead of the head under the pointer. */
   select(patch) {
     this.page.set({ ...patch, diff: { ...this.selection(), hovered: null } });
   }

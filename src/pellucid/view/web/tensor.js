@@ -55,7 +55,7 @@ class TensorView {
     this.page.set({ tensor: { ...this.selection(), ...patch } });
   }
 
-  /** Activates a cell of what is drawn; does nothing while another tensor or slice is loading. */
+  /** Selects a cell of what is drawn; does nothing while another tensor or slice is loading. */
   select(cell) {
     if (this.sliceKey === this.sliceKeyOf(this.selection())) this.set(cell);
   }
