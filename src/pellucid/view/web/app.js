@@ -99,7 +99,7 @@ function start(root, source) {
   let shown; // the view whose controls are shown
 
   /**
-   * If drawing hid the focused element `focused`, moves the focus into the view, or else to the view switch, without choosing a token.
+   * If drawing hid `focused`, the element with the focus, moves the focus into the view, or else to the view switch, without choosing a token.
    * Text fields are skipped: they would take the next shortcut as input.
    */
   function keepFocus(focused) {
@@ -229,7 +229,7 @@ function makePage(root, source, store, views) {
   return page;
 }
 
-/** Returns an entry of the cache `cache`, creating it if necessary; the least recently used one is evicted. */
+/** Returns an entry of a cache, creating it if necessary; the least recently used one is evicted. */
 function cached(cache, index, create) {
   const value = cache.get(index) ?? create();
   cache.delete(index);
