@@ -60,7 +60,7 @@ export class KeyList {
     const { scrollTop: top, clientHeight } = this.element;
     const { length: count } = this.picture.keys;
     const to = Math.min(count, (top + clientHeight - this.names.offsetHeight) / ROW);
-    return { name: "rows", from: top / ROW, to, count, rowOf: `the ${count} keys` };
+    return { name: "rows", from: top / ROW, to, count, of: `the ${count} keys` };
   }
 
   clear({ keys }) {
