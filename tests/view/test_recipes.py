@@ -60,7 +60,7 @@ COLUMNS = """async ([before]) => {
     const columns = () => [...heads, heads].map((head) => Array.from({ length: numbers.keys }, (_, key) => [
       ...(head === heads ? numbers.meanColumn(heads, key) : numbers.column(head, key))]));
     if (before === "rows first") rows();
-    numbers.lines.clear();
+    numbers.cache.clear();
     const scores = numbers.scores.bind(numbers);
     let scored = 0;
     numbers.scores = (...of) => (scored++, scores(...of));
@@ -184,7 +184,7 @@ def test_the_steps_of_a_weight_lead_to_it(show: Show, make: Make, recipe: str) -
         assert steps["score"] == pytest.approx(scores[key].item(), abs=1e-4)
         assert steps["weight"] == pytest.approx(steps["exponential"] / steps["total"])
         assert steps["weight"] == pytest.approx(trace[f"{name}.weights"][0, 3, query, key].item(), abs=1e-5)
-        assert steps["seen"]
+        assert steps["allowed"]
 
 
 MUTATIONS = {

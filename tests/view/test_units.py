@@ -40,7 +40,7 @@ def test_the_lightness_of_a_colour(program: Page, colour: str, share: float) -> 
     [("1, -2.5", " from -2.5 to 1"), ("NaN, 3, Infinity", " from 3 to 3"), ("NaN, -Infinity", ", none of them finite")],
 )
 def test_from_where_to_where_numbers_go(program: Page, values: str, said: str) -> None:
-    assert program.evaluate(f"() => called.numbers.span(called.numbers.factsOf([{values}]))") == said
+    assert program.evaluate(f"() => called.numbers.rangeText(called.numbers.statisticsOf([{values}]))") == said
 
 
 def test_the_head_of_the_page_counts_tokens_in_thousands_and_is_a_heading_of_phrases(program: Page) -> None:

@@ -16,7 +16,7 @@ from pellucid.view.notebook import with_fallback
 from pellucid.view.saved import save_file
 from pellucid.view.svg import token_label, visible_text, without_direction_marks
 
-_STYLE = Path(__file__).with_name("web") / "likeness.css"
+_STYLE = Path(__file__).with_name("web") / "similarity.css"
 STEPS = 32
 """Shades from -1 to 1, besides the first."""
 
@@ -33,7 +33,7 @@ FOOTNOTE = (
 )
 
 COLUMNS_PROPERTY = "columns"
-"""The property of a table by which `likeness.css` scales it for narrow paper."""
+"""The property of a table by which `similarity.css` scales it for narrow paper."""
 
 FALLBACK_NOTE = "These are the numbers of the page without shades: to see those, trust the notebook or run the cell."
 """Shown where the frame is removed."""

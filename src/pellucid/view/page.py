@@ -25,7 +25,7 @@ _IMPORT = re.compile(r'^import \{ ([\w, ]+) \} from "\./(\w+)\.js";$', re.MULTIL
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
 _MODULE_LINE = re.compile(r"^[ \t]*(?:import|export)\b.*$", re.MULTILINE)
 _COMMENT = re.compile(r"^[ \t]*(?:/\*.*?\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
-_EMPTY = re.compile(r"\n{2,}")
+_SPACE = re.compile(r"\n\s+")
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -79,8 +79,8 @@ def bundle(entry: str) -> str:
 
 
 def _style() -> str:
-    """The style sheet without its comments on lines of their own."""
-    return _without_comments((WEB / "page.css").read_text(encoding="utf-8"))
+    """The style sheet, shortened."""
+    return _shortened((WEB / "page.css").read_text(encoding="utf-8"))
 
 
 def _collect_modules(name: str, sources: dict[str, str], above: tuple[str, ...]) -> None:
@@ -98,19 +98,22 @@ def _collect_modules(name: str, sources: dict[str, str], above: tuple[str, ...])
 def _wrap_module(name: str, source: str) -> str:
     """Turns a module into ``const name = (() => { ...; return { exports }; })();``.
 
-    Its header, comments on lines of their own and empty lines are removed.
+    Its header, comments on lines of their own, empty lines and indentation are removed.
     """
     for line in _MODULE_LINE.findall(source):
         if not _IMPORT.match(line) and not _EXPORT.match(line):
             raise ValueError(f"{name}.js: not in the bundler's convention: {line.strip()}")
     exports = ", ".join(_EXPORT.findall(source))
-    body = _EXPORT.sub("", _IMPORT.sub(r"const { \1 } = \2;", _without_comments(source)))
+    body = _EXPORT.sub("", _IMPORT.sub(r"const { \1 } = \2;", _shortened(source)))
     return f"const {name} = (() => {{\n{body}return {{ {exports} }};\n}})();\n"
 
 
-def _without_comments(text: str) -> str:
-    """The text without comments on lines of their own, ``//`` and ``/* */``, and without empty lines."""
-    return _EMPTY.sub("\n", _COMMENT.sub("", text))
+def _shortened(text: str) -> str:
+    """The text without comments on lines of their own, ``//`` and ``/* */``, empty lines and indentation.
+
+    A template literal must not span lines: it would lose its indentation.
+    """
+    return _SPACE.sub("\n", _COMMENT.sub("", text))
 
 
 def _data_tags(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> str:

@@ -22,7 +22,7 @@ _IGNORED = re.compile(
 """Joiners, direction marks, fillers and selectors: Unicode's default ignorables, `\\p{DI}` in the page's program."""
 
 _TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Marks of text direction; the same as for `unturned` in `web/tokens.js`."""
+"""Marks of text direction; the same as for `withoutDirectionMarks` in `web/tokens.js`."""
 
 
 def rectangle(x: float, y: float, width: float, height: float, fill: str, **attributes: object) -> str:

@@ -1,4 +1,4 @@
-"""Two runs on one page: what they must have in common, and where they differ most. See `web/twins.js` for the page."""
+"""Two runs on one page: what they must have in common, and where they differ most. The page: `web/diffweights.js`."""
 
 from collections.abc import Sequence
 

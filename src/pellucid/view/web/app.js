@@ -1,15 +1,15 @@
 // app.js: assembles the page. It owns the state, passes it to the views, and redraws everything when it changes.
-import { make, mark } from "./dom.js";
+import { make, setAttribute } from "./dom.js";
 import { inlineSource, Problem } from "./data.js";
 import { Attention, blocksOf, hasNumbers } from "./attention.js";
 import { createStore, firstState, fromHash, NO_TOKEN, toHash, tokensOf } from "./state.js";
 import { headChips, layerStepper, pairFilter, sideSwitch, viewSwitch } from "./controls.js";
 import { Legend, Readout } from "./readout.js";
 import { makeHeader } from "./header.js";
-import { makeWarmer } from "./idle.js";
-import { answerHost } from "./host.js";
-import { listen } from "./keys.js";
-import { chosenTokens } from "./tokens.js";
+import { makePrecomputer } from "./idle.js";
+import { connectToHost } from "./host.js";
+import { listen } from "./keyboard.js";
+import { filterTokens } from "./tokens.js";
 import { headsView } from "./heads.js";
 import { matrixView } from "./matrix.js";
 import { gridView } from "./grid.js";
@@ -28,11 +28,11 @@ import { diffView } from "./diff.js";
  * @property {() => void} draw draws page.state(); called at most once per frame, with its blocks loaded
  * @property {() => string[]} legend what was drawn and what was left out; called after drawing
  * @property {(right: number, down: number) => void} move handles an arrow key
- * @property {() => string[]} [needs] the blocks that it draws; by default those of the chosen attention
- * @property {string[]} [common] which of COMMON it uses; by default all
+ * @property {() => string[]} [requiredBlocks] the blocks that it draws; by default those of the chosen attention
+ * @property {string[]} [sharedControls] which of SHARED_CONTROLS it uses; by default all
  * @property {() => {words: (Node|string)[], value?: string, note?: string}} [readout] by default a weight of the chosen attention
- * @property {() => string|(Node|string)[]} [truth] what the numbers are and their error; by default of the chosen attention
- * @property {() => void} [exit] called when the view is hidden, where no pointer event tells it: drops what is not pinned
+ * @property {() => string|(Node|string)[]} [provenance] what the numbers are and their error; by default of the chosen attention
+ * @property {() => void} [clearHover] called when the view is hidden, which sends no pointer event: clears the selection unless it is pinned
  *
  * @typedef {object} Page the interface for views
  * @property {import("./data.js").Manifest} manifest
@@ -44,8 +44,8 @@ import { diffView } from "./diff.js";
  * @property {() => void} settle draws pending changes now
  * @property {() => import("./data.js").Entry} entry the chosen attention's entry in the manifest
  * @property {() => Attention} attention the numbers of the chosen attention
- * @property {(place: number) => Attention} attentionAt those of any attention, whose blocks must be loaded
- * @property {(place: number) => string[]} blocksOf the blocks that it is computed from
+ * @property {(index: number) => Attention} attentionAt those of any attention, whose blocks must be loaded
+ * @property {(index: number) => string[]} blocksOf the blocks that it is computed from
  * @property {(act: () => void) => void} whenDrawn acts once all pending changes are drawn: now, or after their blocks are loaded
  * @property {() => boolean} ready whether the blocks of the chosen attention are loaded
  * @property {() => number} layerName the layer's index in the model
@@ -56,10 +56,10 @@ import { diffView } from "./diff.js";
 const VIEWS = [headsView, matrixView, gridView, neuronView, lensView, tensorView, diffView];
 
 /** The controls that views share, in toolbar order. */
-const COMMON = { side: sideSwitch, layer: layerStepper, pair: pairFilter, heads: headChips };
+const SHARED_CONTROLS = { side: sideSwitch, layer: layerStepper, pair: pairFilter, heads: headChips };
 
 /** The number of attentions whose computed results are cached. */
-const MOST_OPEN = 6;
+const MAX_CACHED = 6;
 
 /**
  * Fills `root` with the page. Any problem with the data is shown as a message, never as a blank page.
@@ -72,7 +72,7 @@ export function mount(root, sourceOf = inlineSource) {
   try {
     start(root, sourceOf(root));
   } catch (error) {
-    root.append(sentence(error));
+    root.append(errorMessage(error));
   }
 }
 
@@ -81,96 +81,96 @@ function start(root, source) {
   const views = VIEWS.filter((view) => view.available?.(manifest) ?? true);
   const store = createStore(startState(manifest, views), manifest, () => draw());
   const page = makePage(root, source, store, views);
-  const later = [];
+  const waitingActions = [];
   let busy = false;
   let address = location.hash; // last read or written
   page.whenDrawn = (act) => {
-    later.push(act);
-    actNow();
+    waitingActions.push(act);
+    runWaitingActions();
   };
-  const [readout, legend, warm] = [new Readout(page), new Legend(page), makeWarmer()];
-  const common = Object.entries(COMMON).map(([name, create]) => ({ name, ...create(page) }));
-  const choice = viewSwitch(page, views);
-  const own = make("div", { class: "own" });
+  const [readout, legend, precompute] = [new Readout(page), new Legend(page), makePrecomputer()];
+  const sharedControls = Object.entries(SHARED_CONTROLS).map(([name, create]) => ({ name, ...create(page) }));
+  const viewControl = viewSwitch(page, views);
+  const ownControls = make("div", { class: "own" });
   const stage = make("section", { class: "stage" });
   root.append(makeHeader(root, page, () => setTheme(page.theme() === "dark" ? "light" : "dark")),
-    makeToolbar([choice, ...common], own), readout.element, stage, legend.element);
+    makeToolbar([viewControl, ...sharedControls], ownControls), readout.element, stage, legend.element);
 
   let shown; // the view whose controls are shown
 
   /**
-   * If drawing hid the focused element `held`, moves the focus into the view, or else to the view switch, without choosing a token.
+   * If drawing hid `focused`, the element with the focus, moves the focus into the view, or else to the view switch, without choosing a token.
    * Text fields are skipped: they would take the next shortcut as input.
    */
-  function keepInHand(held) {
-    const seen = (part) => part.checkVisibility();
-    if (!held || seen(held)) return;
+  function keepFocus(focused) {
+    const isVisible = (part) => part.checkVisibility();
+    if (!focused || isVisible(focused)) return;
     root.addEventListener("focusin", (event) => event.stopPropagation(), { capture: true, once: true });
-    [...stage.querySelectorAll("[tabindex='0']"), ...root.querySelectorAll("[aria-pressed='true']")].find(seen)?.focus({ preventScroll: true });
+    [...stage.querySelectorAll("[tabindex='0']"), ...root.querySelectorAll("[aria-pressed='true']")].find(isVisible)?.focus({ preventScroll: true });
   }
 
   function draw() {
-    const held = root.contains(document.activeElement) && document.activeElement;
+    const focused = root.contains(document.activeElement) && document.activeElement;
     try {
       const view = page.view();
-      if (shown !== view) shown?.exit?.();
+      if (shown !== view) shown?.clearHover?.();
       shown = view;
       drawControls(view);
-      const missing = (view.needs?.() ?? page.blocksOf(store.get().layer)).filter((name) => !source.has(name));
+      const missing = (view.requiredBlocks?.() ?? page.blocksOf(store.get().layer)).filter((name) => !source.has(name));
       setBusy(missing.length > 0);
       if (missing.length) return void source.load(missing).then(draw, fail);
       if (stage.firstChild !== view.element) stage.replaceChildren(view.element);
       view.draw();
-      fixOnPaper(stage);
+      setPrintSize(stage);
       readout.draw();
       legend.draw(view.legend());
-      if (page.ready()) warm(page.attention(), store.get().heads);
+      if (page.ready()) precompute(page.attention(), store.get().heads);
     } catch (error) {
       fail(error);
     } finally {
-      keepInHand(held);
+      keepFocus(focused);
     }
     // The hashchange event comes after the address has changed: until it is handled, the new address is not overwritten.
     if (address === location.hash) {
-      keepAddress(store.get(), manifest);
+      updateAddress(store.get(), manifest);
       address = location.hash;
     }
-    if (later.length) {
-      actNow();
+    if (waitingActions.length) {
+      runWaitingActions();
       store.settle(); // draws what the actions have set
     }
   }
 
   function setBusy(now) {
     busy = now;
-    mark(stage, "aria-busy", now);
+    setAttribute(stage, "aria-busy", now);
   }
 
-  function actNow() {
-    while (later.length && !busy) {
+  function runWaitingActions() {
+    while (waitingActions.length && !busy) {
       store.settle(); // pending changes may first have to load blocks
-      if (!busy) later.shift()?.();
+      if (!busy) waitingActions.shift()?.();
     }
   }
 
   function drawControls(view) {
     const state = store.get();
-    choice.draw(state);
-    for (const control of common) {
+    viewControl.draw(state);
+    for (const control of sharedControls) {
       control.draw(state);
-      mark(control.element, "data-unused", Boolean(view.common) && !view.common.includes(control.name));
+      setAttribute(control.element, "data-unused", Boolean(view.sharedControls) && !view.sharedControls.includes(control.name));
     }
     for (const control of view.controls) control.draw?.(state);
     const elements = view.controls.map(({ element }) => element);
-    if (own.firstChild !== elements[0]) own.replaceChildren(...elements);
+    if (ownControls.firstChild !== elements[0]) ownControls.replaceChildren(...elements);
   }
 
   function fail(error) {
     setBusy(false);
     readout.clear();
     legend.clear();
-    shown?.blank?.();
-    stage.replaceChildren(sentence(error));
+    shown?.resetControls?.();
+    stage.replaceChildren(errorMessage(error));
   }
 
   function setTheme(theme) {
@@ -180,7 +180,7 @@ function start(root, source) {
 
   setTheme(manifest.show?.theme ?? preferredTheme());
   listen(root, page, views);
-  answerHost(root, (theme) => {
+  connectToHost(root, (theme) => {
     if (!manifest.show?.theme && root.dataset.theme !== theme) setTheme(theme);
   });
   function readAddress() {
@@ -188,19 +188,19 @@ function start(root, source) {
     store.set({ ...NO_TOKEN, ...hashState(manifest, views, store.get().layer) });
   }
 
-  followWindow(stage, readAddress, draw, root, setTheme);
+  listenToWindow(stage, readAddress, draw, root, setTheme);
 }
 
 /** Passes the size for which the stage was drawn to the style sheet: in print it is the same, only smaller. */
-function fixOnPaper(stage) {
+function setPrintSize(stage) {
   stage.style.setProperty("--wide", stage.clientWidth);
   stage.style.setProperty("--high", window.innerHeight);
 }
 
 /** Two rows: what is shown, and with which heads. */
-function makeToolbar(controls, own) {
+function makeToolbar(controls, ownControls) {
   const elements = controls.map((control) => control.element);
-  const rows = [make("div", {}, ...elements.slice(0, -1)), make("div", {}, ...elements.slice(-1), own)];
+  const rows = [make("div", {}, ...elements.slice(0, -1)), make("div", {}, ...elements.slice(-1), ownControls)];
   return make("nav", { class: "toolbar", "aria-label": "view options" }, ...rows);
 }
 
@@ -208,18 +208,18 @@ function makeToolbar(controls, own) {
 function makePage(root, source, store, views) {
   const { manifest } = source;
   const made = new Map();
-  const open = new Map();
+  const cache = new Map();
   const entry = () => manifest.attentions[store.get().layer];
   const page = {
     manifest, source, views, entry, state: store.get, set: store.set, settle: store.settle,
     theme: () => root.dataset.theme,
     layerName: () => entry().layer,
     tokens: () => tokensOf(entry(), manifest),
-    shown: () => chosenTokens(page.tokens(), store.get().pair),
-    blocksOf: (place) => blocksOf(manifest.attentions[place]),
+    shown: () => filterTokens(page.tokens(), store.get().pair),
+    blocksOf: (index) => blocksOf(manifest.attentions[index]),
     ready: () => hasNumbers(entry()) && page.blocksOf(store.get().layer).every(source.has),
     attention: () => page.attentionAt(store.get().layer),
-    attentionAt: (place) => recent(open, place, () => new Attention(source, manifest.attentions[place])),
+    attentionAt: (index) => cached(cache, index, () => new Attention(source, manifest.attentions[index])),
     view() {
       const module = views.find((view) => view.name === store.get().view) ?? views[0];
       if (!made.has(module)) made.set(module, module.create(page));
@@ -229,13 +229,13 @@ function makePage(root, source, store, views) {
   return page;
 }
 
-/** Returns an entry of the cache `open`, creating it if necessary; the least recently used one is evicted. */
-function recent(open, place, create) {
-  const thing = open.get(place) ?? create();
-  open.delete(place);
-  open.set(place, thing);
-  if (open.size > MOST_OPEN) open.delete(open.keys().next().value);
-  return thing;
+/** Returns an entry of a cache, creating it if necessary; the least recently used one is evicted. */
+function cached(cache, index, create) {
+  const value = cache.get(index) ?? create();
+  cache.delete(index);
+  cache.set(index, value);
+  if (cache.size > MAX_CACHED) cache.delete(cache.keys().next().value);
+  return value;
 }
 
 function startState(manifest, views) {
@@ -248,7 +248,7 @@ function hashState(manifest, views, layer) {
 }
 
 /** Keeps the state in the address, unless several views share the page, or a frame may not change its address. */
-function keepAddress(state, manifest) {
+function updateAddress(state, manifest) {
   const hash = toHash(state, manifest);
   if (hash === location.hash || document.querySelectorAll(".pellucid").length > 1) return;
   try {
@@ -258,7 +258,7 @@ function keepAddress(state, manifest) {
   }
 }
 
-function followWindow(stage, readAddress, draw, root, setTheme) {
+function listenToWindow(stage, readAddress, draw, root, setTheme) {
   new ResizeObserver(() => requestAnimationFrame(draw)).observe(stage);
   window.addEventListener("hashchange", readAddress);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => "host" in root.dataset || setTheme(preferredTheme()));
@@ -278,8 +278,8 @@ function preferredTheme() {
   return window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 }
 
-/** An error as a message. */
-function sentence(error) {
+/** The message for an error, as an element. */
+function errorMessage(error) {
   const text = error instanceof Problem ? error.message : `This page could not be drawn: ${error.message}.`;
   return make("p", { class: "problem", role: "alert" }, text);
 }

@@ -25,7 +25,7 @@ export class Attention {
    * @param {import("./data.js").Entry} entry its blocks must be loaded
    */
   constructor(source, entry) {
-    if (!hasNumbers(entry)) throw new Problem(leftOut(entry));
+    if (!hasNumbers(entry)) throw new Problem(omittedMessage(entry));
     this.entry = entry;
     this.heads = entry.heads;
     this.keyHeads = entry.key_heads;
@@ -41,17 +41,17 @@ export class Attention {
     this.weights = block(entry.weights);
     this.bias = block(entry.recipe.bias);
     this.rotation = block(entry.recipe.rotation);
-    this.before = { query: block(entry.query), key: block(entry.key) };
-    this.query = this.turned(this.before.query, queries);
-    this.key = this.turned(this.before.key, keys);
-    this.lines = new Map();
-    this.cells = 0;
+    this.unrotated = { query: block(entry.query), key: block(entry.key) };
+    this.query = this.rotated(this.unrotated.query, queries);
+    this.key = this.rotated(this.unrotated.key, keys);
+    this.cache = new Map();
+    this.cachedNumbers = 0;
     /** @type {Norm[][]} of every head and query used so far: with it a weight needs only its own score, so a column needs no rows */
     this.norms = Array.from({ length: this.heads }, () => []);
   }
 
   /** Whether this query may attend to this key. */
-  sees(query, key) {
+  mayAttend(query, key) {
     return this.mask(query, key, this.recipe.window);
   }
 
@@ -62,7 +62,7 @@ export class Attention {
 
   /** The weights of one query over all keys. */
   row(head, query) {
-    return this.kept(`${head}/${query}`, () => {
+    return this.cached(`${head}/${query}`, () => {
       if (this.stored) return this.storedRow(head, query);
       const weights = this.scores(head, query);
       this.norms[head][query] = softmax(weights);
@@ -72,7 +72,7 @@ export class Attention {
 
   /** The weights of all queries on one key. */
   column(head, key) {
-    return this.kept(`${head}/to/${key}`, () => {
+    return this.cached(`${head}/to/${key}`, () => {
       const weights = new Float64Array(this.queries);
       for (let query = 0; query < this.queries; query++) weights[query] = this.weight(head, query, key);
       return weights;
@@ -98,12 +98,12 @@ export class Attention {
 
   /** The mean of that row over several heads. */
   meanRow(heads, query) {
-    return this.kept(`${heads}/mean/${query}`, () => meanOf(heads.map((head) => this.row(head, query))));
+    return this.cached(`${heads}/mean/${query}`, () => meanOf(heads.map((head) => this.row(head, query))));
   }
 
   /** The mean of that column over several heads. */
   meanColumn(heads, key) {
-    return this.kept(`${heads}/mean/to/${key}`, () => meanOf(heads.map((head) => this.column(head, key))));
+    return this.cached(`${heads}/mean/to/${key}`, () => meanOf(heads.map((head) => this.column(head, key))));
   }
 
   /** The scores of one query with every key; -Infinity where masked. */
@@ -115,12 +115,12 @@ export class Attention {
 
   /** One score; -Infinity where masked. */
   score(head, query, key) {
-    if (!this.sees(query, key)) return -Infinity;
+    if (!this.mayAttend(query, key)) return -Infinity;
     const { size } = this;
     const from = (head * this.queries + query) * size;
     const to = (this.keyHead(head) * this.keys + key) * size;
     let dot = 0;
-    for (let place = 0; place < size; place++) dot += this.query[from + place] * this.key[to + place];
+    for (let dimension = 0; dimension < size; dimension++) dot += this.query[from + dimension] * this.key[to + dimension];
     return dot * this.recipe.scale + this.biasOf(head, query, key);
   }
 
@@ -133,7 +133,7 @@ export class Attention {
    * The steps of computing one weight. Null where only weights were stored.
    * @returns {null|{queryBefore: Float32Array|null, keyBefore: Float32Array|null, query: Float64Array|Float32Array,
    *   key: Float64Array|Float32Array, products: Float64Array, sum: number, scale: number, scaled: number, bias: number, score: number,
-   *   seen: boolean, largest: number, exponential: number, total: number, weight: number}}
+   *   allowed: boolean, largest: number, exponential: number, total: number, weight: number}}
    */
   steps(head, query, key) {
     if (!this.query || !this.key) return null;
@@ -141,44 +141,44 @@ export class Attention {
     const at = { query: (head * this.queries + query) * size, key: (this.keyHead(head) * this.keys + key) * size };
     const part = (numbers, side) => numbers.slice(at[side], at[side] + size);
     const [left, right] = [part(this.query, "query"), part(this.key, "key")];
-    const products = Float64Array.from({ length: size }, (_, place) => left[place] * right[place]);
+    const products = Float64Array.from({ length: size }, (_, dimension) => left[dimension] * right[dimension]);
     const sum = products.reduce((total, product) => total + product, 0);
-    const [seen, scale, bias] = [this.sees(query, key), this.recipe.scale, this.biasOf(head, query, key)];
+    const [allowed, scale, bias] = [this.mayAttend(query, key), this.recipe.scale, this.biasOf(head, query, key)];
     const [score, { largest, total }] = [this.score(head, query, key), this.norm(head, query)];
     return {
-      queryBefore: this.rotation && part(this.before.query, "query"), keyBefore: this.rotation && part(this.before.key, "key"),
-      query: left, key: right, products, sum, scale, scaled: sum * scale, bias, score, seen, largest,
+      queryBefore: this.rotation && part(this.unrotated.query, "query"), keyBefore: this.rotation && part(this.unrotated.key, "key"),
+      query: left, key: right, products, sum, scale, scaled: sum * scale, bias, score, allowed, largest,
       exponential: Math.exp(score - largest), total, weight: this.weight(head, query, key),
     };
   }
 
   /** Rotary positions: the pair (c, c + size/2) of each vector is rotated by the angle of its token's position. */
-  turned(vectors, tokens) {
+  rotated(vectors, tokens) {
     if (!this.rotation || !vectors) return vectors;
     const half = this.size / 2;
     const sines = this.rotation.length / 2;
     const result = new Float64Array(vectors.length);
     for (let from = 0, row = 0; from < vectors.length; from += this.size, row++) {
       const angle = (row % tokens) * half;
-      for (let place = 0; place < half; place++) {
-        const [cosine, sine] = [this.rotation[angle + place], this.rotation[sines + angle + place]];
-        const [a, b] = [vectors[from + place], vectors[from + half + place]];
-        result[from + place] = a * cosine - b * sine;
-        result[from + half + place] = b * cosine + a * sine;
+      for (let dimension = 0; dimension < half; dimension++) {
+        const [cosine, sine] = [this.rotation[angle + dimension], this.rotation[sines + angle + dimension]];
+        const [a, b] = [vectors[from + dimension], vectors[from + half + dimension]];
+        result[from + dimension] = a * cosine - b * sine;
+        result[from + half + dimension] = b * cosine + a * sine;
       }
     }
     return result;
   }
 
-  kept(name, compute) {
-    let line = this.lines.get(name);
+  cached(key, compute) {
+    let line = this.cache.get(key);
     if (line) return line;
     line = compute();
-    if ((this.cells += line.length) > CACHE_LIMIT) {
-      this.lines.clear();
-      this.cells = line.length;
+    if ((this.cachedNumbers += line.length) > CACHE_LIMIT) {
+      this.cache.clear();
+      this.cachedNumbers = line.length;
     }
-    this.lines.set(name, line);
+    this.cache.set(key, line);
     return line;
   }
 }
@@ -198,25 +198,25 @@ function softmax(scores) {
   return { largest, total };
 }
 
-/** @param {Float64Array[]} lines of the same length */
+/** @param {Float64Array[]} cache of the same length */
 function meanOf(lines) {
   const mean = new Float64Array(lines[0].length);
-  for (const line of lines) line.forEach((weight, place) => (mean[place] += weight / lines.length));
+  for (const line of lines) line.forEach((weight, index) => (mean[index] += weight / lines.length));
   return mean;
 }
 
 /**
- * The index, out of `places`, of the largest number; the first where none holds a number.
+ * The index, out of `indices`, of the largest number; the first where none holds a number.
  * @param {Float64Array} weights
- * @param {number[]} places
+ * @param {number[]} indices
  */
-export function strongest(weights, places) {
+export function argmax(weights, indices) {
   const larger = (one, other) => one > other || (Number.isNaN(other) && !Number.isNaN(one));
-  return places.reduce((best, place) => (larger(weights[place], weights[best]) ? place : best), places[0]);
+  return indices.reduce((best, index) => (larger(weights[index], weights[best]) ? index : best), indices[0]);
 }
 
 /** The message for an attention without numbers. @param {import("./data.js").Entry} entry */
-export function leftOut({ name, thumb }) {
+export function omittedMessage({ name, thumb }) {
   return `The numbers of ${name} were left out to keep this page small${thumb ? "; its picture is in the Model view" : ""}.`;
 }
 

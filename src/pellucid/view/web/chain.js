@@ -5,13 +5,13 @@ import { exact } from "./tokens.js";
 /** @typedef {Exclude<ReturnType<import("./attention.js").Attention["steps"]>, null>} Steps */
 
 /** Formats a number with nine digits, and masked scores as a sign. */
-function written(number) {
+function formatted(number) {
   return number === -Infinity ? "−∞" : exact(number);
 }
 
 /** A number, named for the tests. A sign before it stays on its line: U+00A0 prevents a break. */
 function step(name, number) {
-  return make("b", { "data-step": name }, written(number));
+  return make("b", { "data-step": name }, formatted(number));
 }
 
 export class Chain {
@@ -27,7 +27,7 @@ export class Chain {
   draw(steps, about) {
     const links = [this.sum(steps), this.scaled(steps)];
     if (about.biased) links.push(this.biased(steps, about));
-    if (!steps.seen) links.push(this.link(make("b", { "data-step": "masked" }, "−∞"), "the mask excludes this pair, whatever its score"));
+    if (!steps.allowed) links.push(this.link(make("b", { "data-step": "masked" }, "−∞"), "the mask excludes this pair, whatever its score"));
     links.push(this.exponential(steps), this.weight(steps, about));
     this.element.replaceChildren(...links);
   }

@@ -1,13 +1,13 @@
 // colour.js: every colour that a canvas needs.
 // One ramp for weights (yellow to blue, even in lightness, readable without red or green) and eight hues for heads.
 
-/** Ramp from weight 0 to the largest weight: it starts near the paper and ends far from it. */
+/** Ramp from weight 0 to the largest weight: it starts near the background colour and ends far from it. */
 const RAMPS = {
   light: ["#fbfaf3", "#dedac6", "#b9bbb4", "#909daa", "#6a809d", "#48628d", "#2a457a", "#112b5b"],
   dark: ["#181c22", "#273451", "#42506f", "#666d7e", "#8e8c84", "#b8ac82", "#e0cc86", "#fdf0b1"],
 };
 
-/** From the most negative number through 0, the paper, to the most positive: blue and orange, distinct for all readers. */
+/** From the most negative number through 0, the background colour, to the most positive: blue and orange, distinct for all readers. */
 const SIGNED = {
   light: ["#0b3470", "#2b62a6", "#6f9fd0", "#bcd3e6", "#fbfaf3", "#f0cfa4", "#dc9445", "#b15a10", "#6e3103"],
   dark: ["#b5dcff", "#6fa8e2", "#3f6ea3", "#253f5c", "#181c22", "#54381f", "#94602a", "#d9974f", "#ffd9ac"],
@@ -65,16 +65,26 @@ export function signedRamp(theme) {
   return blend(SIGNED[theme]);
 }
 
+/**
+ * A step of a ramp as a CSS colour.
+ * @param {Uint8ClampedArray} colours
+ * @param {number} step
+ */
+export function stepColour(colours, step) {
+  const at = 3 * step;
+  return `rgb(${colours[at]} ${colours[at + 1]} ${colours[at + 2]})`;
+}
+
 /** Interpolates some colours in even steps. */
 function blend(hexes) {
   const stops = hexes.map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
   const colours = new Uint8ClampedArray(256 * 3);
   for (let step = 0; step < 256; step++) {
-    const place = (step / 255) * (stops.length - 1);
-    const below = Math.min(Math.floor(place), stops.length - 2);
+    const position = (step / 255) * (stops.length - 1);
+    const below = Math.min(Math.floor(position), stops.length - 2);
     for (let part = 0; part < 3; part++) {
       const [low, high] = [stops[below][part], stops[below + 1][part]];
-      colours[step * 3 + part] = low + (high - low) * (place - below);
+      colours[step * 3 + part] = low + (high - low) * (position - below);
     }
   }
   return colours;

@@ -1,8 +1,8 @@
 // controls.js: the toolbar. Each control is created once and has a `draw` that updates it from the state.
-import { button, make, mark } from "./dom.js";
+import { button, make, setAttribute } from "./dom.js";
 import { headColour, headDash } from "./colour.js";
-import { stepped } from "./hand.js";
-import { chooseHead, groupOf, groupPlaces, NO_TOKEN, THRESHOLDS, toggleHead } from "./state.js";
+import { clampedStep } from "./selection.js";
+import { chooseHead, groupIndices, groupOf, NO_TOKEN, THRESHOLDS, toggleHead } from "./state.js";
 import { hasPair, PAIRS } from "./tokens.js";
 
 /** The names of the colour scales. */
@@ -18,11 +18,11 @@ export const SCALES = { sqrt: "square root", linear: "linear" };
  * @param {(state: import("./state.js").State) => string} chosen
  * @returns {Control}
  */
-export function segments(name, choices, choose, chosen) {
+export function segmentedControl(name, choices, choose, chosen) {
   const buttons = Object.entries(choices).map(([value, label]) =>
     button(label, () => choose(value), { class: null, "data-value": value }));
   const element = make("div", { class: "segments", role: "group", "aria-label": name }, ...buttons);
-  return { element, draw: (state) => buttons.forEach((button) => mark(button, "aria-pressed", button.dataset.value === chosen(state))) };
+  return { element, draw: (state) => buttons.forEach((button) => setAttribute(button, "aria-pressed", button.dataset.value === chosen(state))) };
 }
 
 /**
@@ -34,7 +34,7 @@ export function segments(name, choices, choose, chosen) {
  * @param {(state: import("./state.js").State) => string} chosen
  * @returns {Control}
  */
-export function picker(name, label, choices, choose, chosen) {
+export function dropDown(name, label, choices, choose, chosen) {
   const select = make("select", { "aria-label": label, onchange: () => choose(select.value) },
     ...Object.entries(choices).map(([value, words]) => make("option", { value }, words)));
   const element = make("label", { class: "field" }, make("span", { class: "name" }, name), select);
@@ -44,12 +44,12 @@ export function picker(name, label, choices, choose, chosen) {
 /** @param {import("./app.js").Page} page @param {import("./app.js").ViewModule[]} views @returns {Control} */
 export function viewSwitch(page, views) {
   const labels = Object.fromEntries(views.map((view) => [view.name, view.label]));
-  return segments("view", labels, (view) => page.set({ view }), (state) => state.view);
+  return segmentedControl("view", labels, (view) => page.set({ view }), (state) => state.view);
 }
 
 /** @returns {Control} */
 export function pairFilter(page) {
-  const control = segments("pair: which text attends to which", PAIRS, (pair) => page.set({ pair, ...NO_TOKEN }), (state) => state.pair);
+  const control = segmentedControl("pair: which text attends to which", PAIRS, (pair) => page.set({ pair, ...NO_TOKEN }), (state) => state.pair);
   const draw = (state) => {
     const { queries, keys } = page.manifest.attentions[state.layer];
     control.element.hidden = queries !== keys || !hasPair(page.tokens().query);
@@ -64,10 +64,10 @@ export function sideSwitch(page) {
   const groups = [...new Set(attentions.map(groupOf))];
   const choose = (group) => {
     const here = attentions[page.state().layer].layer;
-    const places = groupPlaces(page.manifest, group);
-    page.set({ layer: places.find((place) => attentions[place].layer >= here) ?? places.at(-1) });
+    const indices = groupIndices(page.manifest, group);
+    page.set({ layer: indices.find((index) => attentions[index].layer >= here) ?? indices.at(-1) });
   };
-  const control = segments("attention", Object.fromEntries(groups.map((group) => [group, group || "text"])), choose,
+  const control = segmentedControl("attention", Object.fromEntries(groups.map((group) => [group, group || "text"])), choose,
     (state) => groupOf(attentions[state.layer]));
   control.element.hidden = groups.length < 2;
   return control;
@@ -82,20 +82,20 @@ export function layerStepper(page) {
   let listed = null;
   const draw = (state) => {
     const group = groupOf(attentions[state.layer]);
-    const places = groupPlaces(page.manifest, group);
-    if (group !== listed) select.replaceChildren(...places.map((place) => make("option", { value: place }, String(attentions[place].layer))));
+    const indices = groupIndices(page.manifest, group);
+    if (group !== listed) select.replaceChildren(...indices.map((index) => make("option", { value: index }, String(attentions[index].layer))));
     listed = group;
     select.value = String(state.layer);
-    mark(back, "aria-disabled", state.layer === places[0]); // a disabled button would lose the focus
-    mark(on, "aria-disabled", state.layer === places.at(-1));
+    setAttribute(back, "aria-disabled", state.layer === indices[0]); // a disabled button would lose the focus
+    setAttribute(on, "aria-disabled", state.layer === indices.at(-1));
   };
   return { element: make("div", { class: "field" }, make("span", { class: "name" }, "Layer"), back, select, on), draw };
 }
 
 export function stepLayer(page, by) {
   const { layer } = page.state();
-  const places = groupPlaces(page.manifest, groupOf(page.manifest.attentions[layer]));
-  page.set({ layer: places[stepped(places.indexOf(layer), by, places.length)] });
+  const indices = groupIndices(page.manifest, groupOf(page.manifest.attentions[layer]));
+  page.set({ layer: indices[clampedStep(indices.indexOf(layer), by, indices.length)] });
 }
 
 /** The weight below which no lines are drawn, and the share of the hidden weights. */
@@ -106,7 +106,7 @@ export function thresholdSlider(page) {
   const draw = ({ threshold }, hidden) => {
     input.value = String(THRESHOLDS.findLastIndex((step) => step <= threshold));
     value.textContent = `${threshold}${hidden ? ` hides ${hidden}` : ""}`;
-    mark(input, "aria-valuetext", value.textContent);
+    setAttribute(input, "aria-valuetext", value.textContent);
   };
   draw(page.state(), ""); // also on a layer without numbers
   return { element: make("label", { class: "field" }, make("span", { class: "name" }, "Threshold"), input, value), draw };
@@ -114,7 +114,7 @@ export function thresholdSlider(page) {
 
 /** Chooses the colour scale. */
 export function scaleSwitch(page) {
-  return picker("Colour scale", "colour scale", SCALES, (scale) => page.set({ scale }), ({ scale }) => scale);
+  return dropDown("Colour scale", "colour scale", SCALES, (scale) => page.set({ scale }), ({ scale }) => scale);
 }
 
 /** One chip per head: its index above its line. In the heads view a click toggles the head, in others it chooses it. */
@@ -145,8 +145,8 @@ function makeChip(head, press, solo) {
 }
 
 function drawChip(chip, head, state, theme) {
-  mark(chip, "aria-pressed", state.heads.includes(head));
-  mark(chip, "aria-current", head === state.head);
+  setAttribute(chip, "aria-pressed", state.heads.includes(head));
+  setAttribute(chip, "aria-current", head === state.head);
   const colour = headColour(head, theme);
   chip.style.setProperty("--hue", colour);
   const dash = headDash(head, state.heads);

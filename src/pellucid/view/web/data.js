@@ -53,7 +53,7 @@ export function inlineSource(root) {
  */
 export function createSource(manifest, read) {
   const decoded = new Map();
-  const coming = new Map();
+  const pending = new Map();
   const fetchOne = async (name) => {
     const shape = manifest.blocks[name];
     const bytes = shape ? await read(name) : null;
@@ -63,8 +63,8 @@ export function createSource(manifest, read) {
   };
   const loadOne = (name) => {
     if (decoded.has(name)) return null;
-    if (!coming.has(name)) coming.set(name, fetchOne(name).finally(() => coming.delete(name)));
-    return coming.get(name);
+    if (!pending.has(name)) pending.set(name, fetchOne(name).finally(() => pending.delete(name)));
+    return pending.get(name);
   };
   const source = {
     manifest, counted: 0,
@@ -121,7 +121,7 @@ function bytesOf(name, base64) {
     throw new Problem(`The block ${name} is damaged: it is not valid base64.`);
   }
   const bytes = new Uint8Array(binary.length);
-  for (let place = 0; place < binary.length; place++) bytes[place] = binary.charCodeAt(place);
+  for (let index = 0; index < binary.length; index++) bytes[index] = binary.charCodeAt(index);
   return bytes;
 }
 
@@ -142,7 +142,7 @@ export function scaled(codes, scales) {
   const numbers = new Float32Array(codes.length);
   const each = codes.length / scales.length;
   scales.forEach((scale, head) => {
-    for (let place = head * each; place < (head + 1) * each; place++) numbers[place] = codes[place] * scale;
+    for (let index = head * each; index < (head + 1) * each; index++) numbers[index] = codes[index] * scale;
   });
   return numbers;
 }

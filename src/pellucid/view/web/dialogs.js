@@ -9,7 +9,7 @@ import { shortcutsOf } from "./shortcuts.js";
  * @param {...Node} content
  * @returns {HTMLDialogElement}
  */
-export function openSheet(root, name, ...content) {
+export function openDialog(root, name, ...content) {
   const dialog = make("dialog", { class: `sheet-${name}`, tabindex: -1, "aria-label": name, onclose: () => dialog.remove(),
     onclick: (event) => event.target === dialog && dialog.close() },
     button("✕", () => dialog.close(), { class: "plain close", "aria-label": "close" }), ...content);
@@ -24,7 +24,7 @@ export function openSheet(root, name, ...content) {
  * Whether a dialog is open. Keys are then not meant for what is below it.
  * @param {ParentNode} root
  */
-export function covered(root) {
+export function isDialogOpen(root) {
   return root.querySelector("dialog[open]") !== null;
 }
 
@@ -34,7 +34,7 @@ export function covered(root) {
  */
 export function openHelp(root, views) {
   const line = ({ shown, means }) => [make("dt", {}, ...shown.split(" ").map((key) => make("kbd", {}, key))), make("dd", {}, means)];
-  openSheet(root, "help", make("h2", {}, "How to read this page"),
+  openDialog(root, "help", make("h2", {}, "How to read this page"),
     make("p", {}, "In every layer, each head lets each token attend to the others, with weights that add up to 1."
       + " A line, or a cell of the matrix, is one such weight."),
     make("p", {}, "Point at a token to see only its lines. Click to pin it, then point at a token on the other side to read the"

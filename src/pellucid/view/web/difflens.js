@@ -3,13 +3,13 @@ import { Problem } from "./data.js";
 import { make } from "./dom.js";
 import { SCALES } from "./controls.js";
 import { LensNumbers, placeName } from "./lens.js";
-import { exact, inNodes, percent, shortened, tokenLabel, visible } from "./tokens.js";
+import { exact, percent, shortened, tokenLabel, tokenNodes, visible } from "./tokens.js";
 import { WordGrid } from "./wordgrid.js";
 
 export class LensDiff {
   /**
    * @param {import("./app.js").Page} page its lens blocks must be loaded
-   * @param {import("./hand.js").Cell} cell
+   * @param {import("./selection.js").CellSelection} cell
    */
   constructor(page, cell) {
     this.page = page;
@@ -17,12 +17,12 @@ export class LensDiff {
     this.other = new LensNumbers(page.source, page.manifest.other);
     const { tokens } = this.one;
     this.places = this.one.places.filter((name) => this.other.places.includes(name));
-    this.differ = this.fault() ? 0 : this.countDiffering();
-    this.grid = this.fault() ? null : new WordGrid({
+    this.differ = this.mismatch() ? 0 : this.countDiffering();
+    this.grid = this.mismatch() ? null : new WordGrid({
       label: "where the most likely tokens differ", columns: tokens.length, rows: this.places.map((name) => ({ name: placeName(name), title: name })),
       heading: (column) => tokenLabel(tokens[column]), word: (row, column) => this.word(row, column), ...cell.pointer,
     });
-    this.element = make("div", { class: "diff-lens" }, this.grid?.element ?? make("p", { class: "problem" }, this.fault()));
+    this.element = make("div", { class: "diff-lens" }, this.grid?.element ?? make("p", { class: "problem" }, this.mismatch()));
   }
 
   /** The number of cells whose likeliest tokens differ. */
@@ -32,7 +32,7 @@ export class LensDiff {
     return rows.reduce((sum, row) => sum + differ(row), 0);
   }
 
-  fault() {
+  mismatch() {
     const [one, other] = [this.one.tokens.length, this.other.tokens.length];
     if (one === other) return "";
     return `This run has ${one} tokens and the other ${other}: lenses can be compared position by position only if the numbers of tokens are equal.`;
@@ -41,10 +41,10 @@ export class LensDiff {
   /** The likeliest tokens of both runs at a cell, and the difference in probability of this run's token. */
   pair(row, column) {
     const [one, other] = [this.one, this.other].map((numbers) => numbers.top(numbers.places.indexOf(this.places[row]), column));
-    const there = other.find(({ id }) => id === one[0].id);
+    const match = other.find(({ id }) => id === one[0].id);
     const least = other.at(-1).log;
-    const gap = Math.abs(Math.exp(one[0].log) - Math.exp(there?.log ?? least));
-    return { one: one[0], other: other[0], there: there?.log ?? null, gap, same: one[0].id === other[0].id };
+    const gap = Math.abs(Math.exp(one[0].log) - Math.exp(match?.log ?? least));
+    return { one: one[0], other: other[0], match: match?.log ?? null, gap, same: one[0].id === other[0].id };
   }
 
   word(row, column) {
@@ -56,25 +56,25 @@ export class LensDiff {
     return { text, share: gap, mark: same ? null : "≠", title };
   }
 
-  draw(hand) {
-    this.grid?.draw({ ...hand, theme: this.page.theme(), scale: this.page.state().scale });
+  draw(selection) {
+    this.grid?.draw({ ...selection, theme: this.page.theme(), scale: this.page.state().scale });
   }
 
-  readout({ row: place, column: token, pinned }) {
+  readout({ row, column: token, pinned }) {
     if (!this.grid) return { words: ["the two lenses cannot be compared"] };
-    if (place === null) return { words: ["lens · point at a cell to compare both runs"] };
-    const { one, other, there, same } = this.pair(place, token);
-    const words = [`${placeName(this.places[place])} · at `, ...inNodes(this.one.tokens, token), " · “", make("bdi", {}, shortened(one.text)), "”"];
+    if (row === null) return { words: ["lens · point at a cell to compare both runs"] };
+    const { one, other, match, same } = this.pair(row, token);
+    const words = [`${placeName(this.places[row])} · at `, ...tokenNodes(this.one.tokens, token), " · “", make("bdi", {}, shortened(one.text)), "”"];
     if (!same) words.push(" | “", make("bdi", {}, shortened(other.text)), "”");
-    const value = there === null ? "" : exact(one.log - there);
-    const note = there === null ? `not among the ${this.other.most} most likely in the other run` : "log-probability of this token, minus that in the other run";
+    const value = match === null ? "" : exact(one.log - match);
+    const note = match === null ? `not among the ${this.other.k} most likely in the other run` : "log-probability of this token, minus that in the other run";
     return { words, value, note: pinned ? `${note} · pinned` : note };
   }
 
   /** The Python expression for the number in the readout; empty where the other run does not store this run's token. */
-  python({ row: place, column: token }) {
-    if (!this.grid || place === null) return "";
-    const [one, other] = [this.one, this.other].map((numbers) => numbers.places.indexOf(this.places[place]));
+  python({ row, column: token }) {
+    if (!this.grid || row === null) return "";
+    const [one, other] = [this.one, this.other].map((numbers) => numbers.places.indexOf(this.places[row]));
     const rank = this.other.top(other, token).findIndex(({ id }) => id === this.one.best(one, token));
     return rank < 0 ? "" : `lens.log_probabilities[${one}, ${token}, 0] - other_lens.log_probabilities[${other}, ${token}, ${rank}]`;
   }
@@ -89,20 +89,20 @@ export class LensDiff {
       "The shade shows by how much the probability of this run’s token differs,"
         + ` from 0 to 100 % on a ${SCALES[this.page.state().scale]} scale; if it is not among the`
         + " tokens kept for the other run, the least likely of those is used instead.",
-      this.grid.leftOut(),
+      this.grid.printedRange(),
     ].filter(Boolean);
   }
 
   /** @returns {import("./table.js").Table} */
   table(token) {
-    if (!this.grid) throw new Problem(this.fault());
+    if (!this.grid) throw new Problem(this.mismatch());
     const line = (row) => {
-      const { one, other, there } = this.pair(row, token);
-      return [visible(one.text), exact(one.log), visible(other.text), exact(other.log), there === null ? "not kept" : exact(there)];
+      const { one, other, match } = this.pair(row, token);
+      return [visible(one.text), exact(one.log), visible(other.text), exact(other.log), match === null ? "not kept" : exact(match)];
     };
     return {
       title: "Lens, both runs",
-      caption: ["At ", ...inNodes(this.one.tokens, token), "; other tokens have their own tables."
+      caption: ["At ", ...tokenNodes(this.one.tokens, token), "; other tokens have their own tables."
         + " The last column is the log-probability of this run’s token in the other."],
       columns: ["this run", "log-probability", "the other", "log-probability", "this run’s token in the other"],
       rows: this.places.map((name, row) => ({ name: placeName(name), cells: line(row) })),

@@ -2,7 +2,7 @@
 // Text always becomes a text node, so a token can never become markup.
 
 /** The margin below a line, or beside a cell, that is scrolled into view, in pixels. */
-const AIR = 24;
+const MARGIN = 24;
 
 /**
  * make("button", {class: "chip", onclick: press}, "8") builds one element.
@@ -39,7 +39,7 @@ export function button(text, onclick, attributes = {}) {
  * @param {string} name
  * @param {string|number|boolean|null} value null removes it
  */
-export function mark(element, name, value) {
+export function setAttribute(element, name, value) {
   const spoken = name.startsWith("aria-"); // ARIA attributes are "true" or "false", others are present or absent
   const text = value === true && !spoken ? "" : String(value);
   if (value === null || (value === false && !spoken)) element.removeAttribute(name);
@@ -49,19 +49,19 @@ export function mark(element, name, value) {
 /**
  * Keeps only some elements of a long list, in list order, in which they are read aloud and copied.
  * @param {Element} list
- * @param {Map<number, HTMLElement>} there the present elements by index
+ * @param {Map<number, HTMLElement>} present the present elements by index
  * @param {Iterable<number>} wanted
  * @param {(index: number) => HTMLElement} create
- * @param {Element} [behind] the element before all of them
+ * @param {Element} [previous] the element before all of them
  */
-export function keepOnly(list, there, wanted, create, behind) {
+export function syncChildren(list, present, wanted, create, previous) {
   const kept = new Set(wanted);
-  for (const [index, element] of there) if (!kept.has(index)) there.delete(index), element.remove();
+  for (const [index, element] of present) if (!kept.has(index)) present.delete(index), element.remove();
   for (const index of kept) {
-    const element = there.get(index) ?? create(index);
-    if (!there.has(index)) list.insertBefore(element, behind ? behind.nextSibling : list.firstChild);
-    there.set(index, element);
-    behind = element;
+    const element = present.get(index) ?? create(index);
+    if (!present.has(index)) list.insertBefore(element, previous ? previous.nextSibling : list.firstChild);
+    present.set(index, element);
+    previous = element;
   }
 }
 
@@ -70,7 +70,7 @@ export function keepOnly(list, there, wanted, create, behind) {
  * @param {Element} scroller
  * @param {{top: number, bottom: number, left?: number, right?: number}} box in pixels of the scrolled content
  */
-export function bring(scroller, { top, bottom, left, right }) {
+export function scrollToBox(scroller, { top, bottom, left, right }) {
   const { scrollTop, scrollLeft, clientHeight, clientWidth } = scroller;
   if (top < scrollTop) scroller.scrollTop = top;
   if (bottom > scrollTop + clientHeight) scroller.scrollTop = bottom - clientHeight;
@@ -85,12 +85,12 @@ export function bring(scroller, { top, bottom, left, right }) {
  * @param {number} from pixels from the top of the scrolled content to the upper edge of the line
  * @param {number} to and to its lower edge
  */
-export function lift(scroller, from, to) {
+export function scrollPageTo(scroller, from, to) {
   if (scroller.closest("[data-host]")) return;
   const top = scroller.getBoundingClientRect().top - scroller.scrollTop;
   const above = top + from - (Number.parseFloat(getComputedStyle(document.documentElement).scrollPaddingTop) || 0);
   const below = top + to - window.innerHeight;
-  if (below > 0) window.scrollBy(0, Math.min(below + AIR, Math.max(0, above)));
+  if (below > 0) window.scrollBy(0, Math.min(below + MARGIN, Math.max(0, above)));
   else if (above < 0) window.scrollBy(0, above);
 }
 
@@ -99,13 +99,13 @@ export function lift(scroller, from, to) {
  * @param {Element} plot
  * @param {{left: number, top: number, width: number, height: number}} cell in pixels from the corner of the plot
  */
-export function liftCell(plot, { left, top, width, height }) {
+export function scrollPageToCell(plot, { left, top, width, height }) {
   const scroller = plot.closest(".matrix, .tensor-scroll");
   const before = plot.getBoundingClientRect().left + left - scroller.getBoundingClientRect().left;
-  const behind = before + width - scroller.clientWidth;
-  if (before < 0) scroller.scrollLeft += before - AIR;
-  else if (behind > 0) scroller.scrollLeft += behind + AIR;
-  lift(plot, top, top + height);
+  const after = before + width - scroller.clientWidth;
+  if (before < 0) scroller.scrollLeft += before - MARGIN;
+  else if (after > 0) scroller.scrollLeft += after + MARGIN;
+  scrollPageTo(plot, top, top + height);
 }
 
 /**
@@ -115,7 +115,7 @@ export function liftCell(plot, { left, top, width, height }) {
  * @param {number} height
  * @returns {CanvasRenderingContext2D}
  */
-export function pen(canvas, width, height) {
+export function prepareCanvas(canvas, width, height) {
   const density = window.devicePixelRatio || 1;
   const [columns, rows] = [Math.round(width * density), Math.round(height * density)];
   if (canvas.width !== columns) canvas.width = columns;

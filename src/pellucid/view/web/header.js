@@ -2,7 +2,7 @@
 import { button, make } from "./dom.js";
 import { openHelp } from "./dialogs.js";
 import { openTable } from "./table.js";
-import { unturned } from "./tokens.js";
+import { withoutDirectionMarks } from "./tokens.js";
 
 /**
  * @param {Element} root
@@ -12,24 +12,24 @@ import { unturned } from "./tokens.js";
 export function makeHeader(root, page, switchTheme) {
   const { texts, sequences, edits } = page.manifest;
   const last = sequences.length > 1 && texts.length - 1; // the decoder's text
-  const letter = (place) => (place === last ? sequences[1].name : last === 1 ? sequences[0].name : "AB"[place]);
-  const line = (text, place) => make("span", { class: "text", title: text },
-    texts.length > 1 ? make("b", { class: "letter" }, letter(place)) : "", make("bdi", {}, text));
+  const letter = (index) => (index === last ? sequences[1].name : last === 1 ? sequences[0].name : "AB"[index]);
+  const line = (text, index) => make("span", { class: "text", title: text },
+    texts.length > 1 ? make("b", { class: "letter" }, letter(index)) : "", make("bdi", {}, text));
   return make("header", {},
     make("div", { class: "buttons" },
       button("table", () => openTable(root, page), { title: "show the numbers as a table" }),
       button("◐", switchTheme, { class: "plain sign", "aria-label": "light or dark theme", title: "light or dark theme" }),
       button("?", () => openHelp(root, page.views), { class: "plain sign", "aria-label": "help", title: "help" })),
-    make("h1", {}, ...texts.map((text) => unturned(text) || "(no text)").map(line)),
+    make("h1", {}, ...texts.map((text) => withoutDirectionMarks(text) || "(no text)").map(line)),
     make("p", { class: "model" }, ...aboutModel(page.manifest)),
-    edits ? make("p", { class: "model edits" }, make("b", {}, "edited"), `: ${unturned(edits.join("; "))}`) : "");
+    edits ? make("p", { class: "model edits" }, make("b", {}, "edited"), `: ${withoutDirectionMarks(edits.join("; "))}`) : "");
 }
 
 /** For example "all-MiniLM-L6-v2 · bert · 6 layers × 12 heads of 32 · 22.7 million parameters · 13 tokens". */
 function aboutModel({ model, sequences }) {
   const [layers, more] = [model.num_hidden_layers, model.num_decoder_layers];
   return [
-    model.name && make("bdi", {}, unturned(model.name)), model.family, `${layers}${more ? ` + ${more}` : ""} ${layers === 1 && !more ? "layer" : "layers"}${headsOf(model)}`,
+    model.name && make("bdi", {}, withoutDirectionMarks(model.name)), model.family, `${layers}${more ? ` + ${more}` : ""} ${layers === 1 && !more ? "layer" : "layers"}${headsOf(model)}`,
     model.parameters && parameters(model.parameters), sequences.map(counted).join(", "),
   ].filter(Boolean).flatMap((fact, at) => (at ? ["  ·  ", fact] : [fact]));
 }

@@ -8,7 +8,7 @@ const LIGHT = 0.5;
  * @param {HTMLElement} root
  * @param {(theme: import("./colour.js").Theme) => void} setTheme
  */
-export function answerHost(root, setTheme) {
+export function connectToHost(root, setTheme) {
   if (window.parent === window) return;
   const sendHeight = () => window.parent.postMessage({ height: Math.ceil(root.getBoundingClientRect().height) }, "*");
   let last;

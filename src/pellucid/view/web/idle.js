@@ -1,43 +1,43 @@
-// idle.js: computes ahead while the page is idle, so that pointing at a key of a long text never waits.
+// idle.js: precomputes rows while the page is idle, so that pointing at a key of a long text never waits.
 
 /** The length of a slice of work, and of the pause before it, in milliseconds. */
-const [WORK, REST] = [6, 12];
+const [SLICE, PAUSE] = [6, 12];
 
-/** The most numbers that are computed ahead; more are computed on demand. */
-export const MOST_AHEAD = 3e7;
+/** The most numbers that are precomputed; more are computed on demand. */
+export const MAX_PRECOMPUTED = 3e7;
 
 /**
  * Returns a function that computes all rows of some heads; a new call cancels the last one.
  * @returns {(attention: import("./attention.js").Attention, heads: number[]) => void}
  */
-export function makeWarmer() {
-  let wanted = "";
+export function makePrecomputer() {
+  let latest = "";
   return (attention, heads) => {
     const name = `${attention.entry.name} ${heads}`;
-    if (name === wanted || heads.length * attention.queries * attention.keys > MOST_AHEAD) return;
-    wanted = name;
-    const still = () => name === wanted;
-    setTimeout(() => ofEachRow(attention, heads, (head, query) => attention.row(head, query), still), 20 * REST);
+    if (name === latest || heads.length * attention.queries * attention.keys > MAX_PRECOMPUTED) return;
+    latest = name;
+    const isCurrent = () => name === latest;
+    setTimeout(() => forEachRow(attention, heads, (head, query) => attention.row(head, query), isCurrent), 20 * PAUSE);
   };
 }
 
 /**
- * Calls `act` for every query of some heads, in small slices, so that the page stays responsive.
+ * Calls `visit` for every query of some heads, in small slices, so that the page stays responsive.
  * @param {import("./attention.js").Attention} attention
  * @param {Iterable<number>} heads
- * @param {(head: number, query: number) => void} act
- * @param {() => boolean} [still] false cancels the rest
+ * @param {(head: number, query: number) => void} visit
+ * @param {() => boolean} [isCurrent] false cancels the rest
  */
-export async function ofEachRow({ queries }, heads, act, still = () => true) {
-  let until = 0;
+export async function forEachRow({ queries }, heads, visit, isCurrent = () => true) {
+  let deadline = 0;
   for (const head of heads) {
     for (let query = 0; query < queries; query++) {
-      if (performance.now() >= until) {
-        await new Promise((go) => setTimeout(go, REST));
-        until = performance.now() + WORK;
+      if (performance.now() >= deadline) {
+        await new Promise((resolve) => setTimeout(resolve, PAUSE));
+        deadline = performance.now() + SLICE;
       }
-      if (!still()) return;
-      act(head, query);
+      if (!isCurrent()) return;
+      visit(head, query);
     }
   }
 }

@@ -1,10 +1,10 @@
-// lens.js: the lens view. After the embeddings and every layer: what would the model predict if it stopped there?
+// lens.js: the lens view. What the model predicts if it ends after the embeddings, or after any layer.
 // A column is a token of the text, a row is a layer; deeper layers are further down.
 import { make } from "./dom.js";
 import { SCALES, scaleSwitch } from "./controls.js";
-import { Cell } from "./hand.js";
-import { Ends } from "./heat.js";
-import { exact, inNodes, percent, shortened, tokenLabel, visible } from "./tokens.js";
+import { CellSelection } from "./selection.js";
+import { ColourBar } from "./heatmap.js";
+import { exact, percent, shortened, tokenLabel, tokenNodes, visible } from "./tokens.js";
 import { WordGrid } from "./wordgrid.js";
 
 /** @type {import("./app.js").ViewModule} */
@@ -22,29 +22,29 @@ export class LensNumbers {
    */
   constructor(source, { lens, sequences }) {
     const { shape } = source.manifest.blocks[lens.ids];
-    [this.places, this.tokens, this.most] = [lens.places, sequences.at(-1).tokens, shape[2]];
+    [this.places, this.tokens, this.k] = [lens.places, sequences.at(-1).tokens, shape[2]];
     this.ids = source.block(lens.ids);
     this.logs = source.block(lens.log_probabilities);
-    this.written = lens.words;
+    this.words = lens.words;
     this.next = lens.kind === "next token";
   }
 
   /** The k likeliest tokens of one cell, the likeliest first. */
-  top(place, token) {
-    const from = (place * this.tokens.length + token) * this.most;
-    return Array.from({ length: this.most }, (_, rank) => {
+  top(row, token) {
+    const from = (row * this.tokens.length + token) * this.k;
+    return Array.from({ length: this.k }, (_, rank) => {
       const id = this.ids[from + rank];
-      return { id, text: this.written[id] ?? `id ${id}`, log: this.logs[from + rank] };
+      return { id, text: this.words[id] ?? `id ${id}`, log: this.logs[from + rank] };
     });
   }
 
   /** The id of the likeliest token of one cell. */
-  best(place, token) {
-    return this.ids[(place * this.tokens.length + token) * this.most];
+  best(row, token) {
+    return this.ids[(row * this.tokens.length + token) * this.k];
   }
 
   /** The actual token: the next one of the text, or the token itself for masked prediction. */
-  truth(token) {
+  actual(token) {
     return this.tokens[token + (this.next ? 1 : 0)] ?? null;
   }
 }
@@ -60,30 +60,30 @@ class Lens {
   /** @param {import("./app.js").Page} page */
   constructor(page) {
     this.page = page;
-    this.common = [];
+    this.sharedControls = [];
     this.detail = make("aside", { class: "lens-detail", "aria-label": "the most likely tokens of the selected cell" });
     this.element = make("div", { class: "lens" });
-    this.ends = new Ends();
-    this.controls = [scaleSwitch(page), { element: this.ends.element }];
-    this.cell = new Cell(() => this.hand(), (lens) => page.set({ lens }));
+    this.colourBar = new ColourBar();
+    this.controls = [scaleSwitch(page), { element: this.colourBar.element }];
+    this.cell = new CellSelection(() => this.selection(), (lens) => page.set({ lens }));
   }
 
-  needs() {
+  requiredBlocks() {
     const { ids, log_probabilities: logs } = this.page.manifest.lens;
     return [ids, logs];
   }
 
-  /** The active cell. */
-  hand() {
+  /** The selected cell. */
+  selection() {
     return { row: null, column: null, pinned: false, ...this.page.state().lens };
   }
 
   draw() {
     if (!this.numbers) this.fill();
-    const [hand, theme] = [this.hand(), this.page.theme()];
-    this.ends.draw(100, false, theme, " %");
-    this.grid.draw({ ...hand, theme, scale: this.page.state().scale });
-    this.drawDetail(hand.row ?? this.numbers.places.length - 1, hand.column ?? this.numbers.tokens.length - 1);
+    const [selection, theme] = [this.selection(), this.page.theme()];
+    this.colourBar.draw(100, false, theme, " %");
+    this.grid.draw({ ...selection, theme, scale: this.page.state().scale });
+    this.drawDetail(selection.row ?? this.numbers.places.length - 1, selection.column ?? this.numbers.tokens.length - 1);
   }
 
   fill() {
@@ -98,32 +98,32 @@ class Lens {
     });
     this.element.replaceChildren(this.grid.element, this.detail);
     this.hits = this.countHits();
-    const { row, column, pinned } = this.hand();
+    const { row, column, pinned } = this.selection();
     if (pinned) this.grid.reveal(row, column, false); // it comes from the address
   }
 
   /** How often the likeliest token after the last layer is the actual one. */
   countHits() {
     const { numbers } = this;
-    const known = [...numbers.tokens.keys()].filter((token) => numbers.truth(token));
-    const right = known.filter((token) => numbers.truth(token).id === numbers.best(numbers.places.length - 1, token));
+    const known = [...numbers.tokens.keys()].filter((token) => numbers.actual(token));
+    const right = known.filter((token) => numbers.actual(token).id === numbers.best(numbers.places.length - 1, token));
     return { right: right.length, all: known.length };
   }
 
   word(row, column) {
     const best = this.numbers.top(row, column)[0];
-    const right = this.numbers.truth(column)?.id === best.id;
+    const right = this.numbers.actual(column)?.id === best.id;
     const title = `${visible(best.text)}  ${percent(Math.exp(best.log))}${right ? " · as in the text" : ""}`;
     return { text: make("bdi", { class: "token" }, shortened(best.text)), share: Math.exp(best.log), mark: right ? "✓" : null, title };
   }
 
-  /** The likeliest tokens of the active cell, with the numbers as stored. */
-  drawDetail(place, token) {
-    const drawn = `${place}/${token}`;
-    if (drawn === this.drawn) return;
-    this.drawn = drawn;
+  /** The likeliest tokens of the selected cell, with the numbers as stored. */
+  drawDetail(row, token) {
+    const detailKey = `${row}/${token}`;
+    if (detailKey === this.detailKey) return;
+    this.detailKey = detailKey;
     const { numbers } = this;
-    const row = ({ id, text, log }, rank) => {
+    const tableRow = ({ id, text, log }, rank) => {
       const bar = make("span", { class: "lens-bar" });
       bar.style.width = `${Math.exp(log) * 100}%`;
       return make("tr", { "data-id": id }, make("td", {}, String(rank + 1)), make("th", { scope: "row", title: visible(text) }, make("bdi", { class: "token" }, shortened(text)), bar),
@@ -131,26 +131,26 @@ class Lens {
     };
     const heads = ["", "token", "probability", "log-probability"].map((name) => make(name ? "th" : "td", name ? { scope: "col" } : {}, name));
     this.detail.replaceChildren(
-      make("h2", {}, `${placeName(numbers.places[place])}, at `, ...inNodes(numbers.tokens, token)),
-      make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...numbers.top(place, token).map(row))),
-      make("p", { class: "quiet" }, ...this.aboutTruth(place, token)));
+      make("h2", {}, `${placeName(numbers.places[row])}, at `, ...tokenNodes(numbers.tokens, token)),
+      make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...numbers.top(row, token).map(tableRow))),
+      make("p", { class: "quiet" }, ...this.aboutActual(row, token)));
   }
 
-  aboutTruth(place, token) {
-    const truth = this.numbers.truth(token);
-    if (!truth) return ["The text ends here."];
-    const rank = this.numbers.top(place, token).findIndex(({ id }) => id === truth.id) + 1;
-    const where = rank ? `number ${rank} in this list.` : `not among these ${this.numbers.most}.`;
-    return [this.numbers.next ? "The text continues with “" : "The text has “", make("bdi", {}, shortened(truth.text)), `”: ${where}`];
+  aboutActual(row, token) {
+    const actual = this.numbers.actual(token);
+    if (!actual) return ["The text ends here."];
+    const rank = this.numbers.top(row, token).findIndex(({ id }) => id === actual.id) + 1;
+    const where = rank ? `number ${rank} in this list.` : `not among these ${this.numbers.k}.`;
+    return [this.numbers.next ? "The text continues with “" : "The text has “", make("bdi", {}, shortened(actual.text)), `”: ${where}`];
   }
 
   /** The text of the readout. */
   readout() {
-    const { row: place, column: token, pinned } = this.hand();
-    if (place === null) return { words: ["lens · point at a cell to read its most likely tokens"] };
-    const [best] = this.numbers.top(place, token);
+    const { row, column: token, pinned } = this.selection();
+    if (row === null) return { words: ["lens · point at a cell to read its most likely tokens"] };
+    const [best] = this.numbers.top(row, token);
     return {
-      words: [`${placeName(this.numbers.places[place])} · at `, ...inNodes(this.numbers.tokens, token), " · predicts “", make("bdi", {}, shortened(best.text)), "”"],
+      words: [`${placeName(this.numbers.places[row])} · at `, ...tokenNodes(this.numbers.tokens, token), " · predicts “", make("bdi", {}, shortened(best.text)), "”"],
       value: exact(best.log), note: `log-probability · ${percent(Math.exp(best.log))}${pinned ? " · pinned" : ""}`,
     };
   }
@@ -165,34 +165,34 @@ class Lens {
         + ` from 0 to 100 % on a ${SCALES[this.page.state().scale]} scale.`,
       `✓ marks a token that matches the text: ${this.hits.right} of ${this.hits.all} after the last layer.`,
       "Intermediate layers were not trained to be read this way.",
-      this.grid.leftOut(),
+      this.grid.printedRange(),
     ].filter(Boolean);
   }
 
   /** The sentence below the legend. */
-  truth() {
+  provenance() {
     const { dtype } = this.page.manifest.blocks[this.page.manifest.lens.log_probabilities];
-    return `Log-probabilities (natural logarithm) as the model computed them, stored as ${dtype}; the ${this.numbers.most} most likely tokens of each cell are kept.`;
+    return `Log-probabilities (natural logarithm) as the model computed them, stored as ${dtype}; the ${this.numbers.k} most likely tokens of each cell are kept.`;
   }
 
   python() {
-    const { row, column } = this.hand();
+    const { row, column } = this.selection();
     return row === null ? "" : `lens.log_probabilities[${row}, ${column}, 0]`;
   }
 
-  /** @returns {import("./table.js").Table} the active column, layer by layer */
+  /** @returns {import("./table.js").Table} the selected column, layer by layer */
   table() {
     const { numbers } = this;
     if (!numbers) return null;
-    const token = this.hand().column ?? numbers.tokens.length - 1;
-    const most = Math.min(5, numbers.most);
-    const words = (place) => numbers.top(place, token).slice(0, most).flatMap(({ text, log }) => [visible(text), exact(log)]);
+    const token = this.selection().column ?? numbers.tokens.length - 1;
+    const k = Math.min(5, numbers.k);
+    const words = (row) => numbers.top(row, token).slice(0, k).flatMap(({ text, log }) => [visible(text), exact(log)]);
     return {
       title: "Lens",
-      caption: ["At ", ...inNodes(numbers.tokens, token), `: the ${most} most likely tokens after each layer and their log-probabilities;`
+      caption: ["At ", ...tokenNodes(numbers.tokens, token), `: the ${k} most likely tokens after each layer and their log-probabilities;`
         + " other tokens have their own tables."],
-      columns: Array.from({ length: most }, (_, rank) => [`${rank + 1}`, "log-probability"]).flat(),
-      rows: numbers.places.map((name, place) => ({ name: placeName(name), cells: words(place) })),
+      columns: Array.from({ length: k }, (_, rank) => [`${rank + 1}`, "log-probability"]).flat(),
+      rows: numbers.places.map((name, row) => ({ name: placeName(name), cells: words(row) })),
     };
   }
 
@@ -205,11 +205,11 @@ class Lens {
     this.cell.pin();
   }
 
-  release() {
+  clearSelection() {
     this.page.set({ lens: null });
   }
 
-  exit() {
+  clearHover() {
     this.cell.pointer.leave();
   }
 
@@ -222,7 +222,7 @@ class Lens {
 
   /** Goes to a token that was found. */
   reveal(_side, token) {
-    const row = this.hand().row ?? this.numbers.places.length - 1;
+    const row = this.selection().row ?? this.numbers.places.length - 1;
     this.page.set({ lens: { row, column: token, pinned: false } });
     this.grid.reveal(row, token);
   }

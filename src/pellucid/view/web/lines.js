@@ -1,8 +1,8 @@
 // lines.js: draws attention as lines between two columns. A large weight is a wide, opaque line.
-import { pen } from "./dom.js";
+import { prepareCanvas } from "./dom.js";
 
 /**
- * @typedef {object} Strand the lines of one colour
+ * @typedef {object} LineSeries the lines of one colour
  * @property {string} colour
  * @property {number[]} dash
  * @property {number} shift pixels up or down, so that the lines of two heads do not overlap
@@ -13,7 +13,7 @@ import { pen } from "./dom.js";
  * @property {number} width
  * @property {number} height
  * @property {number} threshold
- * @property {boolean} few whether only the lines of one token are drawn
+ * @property {boolean} oneToken whether only the lines of one token are drawn
  * @property {number[]} queries the tokens whose lines are drawn
  * @property {number[]} keys
  * @property {(query: number) => number} from the height of a query's row on the canvas
@@ -24,46 +24,46 @@ import { pen } from "./dom.js";
  * Draws all lines and sums their weights; those below 0 or not finite
  * count as 0.
  * @param {HTMLCanvasElement} canvas
- * @param {Strand[]} strands
+ * @param {LineSeries[]} series
  * @param {Frame} frame
- * @returns {{all: number, drawn: number, lines: number, below: boolean, broken: boolean, above: boolean}} sums of all weights (also below the
+ * @returns {{all: number, drawn: number, lines: number, hasNegative: boolean, hasNonFinite: boolean, hasAboveOne: boolean}} sums of all weights (also below the
  *   threshold) and of those drawn; whether one is below 0, not finite, or drawn and above 1
  */
-export function drawLines(canvas, strands, frame) {
-  const context = pen(canvas, frame.width, frame.height);
+export function drawLines(canvas, series, frame) {
+  const context = prepareCanvas(canvas, frame.width, frame.height);
   context.lineCap = "butt";
-  const mass = { all: 0, drawn: 0, lines: 0, below: false, broken: false, above: false };
-  for (const strand of strands) {
-    context.strokeStyle = strand.colour;
-    context.setLineDash(strand.dash);
+  const totals = { all: 0, drawn: 0, lines: 0, hasNegative: false, hasNonFinite: false, hasAboveOne: false };
+  for (const one of series) {
+    context.strokeStyle = one.colour;
+    context.setLineDash(one.dash);
     const draw = (query, key, weight) => {
-      if (!Number.isFinite(weight)) return void (mass.broken = true);
-      if (weight < 0) return void (mass.below = true);
-      mass.all += weight;
+      if (!Number.isFinite(weight)) return void (totals.hasNonFinite = true);
+      if (weight < 0) return void (totals.hasNegative = true);
+      totals.all += weight;
       if (weight < frame.threshold || weight === 0) return;
-      mass.drawn += weight;
-      mass.above ||= weight > 1.001;
-      mass.lines += 1;
-      drawLine(context, frame.from(query) + strand.shift, frame.to(key) + strand.shift, frame, weight);
+      totals.drawn += weight;
+      totals.hasAboveOne ||= weight > 1.001;
+      totals.lines += 1;
+      drawLine(context, frame.from(query) + one.shift, frame.to(key) + one.shift, frame, weight);
     };
     if (frame.keys.length === 1) {
-      const [[key], column] = [frame.keys, strand.column(frame.keys[0])];
+      const [[key], column] = [frame.keys, one.column(frame.keys[0])];
       for (const query of frame.queries) draw(query, key, column[query]);
     } else {
       for (const query of frame.queries) {
-        const row = strand.row(query);
+        const row = one.row(query);
         for (const key of frame.keys) draw(query, key, row[key]);
       }
     }
   }
-  return mass;
+  return totals;
 }
 
 /** One line: an S curve with horizontal ends. Few lines are drawn stronger than many; weights above 1 as 1. */
-function drawLine(context, from, to, { width, few }, size) {
+function drawLine(context, from, to, { width, oneToken }, size) {
   const weight = Math.min(1, size);
-  context.globalAlpha = few ? 0.22 + 0.76 * Math.sqrt(weight) : 0.08 + 0.87 * weight ** 0.7;
-  context.lineWidth = (few ? 1 : 0.7) + 7.5 * weight;
+  context.globalAlpha = oneToken ? 0.22 + 0.76 * Math.sqrt(weight) : 0.08 + 0.87 * weight ** 0.7;
+  context.lineWidth = (oneToken ? 1 : 0.7) + 7.5 * weight;
   context.beginPath();
   context.moveTo(0, from);
   context.bezierCurveTo(width * 0.42, from, width * 0.58, to, width, to);

@@ -1,7 +1,7 @@
 // numbers.js: a two-dimensional slice of a tensor, statistics of its numbers, and their export to other programs.
 
 /**
- * @typedef {object} Cut two axes are drawn, the others are fixed
+ * @typedef {object} Slicing which two axes are drawn; the others are fixed
  * @property {number|null} rows an axis; null where the tensor has only one
  * @property {number|null} columns an axis
  * @property {number[]} fixed an index on every axis; ignored on the drawn ones
@@ -13,15 +13,15 @@ export class Slice {
    * @param {{name: string, axes: string[]}} tensor
    * @param {number[]} shape
    * @param {ArrayLike<number>} values row by row
-   * @param {Cut} cut
+   * @param {Slicing} slicing
    */
-  constructor(tensor, shape, values, cut) {
-    [this.tensor, this.shape, this.values, this.cut] = [tensor, shape, values, cut];
+  constructor(tensor, shape, values, slicing) {
+    [this.tensor, this.shape, this.values, this.slicing] = [tensor, shape, values, slicing];
     this.strides = shape.map((_, axis) => shape.slice(axis + 1).reduce((product, side) => product * side, 1));
     const size = (axis) => (axis === null ? 1 : shape[axis]);
-    [this.rows, this.columns] = [size(cut.rows), size(cut.columns)];
-    this.start = cut.fixed.reduce((sum, place, axis) => sum + (axis === cut.rows || axis === cut.columns ? 0 : place * this.strides[axis]), 0);
-    [this.down, this.right] = [cut.rows === null ? 0 : this.strides[cut.rows], cut.columns === null ? 0 : this.strides[cut.columns]];
+    [this.rows, this.columns] = [size(slicing.rows), size(slicing.columns)];
+    this.start = slicing.fixed.reduce((sum, index, axis) => sum + (axis === slicing.rows || axis === slicing.columns ? 0 : index * this.strides[axis]), 0);
+    [this.down, this.right] = [slicing.rows === null ? 0 : this.strides[slicing.rows], slicing.columns === null ? 0 : this.strides[slicing.columns]];
   }
 
   at(row, column) {
@@ -34,8 +34,8 @@ export class Slice {
   }
 
   /** The indices of a cell in the trace's tensor, whose first axis is the batch, of the page's single text. */
-  places(row, column) {
-    return [0, ...this.shape.map((_, axis) => (axis === this.cut.rows ? row : axis === this.cut.columns ? column : this.cut.fixed[axis]))];
+  indices(row, column) {
+    return [0, ...this.shape.map((_, axis) => (axis === this.slicing.rows ? row : axis === this.slicing.columns ? column : this.slicing.fixed[axis]))];
   }
 
   /**
@@ -44,86 +44,86 @@ export class Slice {
    * @param {number|null} [column]
    */
   python(row = null, column = null) {
-    const { rows, columns, fixed } = this.cut;
+    const { rows, columns, fixed } = this.slicing;
     const open = row === null || column === null;
-    const place = (axis) => (axis !== rows && axis !== columns ? fixed[axis] : open ? ":" : axis === rows ? row : column);
-    const index = [0, ...this.shape.map((_, axis) => place(axis))];
-    const turned = open && rows !== null && rows > columns ? ".T" : "";
-    return `trace["${this.tensor.name}"][${index.join(", ")}]${turned}`;
+    const indexOn = (axis) => (axis !== rows && axis !== columns ? fixed[axis] : open ? ":" : axis === rows ? row : column);
+    const index = [0, ...this.shape.map((_, axis) => indexOn(axis))];
+    const transposed = open && rows !== null && rows > columns ? ".T" : "";
+    return `trace["${this.tensor.name}"][${index.join(", ")}]${transposed}`;
   }
 
   /** The slice as np.array(...). */
   numpy() {
     const line = (row) => `[${this.row(row).map(pythonNumber).join(", ")}]`;
     const lines = Array.from({ length: this.rows }, (_, row) => line(row));
-    const body = this.cut.rows === null ? lines[0] : `[${lines.join(",\n          ")}]`;
-    return `np.array(${this.cut.columns === null ? pythonNumber(this.at(0, 0)) : body}, dtype=np.float32)`;
+    const body = this.slicing.rows === null ? lines[0] : `[${lines.join(",\n          ")}]`;
+    return `np.array(${this.slicing.columns === null ? pythonNumber(this.at(0, 0)) : body}, dtype=np.float32)`;
   }
 }
 
-/** The axes that are drawn first: the last two of size above 1. */
-export function firstCut(shape) {
-  const wide = shape.map((side, axis) => (side > 1 ? axis : -1)).filter((axis) => axis >= 0);
-  const [rows, columns] = wide.length > 1 ? wide.slice(-2) : [null, wide[0] ?? (shape.length ? shape.length - 1 : null)];
+/** The default slicing: the last two axes of size above 1. */
+export function defaultSlicing(shape) {
+  const axes = shape.map((side, axis) => (side > 1 ? axis : -1)).filter((axis) => axis >= 0);
+  const [rows, columns] = axes.length > 1 ? axes.slice(-2) : [null, axes[0] ?? (shape.length ? shape.length - 1 : null)];
   return { rows, columns, fixed: shape.map(() => 0) };
 }
 
-/** A slice as in the address: "5.r.c" is rows by columns at index 5 of the first axis. */
-export function cutWords({ rows, columns, fixed }) {
-  return fixed.map((place, axis) => (axis === rows ? "r" : axis === columns ? "c" : place)).join(".");
+/** A slicing as in the address: "5.r.c" is rows by columns at index 5 of the first axis. */
+export function formatSlicing({ rows, columns, fixed }) {
+  return fixed.map((index, axis) => (axis === rows ? "r" : axis === columns ? "c" : index)).join(".");
 }
 
 /**
- * The slice that these words name; null where they do not fit a tensor of this shape.
- * @param {string} words
+ * The slicing that a text of the address describes; null where it does not fit a tensor of this shape.
+ * @param {string} text
  * @param {number[]} shape
- * @returns {Cut|null}
+ * @returns {Slicing|null}
  */
-export function cutFrom(words, shape) {
-  const places = words.split(".");
-  const drawn = (letter) => places.indexOf(letter);
-  const fits = places.length === shape.length && places.every((word, axis) =>
-    (word === "r" || word === "c" ? drawn(word) === axis : /^\d+$/.test(word) && Number(word) < shape[axis]));
-  if (!fits || drawn("c") < 0 || (drawn("r") < 0 && firstCut(shape).rows !== null)) return null;
-  return { rows: drawn("r") < 0 ? null : drawn("r"), columns: drawn("c"), fixed: places.map((word) => Number(word) || 0) };
+export function parseSlicing(text, shape) {
+  const parts = text.split(".");
+  const axisOf = (letter) => parts.indexOf(letter);
+  const fits = parts.length === shape.length && parts.every((part, axis) =>
+    (part === "r" || part === "c" ? axisOf(part) === axis : /^\d+$/.test(part) && Number(part) < shape[axis]));
+  if (!fits || axisOf("c") < 0 || (axisOf("r") < 0 && defaultSlicing(shape).rows !== null)) return null;
+  return { rows: axisOf("r") < 0 ? null : axisOf("r"), columns: axisOf("c"), fixed: parts.map((part) => Number(part) || 0) };
 }
 
 /**
- * @typedef {{count: number, least: number, most: number, mean: number, deviation: number, nan: number, infinite: number}} Facts
+ * @typedef {{count: number, min: number, max: number, mean: number, deviation: number, nan: number, infinite: number}} Statistics
  *
- * Statistics of numbers; least, most, mean and deviation are those of the finite ones.
+ * Statistics of numbers; min, max, mean and deviation are those of the finite ones.
  * @param {ArrayLike<number>} values
- * @returns {Facts}
+ * @returns {Statistics}
  */
-export function factsOf(values) {
-  let [least, most, sum, nan, infinite] = [Infinity, -Infinity, 0, 0, 0];
-  for (let place = 0; place < values.length; place++) {
-    const value = values[place];
+export function statisticsOf(values) {
+  let [min, max, sum, nan, infinite] = [Infinity, -Infinity, 0, 0, 0];
+  for (let index = 0; index < values.length; index++) {
+    const value = values[index];
     if (Number.isNaN(value)) nan += 1;
     else if (value === Infinity || value === -Infinity) infinite += 1;
     else {
-      if (value < least) least = value;
-      if (value > most) most = value;
+      if (value < min) min = value;
+      if (value > max) max = value;
       sum += value;
     }
   }
   const finite = values.length - nan - infinite;
   const mean = sum / finite;
   let squares = 0;
-  for (let place = 0; place < values.length; place++) if (Number.isFinite(values[place])) squares += (values[place] - mean) ** 2;
-  return { count: values.length, least, most, mean, deviation: Math.sqrt(squares / finite), nan, infinite };
+  for (let index = 0; index < values.length; index++) if (Number.isFinite(values[index])) squares += (values[index] - mean) ** 2;
+  return { count: values.length, min, max, mean, deviation: Math.sqrt(squares / finite), nan, infinite };
 }
 
 /** The range of some numbers, in words that follow "numbers". */
-export function span({ count, least, most, nan, infinite }) {
-  return nan + infinite < count ? ` from ${shortest(least)} to ${shortest(most)}` : ", none of them finite";
+export function rangeText({ count, min, max, nan, infinite }) {
+  return nan + infinite < count ? ` from ${shortest(min)} to ${shortest(max)}` : ", none of them finite";
 }
 
 /** A histogram of the finite numbers in even bins from minimum to maximum. */
-export function histogram(values, { least, most }, steps) {
-  const counts = new Array(steps).fill(0);
-  const width = (most - least) / steps || 1;
-  for (const value of values) if (Number.isFinite(value)) counts[Math.min(steps - 1, Math.floor((value - least) / width))] += 1;
+export function histogram(values, { min, max }, bins) {
+  const counts = new Array(bins).fill(0);
+  const width = (max - min) / bins || 1;
+  for (const value of values) if (Number.isFinite(value)) counts[Math.min(bins - 1, Math.floor((value - min) / width))] += 1;
   return counts;
 }
 

@@ -1,9 +1,9 @@
 // readout.js: two texts that always match the picture. The readout names the number under the pointer and its value;
 // the legend describes what the picture shows, its error and what it leaves out.
-import { make, mark } from "./dom.js";
-import { strongest } from "./attention.js";
-import { groupOf, wereGiven } from "./state.js";
-import { exact, inNodes } from "./tokens.js";
+import { make, setAttribute } from "./dom.js";
+import { argmax } from "./attention.js";
+import { groupOf, hasGivenWeights } from "./state.js";
+import { exact, tokenNodes } from "./tokens.js";
 
 /** The readout line. */
 export class Readout {
@@ -19,20 +19,20 @@ export class Readout {
 
   draw() {
     const { page } = this;
-    const own = page.view().readout?.();
-    const cell = own || !page.ready() ? null : this.cell(page.state());
-    const reading = own ?? (cell ? this.about(cell) : { words: [`${placeOf(page)} · point at a ${page.state().view === "matrix" ? "cell" : "token"} to read its weight`] });
-    const before = `${this.words.textContent} ${this.value.textContent}`;
+    const fromView = page.view().readout?.();
+    const cell = fromView || !page.ready() ? null : this.cell(page.state());
+    const reading = fromView ?? (cell ? this.about(cell) : { words: [`${headLabel(page)} · point at a ${page.state().view === "matrix" ? "cell" : "token"} to read its weight`] });
+    const previous = `${this.words.textContent} ${this.value.textContent}`;
     this.words.replaceChildren(...reading.words);
     this.value.textContent = reading.value ?? "";
-    const same = before === `${this.words.textContent} ${this.value.textContent}` && this.lastNote === reading.note;
+    const same = previous === `${this.words.textContent} ${this.value.textContent}` && this.lastNote === reading.note;
     if (!same) this.note.textContent = reading.note ?? ""; // else it may report that this number was copied
     this.lastNote = reading.note;
-    this.keepTall();
-    mark(this.value, "data-layer", cell && page.layerName());
-    mark(this.value, "data-head", cell && page.state().head);
-    mark(this.value, "data-query", cell && cell.query);
-    mark(this.value, "data-key", cell && cell.key);
+    this.keepHeight();
+    setAttribute(this.value, "data-layer", cell && page.layerName());
+    setAttribute(this.value, "data-head", cell && page.state().head);
+    setAttribute(this.value, "data-query", cell && cell.query);
+    setAttribute(this.value, "data-key", cell && cell.key);
   }
 
   /** Clears it where nothing is drawn. */
@@ -43,41 +43,41 @@ export class Readout {
   }
 
   /** Keeps the largest height so far, so that nothing below moves away from the pointer. */
-  keepTall() {
-    const place = `${this.page.state().view} ${window.innerWidth}`;
-    if (place !== this.kept) this.element.style.minHeight = "";
-    this.kept = place;
-    const tall = `${this.element.offsetHeight}px`;
-    if (this.element.style.minHeight === tall) return;
-    this.element.style.minHeight = tall;
-    document.documentElement.style.scrollPaddingTop = tall; // focused elements scroll to below it
+  keepHeight() {
+    const key = `${this.page.state().view} ${window.innerWidth}`;
+    if (key !== this.heightKey) this.element.style.minHeight = "";
+    this.heightKey = key;
+    const height = `${this.element.offsetHeight}px`;
+    if (this.element.style.minHeight === height) return;
+    this.element.style.minHeight = height;
+    document.documentElement.style.scrollPaddingTop = height; // focused elements scroll to below it
   }
 
   about(cell) {
     const { page } = this;
     const [state, tokens] = [page.state(), page.tokens()];
     return {
-      words: [`${placeOf(page)} · `, ...inNodes(tokens.query, cell.query), " → ", ...inNodes(tokens.key, cell.key)],
+      words: [`${headLabel(page)} · `, ...tokenNodes(tokens.query, cell.query), " → ", ...tokenNodes(tokens.key, cell.key)],
       value: exact(page.attention().row(state.head, cell.query)[cell.key]),
       note: [cell.note, state.pinned && "pinned"].filter(Boolean).join(" · "),
     };
   }
 
-  /** The pair that is read; with one active token, its strongest partner. */
+  /** The pair that is read; with one selected token, its strongest partner. */
   cell({ head, query, key }) {
     if (query === null && key === null) return null;
     const attention = this.page.attention();
     const shown = this.page.shown();
-    if (query !== null && key !== null) return { query, key, note: attention.sees(query, key) ? "" : `masked: ${whyNot(attention, query, key)}` };
+    if (query !== null && key !== null) return { query, key, note: attention.mayAttend(query, key) ? "" : `masked: ${whyNot(attention, query, key)}` };
     if (key === null) {
-      const keys = shown.key.filter((one) => attention.sees(query, one));
+      const keys = shown.key.filter((one) => attention.mayAttend(query, one));
       const row = attention.row(head, query);
-      const to = strongest(row, keys.length ? keys : shown.key);
+      const to = argmax(row, keys.length ? keys : shown.key);
       return { query, key: to, note: Number.isNaN(row[to]) ? "" : "largest of this query" };
     }
-    const queries = shown.query.filter((one) => attention.sees(one, key));
+    const queries = shown.query.filter((one) => attention.mayAttend(one, key));
     const column = attention.column(head, key);
-    const from = strongest(column, queries.length ? queries : shown.query);
+    const from = argmax(column, queries.length ? queries : shown.query);
     return { query: from, key, note: Number.isNaN(column[from]) ? "" : "largest of this key" };
   }
 }
@@ -103,8 +103,8 @@ export class Legend {
   /** @param {string[]} sentences those of the view */
   draw(sentences) {
     const { page } = this;
-    const truth = page.view().truth?.() ?? (page.ready() ? truthOf(page.attention(), wereGiven(page.manifest), page.manifest.edits) : "");
-    const lines = [[sentences.join(" ")], [truth].flat()].map((words) => make("p", {}, ...words)).filter((line) => line.textContent);
+    const provenance = page.view().provenance?.() ?? (page.ready() ? provenanceOf(page.attention(), hasGivenWeights(page.manifest), page.manifest.edits) : "");
+    const lines = [[sentences.join(" ")], [provenance].flat()].map((words) => make("p", {}, ...words)).filter((line) => line.textContent);
     const text = lines.map((line) => line.textContent).join();
     if (this.text === text) return;
     this.text = text;
@@ -113,7 +113,7 @@ export class Legend {
 }
 
 /** For example "layer 3 · head 5", in an encoder-decoder after the kind of attention. */
-export function placeOf(page) {
+export function headLabel(page) {
   const group = groupOf(page.entry());
   return `${group ? `${group} · ` : ""}layer ${page.layerName()} · head ${page.state().head}`;
 }
@@ -124,7 +124,7 @@ export function placeOf(page) {
  * @param {boolean} given whether the user gave them, instead of a model
  * @param {string[]} [edits] the edits of their run
  */
-export function truthOf({ entry, dtype, stored, coding }, given = false, edits = undefined) {
+export function provenanceOf({ entry, dtype, stored, coding }, given = false, edits = undefined) {
   const error = entry.max_error;
   const whose = given ? "the given weights" : edits ? "the weights of the edited run" : "the model’s own weights";
   const measured = given && error === 0 ? "" : error == null

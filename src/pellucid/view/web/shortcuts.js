@@ -1,4 +1,4 @@
-// shortcuts.js: the table of keyboard shortcuts, from which keys.js acts and the help is generated, so that both agree.
+// shortcuts.js: the table of keyboard shortcuts, from which keyboard.js acts and the help is generated, so that both agree.
 import { stepLayer } from "./controls.js";
 import { chooseHead, NO_TOKEN } from "./state.js";
 
@@ -38,7 +38,7 @@ export function shortcutsOf(views) {
     { keys: ["t"], shown: "t", means: "show the numbers as a table", act: ({ openTable }) => openTable() },
     { keys: ["c"], shown: "c", means: "copy the selected number as Python", act: ({ copyPython }) => copyPython() },
     { keys: ["?"], shown: "?", means: "show this help", act: ({ openHelp }) => openHelp() },
-    { keys: ["Escape"], shown: "Esc", means: "close, or clear the selection", act: ({ page }) => release(page) },
+    { keys: ["Escape"], shown: "Esc", means: "close, or clear the selection", act: ({ page }) => clearSelection(page) },
   ];
 }
 
@@ -49,9 +49,9 @@ function pin(page) {
   else if (state[state.side] !== null) page.set({ pinned: !state.pinned });
 }
 
-function release(page) {
+function clearSelection(page) {
   page.set(NO_TOKEN);
-  page.view().release?.();
+  page.view().clearSelection?.();
 }
 
 function layer(page, by) {
@@ -63,7 +63,7 @@ function layer(page, by) {
 function head(page, by) {
   const view = page.view();
   if (view.stepHead) return view.stepHead(by);
-  const { layer: place, head: now } = page.state();
-  const count = page.manifest.attentions[place].heads;
+  const { layer: index, head: now } = page.state();
+  const count = page.manifest.attentions[index].heads;
   return page.set(chooseHead(page.state(), (now + by + count) % count));
 }

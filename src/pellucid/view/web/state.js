@@ -1,7 +1,7 @@
 // state.js: the reader's choices as one plain object; every change goes through `set`, and the whole page is drawn from it.
 // The part of it that is worth keeping is in the address (#layer=2&heads=8), so that a view can be bookmarked.
-import { cutFrom, cutWords, firstCut } from "./numbers.js";
-import { chosenTokens, PAIRS } from "./tokens.js";
+import { defaultSlicing, formatSlicing, parseSlicing } from "./numbers.js";
+import { filterTokens, PAIRS } from "./tokens.js";
 
 /**
  * @typedef {object} State
@@ -14,7 +14,7 @@ import { chosenTokens, PAIRS } from "./tokens.js";
  * @property {"sqrt"|"linear"} scale
  * @property {"own"|"one"} ends the end of the model grid's ramp: each head's largest weight, or 1
  * @property {"text"|"weight"} order of the keys in the neuron view
- * @property {"query"|"key"} side the column of the active token
+ * @property {"query"|"key"} side the column of the selected token
  * @property {number|null} query
  * @property {number|null} key
  * @property {boolean} pinned
@@ -37,22 +37,22 @@ export function firstState(manifest) {
 }
 
 /**
- * Holds the state and calls `changed` at most once per frame, however often it is set; `settle` does not wait for the frame.
+ * Holds the state and calls `onChange` at most once per frame, however often it is set; `settle` does not wait for the frame.
  * @param {State} state
  * @param {import("./data.js").Manifest} manifest
- * @param {(state: State) => void} changed
+ * @param {(state: State) => void} onChange
  */
-export function createStore(state, manifest, changed) {
+export function createStore(state, manifest, onChange) {
   let waiting = false;
-  state = { ...state, ...inRange(state, manifest) }; // an address may name a head outside its list
+  state = { ...state, ...clampToRange(state, manifest) }; // an address may name a head outside its list
   const settle = () => {
     if (!waiting) return;
     waiting = false;
-    changed(state);
+    onChange(state);
   };
   const set = (patch) => {
-    state = { ...state, ...lastOf(state), ...fitting(state, patch, manifest), ...patch };
-    state = { ...state, ...inRange(state, manifest), ...inSight(state, manifest) };
+    state = { ...state, ...rememberView(state), ...resetTokens(state, patch, manifest), ...patch };
+    state = { ...state, ...clampToRange(state, manifest), ...showSelected(state, manifest) };
     if (!waiting) requestAnimationFrame(settle);
     waiting = true;
   };
@@ -60,12 +60,12 @@ export function createStore(state, manifest, changed) {
 }
 
 /** Remembers the last view of a single attention, in which the model grid opens a head. */
-function lastOf({ view }) {
+function rememberView({ view }) {
   return view === "heads" || view === "matrix" ? { last: view } : {};
 }
 
-/** Resets the active token and the pair filter where another attention has other tokens. */
-function fitting(state, patch, manifest) {
+/** Resets the selected token and the pair filter where another attention has other tokens. */
+function resetTokens(state, patch, manifest) {
   if (patch.layer === undefined || patch.layer === state.layer) return {};
   const [old, next] = [manifest.attentions[state.layer], manifest.attentions[patch.layer]];
   return old.queries === next.queries && old.keys === next.keys ? {} : { ...NO_TOKEN, pair: "all" };
@@ -75,23 +75,23 @@ function fitting(state, patch, manifest) {
  * Another attention may have fewer heads, and the pointer may still be on tokens of the previous one. The head that
  * numbers are read from is always on, unless no head is.
  */
-function inRange({ layer, head, heads, query, key }, manifest) {
+function clampToRange({ layer, head, heads, query, key }, manifest) {
   const { heads: count, queries, keys } = manifest.attentions[layer];
-  const there = (query ?? 0) < manifest.sequences[queries].tokens.length && (key ?? 0) < manifest.sequences[keys].tokens.length;
+  const exist = (query ?? 0) < manifest.sequences[queries].tokens.length && (key ?? 0) < manifest.sequences[keys].tokens.length;
   const on = heads.some((each) => each >= count) ? heads.filter((each) => each < count) : heads;
   const now = head < count ? head : on.at(-1) ?? count - 1;
   return {
     head: now, heads: !on.length || on.includes(now) ? on : chooseHead({ heads: on }, now).heads,
-    ...(there ? {} : NO_TOKEN),
+    ...(exist ? {} : NO_TOKEN),
   };
 }
 
-/** Removes the pair filter where it would hide the active token. */
-function inSight({ layer, pair, query, key }, manifest) {
+/** Removes the pair filter where it would hide the selected token. */
+function showSelected({ layer, pair, query, key }, manifest) {
   if (pair === "all") return {};
-  const shown = chosenTokens(tokensOf(manifest.attentions[layer], manifest), pair);
-  const seen = (side, token) => token === null || shown[side].includes(token);
-  return seen("query", query) && seen("key", key) ? {} : { pair: "all" };
+  const shown = filterTokens(tokensOf(manifest.attentions[layer], manifest), pair);
+  const isShown = (side, token) => token === null || shown[side].includes(token);
+  return isShown("query", query) && isShown("key", key) ? {} : { pair: "all" };
 }
 
 /** The tokens of the queries and of the keys. */
@@ -105,35 +105,35 @@ export function groupOf(entry) {
 }
 
 /** Whether the page shows given weights, not a model's. @param {import("./data.js").Manifest} manifest */
-export function wereGiven({ model }) {
+export function hasGivenWeights({ model }) {
   return model.family === "";
 }
 
 /** The indices of all attentions of the same group, in order. */
-export function groupPlaces(manifest, group) {
-  return [...manifest.attentions.keys()].filter((place) => groupOf(manifest.attentions[place]) === group);
+export function groupIndices(manifest, group) {
+  return [...manifest.attentions.keys()].filter((index) => groupOf(manifest.attentions[index]) === group);
 }
 
 /** The state as the text after # in the address, without default values. */
 export function toHash(state, manifest) {
   const entry = manifest.attentions[state.layer];
-  const words = { view: state.view, layer: entry.layer, heads: state.heads.join("."), head: state.head };
-  if (groupOf(entry)) words.of = groupOf(entry);
-  if (state.pair !== "all") words.pair = state.pair;
-  if (state.pinned && state.query !== null) words.query = state.query;
-  if (state.pinned && state.key !== null) words.key = state.key;
-  if (words.query !== undefined && words.key !== undefined && state.side === "key") words.side = "key";
+  const params = { view: state.view, layer: entry.layer, heads: state.heads.join("."), head: state.head };
+  if (groupOf(entry)) params.of = groupOf(entry);
+  if (state.pair !== "all") params.pair = state.pair;
+  if (state.pinned && state.query !== null) params.query = state.query;
+  if (state.pinned && state.key !== null) params.key = state.key;
+  if (params.query !== undefined && params.key !== undefined && state.side === "key") params.side = "key";
   const { threshold, scale } = firstState(manifest);
-  if (state.threshold !== threshold) words.threshold = state.threshold;
-  if (state.scale !== scale) words.scale = state.scale;
-  if (state.ends !== "own") words.ends = state.ends;
-  if (state.order !== "text") words.order = state.order;
-  if (state.tensor) words.tensor = state.tensor.name;
-  if (state.tensor?.cut) words.cut = cutWords(state.tensor.cut);
-  if (state.tensor?.pinned) words.number = `${state.tensor.row}.${state.tensor.column}`;
-  if (state.lens?.pinned) words.cell = `${state.lens.row}.${state.lens.column}`;
-  if (state.diff?.of === "lens") words.diff = state.diff.pinned ? `lens.${state.diff.row}.${state.diff.column}` : "lens";
-  return "#" + new URLSearchParams(words);
+  if (state.threshold !== threshold) params.threshold = state.threshold;
+  if (state.scale !== scale) params.scale = state.scale;
+  if (state.ends !== "own") params.ends = state.ends;
+  if (state.order !== "text") params.order = state.order;
+  if (state.tensor) params.tensor = state.tensor.name;
+  if (state.tensor?.slicing) params.cut = formatSlicing(state.tensor.slicing);
+  if (state.tensor?.pinned) params.number = `${state.tensor.row}.${state.tensor.column}`;
+  if (state.lens?.pinned) params.cell = `${state.lens.row}.${state.lens.column}`;
+  if (state.diff?.of === "lens") params.diff = state.diff.pinned ? `lens.${state.diff.row}.${state.diff.column}` : "lens";
+  return "#" + new URLSearchParams(params);
 }
 
 /**
@@ -145,70 +145,70 @@ export function toHash(state, manifest) {
  * @returns {Partial<State>}
  */
 export function fromHash(hash, manifest, views, layer) {
-  const words = new URLSearchParams(hash.replace(/^#/, ""));
+  const params = new URLSearchParams(hash.replace(/^#/, ""));
   const number = (text, end) => (/^\d+$/.test(text ?? "") && Number(text) < end ? Number(text) : null);
   /** @type {Partial<State>} */
-  const patch = { pair: "all", ...pickedOf(words, manifest) }; // the default
-  const place = placeOf(words, manifest);
-  if (place >= 0) patch.layer = place;
+  const patch = { pair: "all", ...settingsFrom(params, manifest) }; // the default
+  const index = entryIndexFrom(params, manifest);
+  if (index >= 0) patch.layer = index;
   const entry = manifest.attentions[patch.layer ?? layer];
-  if (views.includes(words.get("view"))) patch.view = words.get("view");
+  if (views.includes(params.get("view"))) patch.view = params.get("view");
   const tokens = tokensOf(entry, manifest);
-  const pair = words.get("pair");
-  if (Object.hasOwn(PAIRS, pair ?? "") && entry.queries === entry.keys && Object.values(chosenTokens(tokens, pair)).every((list) => list.length)) patch.pair = pair;
-  const named = words.get("heads")?.split(".").map((text) => number(text, entry.heads)).filter((head) => head !== null);
-  if (named?.length || words.get("heads") === "") patch.heads = sorted(named);
-  const head = number(words.get("head"), entry.heads) ?? named?.[0] ?? null;
+  const pair = params.get("pair");
+  if (Object.hasOwn(PAIRS, pair ?? "") && entry.queries === entry.keys && Object.values(filterTokens(tokens, pair)).every((list) => list.length)) patch.pair = pair;
+  const named = params.get("heads")?.split(".").map((text) => number(text, entry.heads)).filter((head) => head !== null);
+  if (named?.length || params.get("heads") === "") patch.heads = sorted(named);
+  const head = number(params.get("head"), entry.heads) ?? named?.[0] ?? null;
   if (head !== null) patch.head = head;
-  const shown = chosenTokens(tokens, patch.pair);
+  const shown = filterTokens(tokens, patch.pair);
   for (const side of ["query", "key"]) {
-    const token = number(words.get(side), tokens[side].length);
+    const token = number(params.get(side), tokens[side].length);
     if (token !== null && shown[side].includes(token)) Object.assign(patch, { [side]: token, pinned: true });
   }
-  if (patch.pinned) patch.side = patch.query === undefined || (patch.key !== undefined && words.get("side") === "key") ? "key" : "query";
+  if (patch.pinned) patch.side = patch.query === undefined || (patch.key !== undefined && params.get("side") === "key") ? "key" : "query";
   return patch;
 }
 
-/** Thresholds, scales and the state of views with an active cell of their own, from the address. */
-function pickedOf(words, manifest) {
+/** Thresholds, scales and the state of views with a selected cell of their own, from the address. */
+function settingsFrom(params, manifest) {
   const { threshold, scale } = firstState(manifest);
-  const tensor = manifest.tensors?.find((one) => one.name === words.get("tensor"));
+  const tensor = manifest.tensors?.find((one) => one.name === params.get("tensor"));
   return {
-    threshold: THRESHOLDS.find((step) => String(step) === words.get("threshold")) ?? threshold,
-    scale: words.get("scale") === "linear" ? "linear" : scale,
-    ends: words.get("ends") === "one" ? "one" : "own",
-    order: words.get("order") === "weight" ? "weight" : "text",
-    tensor: tensor ? tensorOf(tensor.name, manifest.blocks[tensor.block].shape, words) : null,
-    lens: cellOf(words.get("cell"), manifest.lens?.places.length, manifest.sequences.at(-1).tokens.length),
-    diff: comparedOf(words.get("diff") ?? "", manifest),
+    threshold: THRESHOLDS.find((step) => String(step) === params.get("threshold")) ?? threshold,
+    scale: params.get("scale") === "linear" ? "linear" : scale,
+    ends: params.get("ends") === "one" ? "one" : "own",
+    order: params.get("order") === "weight" ? "weight" : "text",
+    tensor: tensor ? tensorFrom(tensor.name, manifest.blocks[tensor.block].shape, params) : null,
+    lens: cellFrom(params.get("cell"), manifest.lens?.places.length, manifest.sequences.at(-1).tokens.length),
+    diff: diffFrom(params.get("diff") ?? "", manifest),
   };
 }
 
 /** The slice of a tensor that the address names, and its pinned number. */
-function tensorOf(name, shape, words) {
-  const cut = cutFrom(words.get("cut") ?? "", shape);
-  const { rows, columns } = cut ?? firstCut(shape);
-  return { name, cut, ...cellOf(words.get("number"), shape[rows] ?? 1, shape[columns] ?? 1) };
+function tensorFrom(name, shape, params) {
+  const slicing = parseSlicing(params.get("cut") ?? "", shape);
+  const { rows, columns } = slicing ?? defaultSlicing(shape);
+  return { name, slicing, ...cellFrom(params.get("number"), shape[rows] ?? 1, shape[columns] ?? 1) };
 }
 
 /** Both lenses, "lens", and their pinned cell, "lens.3.2", among the layers that both have. */
-function comparedOf(word, manifest) {
+function diffFrom(word, manifest) {
   const [one, other] = [manifest, manifest.other].map((run) => run?.lens && { places: run.lens.places, tokens: run.sequences.at(-1).tokens.length });
   if (!one || !other || !/^lens(\.|$)/.test(word)) return null;
   const shared = one.places.filter((name) => other.places.includes(name)).length;
-  return { of: "lens", ...(one.tokens === other.tokens && cellOf(word.slice("lens.".length), shared, one.tokens)) };
+  return { of: "lens", ...(one.tokens === other.tokens && cellFrom(word.slice("lens.".length), shared, one.tokens)) };
 }
 
 /** The cell that a word such as "2.5" pins, in a picture of so many rows and columns; null if there is none. */
-function cellOf(word, rows, columns) {
+function cellFrom(word, rows, columns) {
   const [row, column] = /^(\d+)\.(\d+)$/.exec(word ?? "")?.slice(1).map(Number) ?? [];
   return row < rows && column < columns ? { row, column, pinned: true } : null;
 }
 
 /** The attention that the address names, by its layer's index in the model; -1 if there is none. */
-function placeOf(words, manifest) {
-  const places = words.has("of") ? groupPlaces(manifest, words.get("of")) : [...manifest.attentions.keys()];
-  return places.find((place) => String(manifest.attentions[place].layer) === words.get("layer")) ?? -1;
+function entryIndexFrom(params, manifest) {
+  const indices = params.has("of") ? groupIndices(manifest, params.get("of")) : [...manifest.attentions.keys()];
+  return indices.find((index) => String(manifest.attentions[index].layer) === params.get("layer")) ?? -1;
 }
 
 /** Each head once, in order. */
@@ -229,5 +229,5 @@ export function toggleHead(state, head) {
   return { heads, head: state.head === head && heads.length ? heads[0] : state.head };
 }
 
-/** Deactivates the active token. */
+/** A patch of the state that clears the selected token. */
 export const NO_TOKEN = { query: null, key: null, pinned: false };

@@ -1,16 +1,16 @@
 // table.js: the picture as an HTML table of numbers that can be read aloud and copied. Each view defines its own table;
-// here is the one of attention: a whole head of a short text, and of a long one the row of the active token.
+// here is the one of attention: a whole head of a short text, and of a long one the row of the selected token.
 import { make } from "./dom.js";
 import { Problem } from "./data.js";
-import { copyButton, csv } from "./copy.js";
-import { openSheet } from "./dialogs.js";
-import { exact, inNodes, inWords, tokenLabel } from "./tokens.js";
+import { copyButton, csv } from "./clipboard.js";
+import { openDialog } from "./dialogs.js";
+import { exact, tokenLabel, tokenNodes, tokenText } from "./tokens.js";
 
 /** Up to this many tokens the table holds a whole head, above it a single row. */
 const WHOLE_HEAD = 32;
 
 /** The most rows of a table. */
-const MOST_ROWS = 512;
+const MAX_ROWS = 512;
 
 /**
  * @typedef {object} Table
@@ -29,16 +29,16 @@ const MOST_ROWS = 512;
 export async function openTable(root, page) {
   try {
     const table = page.view().table?.() ?? (await attentionTable(page));
-    openSheet(root, "table", make("h2", {}, table.title), asElement(table),
-      make("p", { class: "copies" }, copyButton("copy as CSV", () => asCsv(table), { class: "plain framed" })));
+    openDialog(root, "table", make("h2", {}, table.title), toElement(table),
+      make("p", { class: "copies" }, copyButton("copy as CSV", () => toCsv(table), { class: "plain framed" })));
   } catch (problem) {
     if (!(problem instanceof Problem)) throw problem;
-    openSheet(root, "table", make("p", { class: "problem" }, problem.message));
+    openDialog(root, "table", make("p", { class: "problem" }, problem.message));
   }
 }
 
 /** @param {Table} table */
-function asElement({ caption, columns, rows, corner = "" }) {
+function toElement({ caption, columns, rows, corner = "" }) {
   const head = (name) => make("th", { scope: "col" }, name);
   const line = ({ name, cells }) => make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((text) => make("td", {}, text)));
   return make("table", {}, make("caption", {}, ...caption),
@@ -46,7 +46,7 @@ function asElement({ caption, columns, rows, corner = "" }) {
 }
 
 /** @param {Table} table */
-export function asCsv({ columns, rows, corner = "" }) {
+export function toCsv({ columns, rows, corner = "" }) {
   const words = (name) => (typeof name === "string" ? name : name.textContent);
   return csv([[corner, ...columns.map(words)], ...rows.map(({ name, cells }) => [words(name), ...cells])]);
 }
@@ -73,11 +73,11 @@ function headTable(page, shown, head) {
 /** Strongest first. */
 function rowTable(page, shown, head, query) {
   const row = page.attention().row(head, query);
-  const keys = [...shown.key].sort((a, b) => row[b] - row[a]).slice(0, MOST_ROWS);
+  const keys = [...shown.key].sort((a, b) => row[b] - row[a]).slice(0, MAX_ROWS);
   const left = shown.key.length - keys.length;
   return {
-    caption: ["From ", ...inNodes(page.tokens().query, query), `, largest weight first${left ? `; ${left} smaller ones are left out` : ""}.`
+    caption: ["From ", ...tokenNodes(page.tokens().query, query), `, largest weight first${left ? `; ${left} smaller ones are left out` : ""}.`
       + " Other tokens have their own tables."],
-    corner: "key", columns: ["weight"], rows: keys.map((key) => ({ name: make("bdi", {}, inWords(page.tokens().key, key)), cells: [exact(row[key])] })),
+    corner: "key", columns: ["weight"], rows: keys.map((key) => ({ name: make("bdi", {}, tokenText(page.tokens().key, key)), cells: [exact(row[key])] })),
   };
 }

@@ -1,8 +1,8 @@
 // tensorlist.js: the names of all recorded tensors, with a filter.
-import { make, mark } from "./dom.js";
+import { make, setAttribute } from "./dom.js";
 
 /** The most names in the list; a filter finds the others. */
-const MOST = 250;
+const MAX_LISTED = 250;
 
 export class TensorList {
   /**
@@ -15,7 +15,7 @@ export class TensorList {
     const example = tensors[tensors.length >> 1]?.name.split(".") ?? [];
     this.filter = make("input", { type: "search", placeholder: `filter: ${[example.slice(0, 2).join("."), ...example.slice(2).slice(-1)].join(" ")}`, "aria-label": "filter the tensors by name", oninput: () => this.fill(),
       onkeydown: (event) => event.key === "ArrowDown" && (event.preventDefault(), this.list.querySelector("[tabindex='0']")?.focus()) });
-    this.list = make("ul", { role: "listbox", "aria-label": "recorded tensors", onclick: (event) => this.take(event.target.closest("li")),
+    this.list = make("ul", { role: "listbox", "aria-label": "recorded tensors", onclick: (event) => this.select(event.target.closest("li")),
       onkeydown: (event) => this.press(event) });
     this.left = make("p", { class: "quiet", role: "status" });
     this.element = make("div", { class: "tensor-list" }, this.filter, this.list, this.left);
@@ -28,21 +28,21 @@ export class TensorList {
     const found = this.tensors.filter(({ name }) => words.every((word) => name.toLowerCase().includes(word)));
     const item = ({ name }) => make("li", { role: "option", "data-name": name, title: name, tabindex: -1 },
       make("span", {}, name), make("small", {}, this.size(name)));
-    this.list.replaceChildren(...found.slice(0, MOST).map(item));
-    const rest = found.length - MOST;
+    this.list.replaceChildren(...found.slice(0, MAX_LISTED).map(item));
+    const rest = found.length - MAX_LISTED;
     this.left.textContent = found.length === 0 ? "no tensor has a matching name" : rest > 0 ? `and ${rest} more: filter to find them` : "";
-    this.draw(this.now);
+    this.draw(this.chosen);
   }
 
-  /** @param {string} now the chosen name */
-  draw(now) {
-    const moved = now !== this.now;
-    this.now = now;
+  /** @param {string} chosen the chosen name */
+  draw(chosen) {
+    const moved = chosen !== this.chosen;
+    this.chosen = chosen;
     const items = [...this.list.children];
-    const stop = items.find((item) => item.dataset.name === now) ?? items[0];
+    const stop = items.find((item) => item.dataset.name === chosen) ?? items[0];
     for (const item of items) {
-      mark(item, "aria-selected", item.dataset.name === now);
-      mark(item, "tabindex", item === stop ? 0 : -1);
+      setAttribute(item, "aria-selected", item.dataset.name === chosen);
+      setAttribute(item, "tabindex", item === stop ? 0 : -1);
     }
     if (moved && stop) this.reveal(stop);
   }
@@ -54,7 +54,7 @@ export class TensorList {
     if (line.bottom > list.bottom) this.list.scrollTop += line.bottom - list.bottom;
   }
 
-  take(item) {
+  select(item) {
     if (item) this.choose(item.dataset.name);
   }
 
@@ -66,6 +66,6 @@ export class TensorList {
     event.preventDefault();
     const item = items[Math.min(items.length - 1, Math.max(0, to))];
     item.focus();
-    this.take(item);
+    this.select(item);
   }
 }

@@ -1,8 +1,8 @@
 // thumbs.js: the thumbnails of the model grid, all heads of one layer side by side on one canvas.
 // A thumbnail is the max-pooled matrix of a head: each cell is the largest weight of a patch, so no strong link is lost.
-import { pen } from "./dom.js";
+import { prepareCanvas } from "./dom.js";
 import { rampStep } from "./colour.js";
-import { paintCells } from "./heatmap.js";
+import { paintCells } from "./painting.js";
 
 /**
  * @typedef {object} Thumbs the thumbnails of one layer
@@ -12,7 +12,7 @@ import { paintCells } from "./heatmap.js";
  * @property {number} columns
  * @property {(row: number, column: number) => boolean} masked whether no query of this patch may attend to any of its keys
  *
- * @typedef {object} Look
+ * @typedef {object} Appearance
  * @property {number} width of one thumbnail, in page pixels
  * @property {number} height
  * @property {number} step from one thumbnail to the next
@@ -40,8 +40,8 @@ export function thumbsOf({ manifest, block }, entry) {
 }
 
 /** The first and the last token of a patch. */
-function patch(place, size) {
-  return [Math.floor(place * size), Math.ceil((place + 1) * size) - 1];
+function patch(index, size) {
+  return [Math.floor(index * size), Math.ceil((index + 1) * size) - 1];
 }
 
 /**
@@ -63,31 +63,31 @@ function largestIn({ weights, rows, columns }, head) {
 /**
  * @param {HTMLCanvasElement} canvas
  * @param {Thumbs} thumbs
- * @param {Look} look
+ * @param {Appearance} appearance
  */
-export function paintThumbs(canvas, thumbs, look) {
-  const { width, height, step, end } = look;
-  const context = pen(canvas, thumbs.heads * step, height);
+export function paintThumbs(canvas, thumbs, appearance) {
+  const { width, height, step, end } = appearance;
+  const context = prepareCanvas(canvas, thumbs.heads * step, height);
   const density = window.devicePixelRatio || 1;
   const [rows, columns] = [Math.min(thumbs.rows, Math.round(height * density)), Math.min(thumbs.columns, Math.round(width * density))];
   for (let head = 0; head < thumbs.heads; head++) {
-    const cells = cellsOf(thumbs, head, rows, columns, { ...look, end: end ?? largestIn(thumbs, head) });
+    const cells = cellsOf(thumbs, head, rows, columns, { ...appearance, end: end ?? largestIn(thumbs, head) });
     paintCells(context, cells, { left: head * step, width, height });
   }
 }
 
 /** One thumbnail at one pixel per cell; max-pooled again where the screen has fewer pixels. */
 function cellsOf(thumbs, head, rows, columns, { end, scale, colours }) {
-  const most = new Float32Array(rows * columns).fill(-1);
+  const pooled = new Float32Array(rows * columns).fill(-1);
   for (let row = 0, at = head * thumbs.rows * thumbs.columns; row < thumbs.rows; row++) {
     const line = Math.floor((row * rows) / thumbs.rows) * columns;
     for (let column = 0; column < thumbs.columns; column++, at++) {
-      const place = line + Math.floor((column * columns) / thumbs.columns);
-      if (thumbs.weights[at] > most[place] && !thumbs.masked(row, column)) most[place] = thumbs.weights[at];
+      const index = line + Math.floor((column * columns) / thumbs.columns);
+      if (thumbs.weights[at] > pooled[index] && !thumbs.masked(row, column)) pooled[index] = thumbs.weights[at];
     }
   }
   const step = (row, column) => {
-    const weight = most[row * columns + column];
+    const weight = pooled[row * columns + column];
     return weight < 0 ? null : rampStep(weight, end, scale);
   };
   return { rows, columns, step, colours };

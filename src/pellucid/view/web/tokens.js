@@ -2,12 +2,12 @@
 import { make } from "./dom.js";
 
 /** The most characters of a token that are shown; the rest is in its tooltip. */
-const LONGEST = 40;
+const MAX_CHARACTERS = 40;
 
 const SIGNS = { " ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍", "\u007f": "␡", "\u00a0": "⍽", "\u200b": "∅" };
 
 /** A text with its direction marks replaced by visible signs: they would reorder the letters that the model read. */
-export function unturned(text) {
+export function withoutDirectionMarks(text) {
   return text.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
 }
 
@@ -15,7 +15,7 @@ export function unturned(text) {
 export function visible(text) {
   const control = (c) => SIGNS[c] ?? (c < " " ? String.fromCharCode(0x2400 + c.charCodeAt(0)) : "\ufffd");
   const signs = text.replace(/[\p{Cc} \u00a0\u200b]/gu, control);
-  return /[^\p{Z}\p{DI}]/u.test(signs) ? unturned(signs) : signs.replace(/[^]/gu, (c) => (/\p{Z}/u.test(c) ? "⍽" : "∅")) || "∅";
+  return /[^\p{Z}\p{DI}]/u.test(signs) ? withoutDirectionMarks(signs) : signs.replace(/[^]/gu, (c) => (/\p{Z}/u.test(c) ? "⍽" : "∅")) || "∅";
 }
 
 /** The text as it is searched: without case, and with accents composed. */
@@ -25,10 +25,10 @@ export function searchKey(text) {
 
 /** At most 40 characters, each with at most four accents; an emoji counts as one. */
 export function shortened(text) {
-  const start = text.slice(0, 8 * LONGEST);
+  const start = text.slice(0, 8 * MAX_CHARACTERS);
   const shown = visible(start).replace(/(\p{M}{4})\p{M}+/gu, "$1");
   const letters = [...shown];
-  return letters.length > LONGEST || start !== text ? letters.slice(0, LONGEST).join("") + "…" : shown;
+  return letters.length > MAX_CHARACTERS || start !== text ? letters.slice(0, MAX_CHARACTERS).join("") + "…" : shown;
 }
 
 /**
@@ -43,12 +43,12 @@ export function tokenLabel(token) {
 }
 
 /** For example “flies” (2), as plain text. */
-export function inWords(tokens, index) {
+export function tokenText(tokens, index) {
   return `“${shortened(tokens[index].text)}” (${index})`;
 }
 
 /** For example “flies” (2), as nodes that isolate right-to-left text. */
-export function inNodes(tokens, index) {
+export function tokenNodes(tokens, index) {
   return ["“", make("bdi", {}, shortened(tokens[index].text)), `” (${index})`];
 }
 
@@ -72,7 +72,7 @@ export const PAIRS = { all: "all", AA: "A → A", AB: "A → B", BA: "B → A", 
  * @param {string} pair a key of PAIRS
  * @returns {{query: number[], key: number[]}}
  */
-export function chosenTokens(tokens, pair) {
+export function filterTokens(tokens, pair) {
   const of = (list, letter) => [...list.keys()].filter((index) => pair === "all" || list[index].segment === "AB".indexOf(letter));
   return { query: of(tokens.query, pair[0]), key: of(tokens.key, pair[1]) };
 }
@@ -83,7 +83,7 @@ export function exact(weight) {
 }
 
 /** A formatted number with a minus as wide as a digit. */
-export function minus(text) {
+export function withMinusSign(text) {
   return text.replace(/^-/, "−");
 }
 

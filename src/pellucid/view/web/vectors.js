@@ -1,30 +1,29 @@
 // vectors.js: two vectors and their products as coloured strips, one cell per number and one strip below another, so that
 // what is multiplied is in one column. Below them, the numbers of one such column.
-import { make, mark, pen } from "./dom.js";
-import { meanColour, signedRamp, signedStep } from "./colour.js";
-import { stepped } from "./hand.js";
+import { make, prepareCanvas, setAttribute } from "./dom.js";
+import { meanColour, signedRamp, signedStep, stepColour } from "./colour.js";
+import { clampedStep } from "./selection.js";
 import { exact } from "./tokens.js";
 
 /** Pixels: the height of a strip, and the least width of a cell with a gap to the next. */
-const [HEIGHT, APART] = [20, 7];
+const [HEIGHT, MIN_GAPPED_CELL] = [20, 7];
 
-/** @typedef {{theme: import("./colour.js").Theme, scale: "sqrt"|"linear"}} Look */
+/** @typedef {{theme: import("./colour.js").Theme, scale: "sqrt"|"linear"}} Appearance */
 
 /**
  * Paints signed numbers side by side; NaN is grey.
  * @param {HTMLCanvasElement} canvas
  * @param {ArrayLike<number>} numbers
- * @param {{width: number, height: number, end: number} & Look} look `end` is the number at the ends of the ramp
+ * @param {{width: number, height: number, end: number} & Appearance} appearance `end` is the number at the ends of the ramp
  */
 export function paintVector(canvas, numbers, { width, height, end, theme, scale }) {
-  const context = pen(canvas, width, height);
+  const context = prepareCanvas(canvas, width, height);
   const colours = signedRamp(theme);
   const cell = width / numbers.length;
-  const gap = cell >= APART ? 1 : 0;
-  for (let place = 0; place < numbers.length; place++) {
-    const from = 3 * signedStep(numbers[place], end, scale);
-    const [left, right] = [Math.round(place * cell), Math.round((place + 1) * cell)];
-    context.fillStyle = Number.isNaN(numbers[place]) ? meanColour(theme) : `rgb(${colours[from]} ${colours[from + 1]} ${colours[from + 2]})`;
+  const gap = cell >= MIN_GAPPED_CELL ? 1 : 0;
+  for (let dimension = 0; dimension < numbers.length; dimension++) {
+    const [left, right] = [Math.round(dimension * cell), Math.round((dimension + 1) * cell)];
+    context.fillStyle = Number.isNaN(numbers[dimension]) ? meanColour(theme) : stepColour(colours, signedStep(numbers[dimension], end, scale));
     context.fillRect(left, 0, Math.max(1, right - left - gap), height);
   }
 }
@@ -38,30 +37,30 @@ export function paintVector(canvas, numbers, { width, height, end, theme, scale 
  */
 
 export class Vectors {
-  /** @param {(place: number|null) => void} point called when the pointer or the keyboard reaches a dimension */
+  /** @param {(dimension: number|null) => void} point called when the pointer or the keyboard reaches a dimension */
   constructor(point) {
     this.point = point;
-    /** @type {number|null} the active dimension */
-    this.place = null;
-    this.rows = make("div", { class: "vectors-rows", onmousemove: (event) => point(this.at(event)), onmouseleave: () => point(null) });
+    /** @type {number|null} the selected dimension */
+    this.dimension = null;
+    this.rows = make("div", { class: "vectors-rows", onmousemove: (event) => point(this.dimensionAt(event)), onmouseleave: () => point(null) });
     this.band = make("div", { class: "vectors-band", hidden: true });
     this.element = make("div", { class: "vectors", tabindex: 0, role: "group", "aria-label": "both vectors, number by number; left and right arrows move along them" },
       this.rows, this.band);
     this.lines = [];
   }
 
-  /** @param {Part[]} parts @param {Look} look */
-  draw(parts, look) {
+  /** @param {Part[]} parts @param {Appearance} appearance */
+  draw(parts, appearance) {
     if (parts.map(({ part }) => part).join() !== this.lines.map(({ part }) => part).join()) this.make(parts);
     this.parts = parts;
     const width = this.lines[0].canvas.parentElement.clientWidth;
     parts.forEach(({ numbers, end, name }, at) => {
       const { canvas, label } = this.lines[at];
-      paintVector(canvas, numbers, { width, height: HEIGHT, end, ...look });
+      paintVector(canvas, numbers, { width, height: HEIGHT, end, ...appearance });
       if (label.textContent !== name) label.textContent = name;
-      mark(canvas, "aria-label", `${name}: ${numbers.length} numbers from −${exact(end)} to ${exact(end)}`);
+      setAttribute(canvas, "aria-label", `${name}: ${numbers.length} numbers from −${exact(end)} to ${exact(end)}`);
     });
-    this.drawPlace();
+    this.drawDimension();
   }
 
   make(parts) {
@@ -73,27 +72,27 @@ export class Vectors {
     this.rows.replaceChildren(...this.lines.map(({ element }) => element));
   }
 
-  /** The active column, and its number beside each strip; without one, the end of each ramp. */
-  drawPlace() {
-    const { place } = this;
+  /** The selected column, and its number beside each strip; without one, the end of each ramp. */
+  drawDimension() {
+    const { dimension } = this;
     const { clientWidth: width } = this.lines[0].canvas.parentElement;
-    this.band.hidden = place === null;
+    this.band.hidden = dimension === null;
     this.parts.forEach(({ numbers, end }, at) => {
-      const text = place === null ? `up to ±${end.toPrecision(3)}` : exact(numbers[place]);
-      mark(this.lines[at].number, "data-exact", place !== null);
+      const text = dimension === null ? `up to ±${end.toPrecision(3)}` : exact(numbers[dimension]);
+      setAttribute(this.lines[at].number, "data-exact", dimension !== null);
       if (this.lines[at].number.textContent !== text) this.lines[at].number.textContent = text;
     });
-    if (place === null) return;
+    if (dimension === null) return;
     const cell = width / this.parts[0].numbers.length;
-    const left = this.lines[0].canvas.parentElement.offsetLeft + Math.round(place * cell);
+    const left = this.lines[0].canvas.parentElement.offsetLeft + Math.round(dimension * cell);
     Object.assign(this.band.style, { left: `${left}px`, width: `${Math.max(2, Math.round(cell))}px` });
   }
 
   /** The dimension under the pointer. */
-  at(event) {
+  dimensionAt(event) {
     const box = this.lines[0].canvas.getBoundingClientRect();
-    const place = Math.floor(((event.clientX - box.left) / box.width) * this.parts[0].numbers.length);
-    return place >= 0 && place < this.parts[0].numbers.length ? place : null;
+    const dimension = Math.floor(((event.clientX - box.left) / box.width) * this.parts[0].numbers.length);
+    return dimension >= 0 && dimension < this.parts[0].numbers.length ? dimension : null;
   }
 
   /** Whether this is focused. */
@@ -104,6 +103,6 @@ export class Vectors {
   /** @param {number} by */
   move(by) {
     const count = this.parts[0].numbers.length;
-    this.point(stepped(this.place, by, count, by > 0 ? 0 : count - 1));
+    this.point(clampedStep(this.dimension, by, count, by > 0 ? 0 : count - 1));
   }
 }

@@ -1,15 +1,15 @@
 // wordgrid.js: a grid of words for the lens. Rows and columns have names, a cell is a word on a shade.
 // Only the columns on screen exist as elements, so 2,000 tokens cost no more than 15.
-import { bring, keepOnly, lift, make, mark } from "./dom.js";
+import { make, scrollPageTo, scrollToBox, setAttribute, syncChildren } from "./dom.js";
 import { ramp, rampStep } from "./colour.js";
-import { onSheet } from "./paper.js";
+import { printedRange } from "./printing.js";
 import { onPointer } from "./pointer.js";
 
 /** Pixels: a cell, the names on the left, and a row. */
 const [WIDTH, NAMES, HEIGHT] = [104, 132, 28];
 
 /**
- * @typedef {{text: Node|string, share: number, mark: string|null, title: string}} Word
+ * @typedef {{text: Node|string, share: number, setAttribute: string|null, title: string}} Word
  *   share: 0 to 1, the position of the shade on the ramp; mark: a sign in the corner
  *
  * @typedef {object} Grid the contents of a grid
@@ -52,24 +52,24 @@ export class WordGrid {
     return element;
   }
 
-  /** @param {{row: number|null, column: number|null, pinned: boolean, theme: import("./colour.js").Theme, scale: "sqrt"|"linear"}} [look] */
-  draw(look = this.look) {
-    if (!look) return;
-    const fresh = look.theme !== this.look?.theme || look.scale !== this.look.scale;
-    if (fresh) this.colours = ramp(look.theme);
-    this.look = look;
-    const reachable = { row: look.row ?? 0, column: look.column ?? 0 };
+  /** @param {{row: number|null, column: number|null, pinned: boolean, theme: import("./colour.js").Theme, scale: "sqrt"|"linear"}} [state] */
+  draw(state = this.state) {
+    if (!state) return;
+    const repaint = state.theme !== this.state?.theme || state.scale !== this.state.scale;
+    if (repaint) this.colours = ramp(state.theme);
+    this.state = state;
+    const tabStop = { row: state.row ?? 0, column: state.column ?? 0 };
     const [first, last] = this.window();
-    const columns = [...Array(this.grid.columns).keys()].filter((column) => (column >= first && column < last) || column === reachable.column);
+    const columns = [...Array(this.grid.columns).keys()].filter((column) => (column >= first && column < last) || column === tabStop.column);
     const [headings, ...cells] = this.cells;
-    keepOnly(this.top, headings, columns, (column) => this.makeHeading(column), this.top.firstChild);
+    syncChildren(this.top, headings, columns, (column) => this.makeHeading(column), this.top.firstChild);
     this.rows.forEach((element, row) => {
-      keepOnly(element, cells[row], columns, (column) => this.makeCell(row, column), element.firstChild);
+      syncChildren(element, cells[row], columns, (column) => this.makeCell(row, column), element.firstChild);
       for (const [column, cell] of cells[row]) {
-        if (fresh || !cell.hasChildNodes()) this.paint(cell, row, column);
-        mark(cell, "tabindex", row === reachable.row && column === reachable.column ? 0 : -1);
-        mark(cell, "aria-selected", row === look.row && column === look.column);
-        mark(cell, "data-pinned", look.pinned && row === look.row && column === look.column);
+        if (repaint || !cell.hasChildNodes()) this.paint(cell, row, column);
+        setAttribute(cell, "tabindex", row === tabStop.row && column === tabStop.column ? 0 : -1);
+        setAttribute(cell, "aria-selected", row === state.row && column === state.column);
+        setAttribute(cell, "data-pinned", state.pinned && row === state.row && column === state.column);
       }
     });
   }
@@ -81,14 +81,14 @@ export class WordGrid {
   }
 
   /** What is left out in print, as a sentence. */
-  leftOut() {
+  printedRange() {
     const { scrollLeft, clientWidth } = this.element;
     const { columns } = this.grid;
     const to = Math.min(columns, (scrollLeft + clientWidth - NAMES) / WIDTH);
-    return onSheet(this.element, { name: "tokens", first: 0, from: scrollLeft / WIDTH, to, count: columns, of: String(columns) });
+    return printedRange(this.element, { name: "tokens", first: 0, from: scrollLeft / WIDTH, to, count: columns, of: String(columns) });
   }
 
-  place(cell, column) {
+  positionCell(cell, column) {
     cell.style.left = `${NAMES + column * WIDTH}px`;
     cell.style.width = `${WIDTH}px`;
     return cell;
@@ -96,32 +96,32 @@ export class WordGrid {
 
   makeHeading(column) {
     const attributes = { class: "words-heading", role: "columnheader", "aria-colindex": column + 2, "data-column": column };
-    return this.place(make("div", attributes, this.grid.heading(column)), column);
+    return this.positionCell(make("div", attributes, this.grid.heading(column)), column);
   }
 
   makeCell(row, column) {
     const attributes = { class: "word", role: "gridcell", "aria-colindex": column + 2, "data-row": row, "data-column": column };
-    return this.place(make("div", attributes), column);
+    return this.positionCell(make("div", attributes), column);
   }
 
   /** Black or white text, whichever is more legible on the shade. */
   paint(cell, row, column) {
     const { text, share, mark: sign, title } = this.grid.word(row, column);
-    const broken = Number.isNaN(share); // from NaN in the model: the word is meaningless
-    const at = 3 * rampStep(broken ? 0 : share, 1, this.look.scale);
+    const isNaN = Number.isNaN(share); // from NaN in the model: the word is meaningless
+    const at = 3 * rampStep(isNaN ? 0 : share, 1, this.state.scale);
     const [red, green, blue] = this.colours.slice(at, at + 3);
     cell.style.background = `rgb(${red} ${green} ${blue})`;
     cell.style.color = luminance(red, green, blue) > 0.179 ? "#000000" : "#ffffff";
-    mark(cell, "title", title);
-    mark(cell, "data-mark", broken ? null : sign);
-    cell.replaceChildren(broken ? "NaN" : text);
+    setAttribute(cell, "title", title);
+    setAttribute(cell, "data-mark", isNaN ? null : sign);
+    cell.replaceChildren(isNaN ? "NaN" : text);
   }
 
   /** Scrolls a cell into view and focuses it. */
   reveal(row, column, focus = true) {
     const [left, top] = [column * WIDTH, row * HEIGHT];
-    bring(this.element, { top, bottom: top + 2 * HEIGHT, left, right: left + WIDTH + NAMES });
-    lift(this.element, top + HEIGHT, top + 2 * HEIGHT);
+    scrollToBox(this.element, { top, bottom: top + 2 * HEIGHT, left, right: left + WIDTH + NAMES });
+    scrollPageTo(this.element, top + HEIGHT, top + 2 * HEIGHT);
     if (focus) requestAnimationFrame(() => this.cells[row + 1].get(column)?.focus({ preventScroll: true }));
   }
 }

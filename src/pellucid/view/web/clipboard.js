@@ -1,4 +1,4 @@
-// copy.js: copies text to the clipboard. Where a browser or a frame forbids it, the text is shown in a field, to be copied by hand.
+// clipboard.js: copies text to the clipboard. Where a browser or a frame forbids it, the text is shown in a field, to be copied by hand.
 import { button, make } from "./dom.js";
 
 /** How long a button confirms a copy, in milliseconds. */

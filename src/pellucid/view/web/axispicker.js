@@ -1,8 +1,8 @@
-// axes.js: which two axes of a tensor are drawn, and where the others are fixed.
+// axispicker.js: which two axes of a tensor are drawn, and where the others are fixed.
 import { button, make } from "./dom.js";
 
 export class AxisPicker {
-  /** @param {(cut: import("./numbers.js").Cut) => void} choose */
+  /** @param {(slicing: import("./numbers.js").Slicing) => void} choose */
   constructor(choose) {
     this.choose = choose;
     this.element = make("div", { class: "axis-picker" });
@@ -12,39 +12,39 @@ export class AxisPicker {
    * @param {string[]} axes names
    * @param {import("./numbers.js").Slice} slice
    */
-  draw(axes, { shape, cut, tensor }) {
-    const drawn = JSON.stringify([tensor.name, shape, cut.rows, cut.columns]);
-    this.cut = cut;
+  draw(axes, { shape, slicing, tensor }) {
+    const drawn = JSON.stringify([tensor.name, shape, slicing.rows, slicing.columns]);
+    this.slicing = slicing;
     if (drawn !== this.drawn) this.fill(axes, shape);
     this.drawn = drawn;
-    for (const input of this.element.querySelectorAll("input")) input.value = String(cut.fixed[Number(input.dataset.axis)]);
+    for (const input of this.element.querySelectorAll("input")) input.value = String(slicing.fixed[Number(input.dataset.axis)]);
   }
 
   fill(axes, shape) {
-    const fixed = axes.map((_, axis) => axis).filter((axis) => axis !== this.cut.rows && axis !== this.cut.columns);
+    const fixed = axes.map((_, axis) => axis).filter((axis) => axis !== this.slicing.rows && axis !== this.slicing.columns);
     const pickers = shape.length > 1 ? [this.picker("rows", axes, shape), this.picker("columns", axes, shape)] : [];
     this.element.replaceChildren(...pickers, ...fixed.map((axis) => this.stepper(axis, axes[axis], shape[axis])));
   }
 
   picker(which, axes, shape) {
     const option = (name, axis) => make("option", { value: axis }, `${name} (${shape[axis]})`);
-    const select = make("select", { "aria-label": `axis shown as ${which}`, onchange: () => this.draws(which, Number(select.value)) }, ...axes.map(option));
-    select.value = String(this.cut[which] ?? axes.findIndex((_, axis) => axis !== this.cut.columns));
+    const select = make("select", { "aria-label": `axis shown as ${which}`, onchange: () => this.setAxis(which, Number(select.value)) }, ...axes.map(option));
+    select.value = String(this.slicing[which] ?? axes.findIndex((_, axis) => axis !== this.slicing.columns));
     return make("label", { class: "field" }, make("span", { class: "name" }, which), select);
   }
 
   /** Swaps the two drawn axes if the chosen one was already drawn as the other. */
-  draws(which, axis) {
+  setAxis(which, axis) {
     const other = which === "rows" ? "columns" : "rows";
-    const swapped = this.cut[other] === axis ? this.cut[which] : this.cut[other];
-    this.choose({ ...this.cut, [which]: axis, [other]: swapped });
+    const swapped = this.slicing[other] === axis ? this.slicing[which] : this.slicing[other];
+    this.choose({ ...this.slicing, [which]: axis, [other]: swapped });
   }
 
   stepper(axis, name, size) {
-    const set = (place) => this.choose({ ...this.cut, fixed: this.cut.fixed.with(axis, Math.min(size - 1, Math.max(0, Math.round(place) || 0))) });
+    const set = (index) => this.choose({ ...this.slicing, fixed: this.slicing.fixed.with(axis, Math.min(size - 1, Math.max(0, Math.round(index) || 0))) });
     const input = make("input", { type: "number", min: 0, max: size - 1, step: 1, "data-axis": axis, "aria-label": `index on the axis ${name}`,
       onchange: () => set(Number(input.value)) });
-    const step = (by, label, sign) => button(sign, () => set(this.cut.fixed[axis] + by), { "aria-label": `${label} index on the axis ${name}` });
+    const step = (by, label, sign) => button(sign, () => set(this.slicing.fixed[axis] + by), { "aria-label": `${label} index on the axis ${name}` });
     return make("div", { class: "field" }, make("span", { class: "name" }, name), step(-1, "previous", "‹"), input, step(1, "next", "›"),
       make("span", { class: "quiet" }, `of ${size}`));
   }

@@ -1,28 +1,28 @@
-// twins.js: the elementwise difference of two attentions of the same name, one of this run and one of the other.
-import { Attention, blocksOf, hasNumbers, leftOut } from "./attention.js";
+// diffweights.js: the elementwise difference of two attentions of the same name, one of this run and one of the other.
+import { Attention, blocksOf, hasNumbers, omittedMessage } from "./attention.js";
 
 /** The attention of the other run with the same name; null if there is none. */
-export function otherEntry(manifest, place) {
-  const entry = manifest.attentions[place];
+export function otherEntry(manifest, index) {
+  const entry = manifest.attentions[index];
   return manifest.other.attentions.find((each) => each.name === entry.name) ?? null;
 }
 
 /** The blocks that a comparison needs. */
-export function twinBlocks(manifest, place) {
-  const other = otherEntry(manifest, place);
-  return other ? [...blocksOf(manifest.attentions[place]), ...blocksOf(other)] : [];
+export function blocksOfBoth(manifest, index) {
+  const other = otherEntry(manifest, index);
+  return other ? [...blocksOf(manifest.attentions[index]), ...blocksOf(other)] : [];
 }
 
 /** This run minus the other, for one attention. */
-export class Twins {
+export class WeightDiff {
   /**
    * @param {import("./data.js").Source} source its blocks must be loaded
-   * @param {number} place index in manifest.attentions
+   * @param {number} index index in manifest.attentions
    */
-  constructor(source, place) {
-    this.place = place;
-    const entry = source.manifest.attentions[place];
-    const other = otherEntry(source.manifest, place);
+  constructor(source, index) {
+    this.index = index;
+    const entry = source.manifest.attentions[index];
+    const other = otherEntry(source.manifest, index);
     this.entry = entry;
     this.one = hasNumbers(entry) ? new Attention(source, entry) : null;
     this.other = other && hasNumbers(other) ? new Attention(source, other) : null;
@@ -30,10 +30,10 @@ export class Twins {
   }
 
   /** Why these two cannot be compared, in a sentence; empty if they can. */
-  fault() {
+  mismatch() {
     const { one, other } = this;
     if (!this.paired) return `The other run has no ${this.entry.name}.`;
-    if (!one || !other) return leftOut(this.entry);
+    if (!one || !other) return omittedMessage(this.entry);
     if (one.heads !== other.heads) return `This run has ${one.heads} heads and the other ${other.heads}: heads can be compared only if there are equally many.`;
     if (one.queries === other.queries && one.keys === other.keys) return "";
     const size = ({ queries, keys }) => (queries === keys ? `${keys} tokens` : `${queries} queries and ${keys} keys`);
@@ -41,7 +41,7 @@ export class Twins {
   }
 
   /** The error of both, in sentences. */
-  truth() {
+  provenance() {
     const { one, other } = this;
     const largest = Number(Math.max(one.entry.max_error, other.entry.max_error).toPrecision(2));
     const known = one.entry.max_error != null && other.entry.max_error != null;
@@ -53,8 +53,8 @@ export class Twins {
   }
 
   /** Whether this query may attend to this key in either run; it may where an edit set a weight. */
-  sees(query, key) {
-    return this.one.sees(query, key) || this.other.sees(query, key);
+  mayAttend(query, key) {
+    return this.one.mayAttend(query, key) || this.other.mayAttend(query, key);
   }
 
   row(head, query) {

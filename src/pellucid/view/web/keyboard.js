@@ -1,10 +1,10 @@
-// keys.js: keyboard control of the whole page. Tab moves between regions, the arrows inside one.
-import { toClipboard } from "./copy.js";
-import { covered, openHelp } from "./dialogs.js";
-import { roveGroups } from "./rove.js";
+// keyboard.js: keyboard control of the whole page. Tab moves between regions, the arrows inside one.
+import { toClipboard } from "./clipboard.js";
+import { isDialogOpen, openHelp } from "./dialogs.js";
+import { rovingTabindex } from "./rovingtabindex.js";
 import { openSearch } from "./search.js";
 import { shortcutsOf } from "./shortcuts.js";
-import { groupOf, wereGiven } from "./state.js";
+import { groupOf, hasGivenWeights } from "./state.js";
 import { openTable } from "./table.js";
 
 /**
@@ -20,9 +20,9 @@ export function listen(root, page, views) {
     page, openTable: () => openTable(root, page), openHelp: () => openHelp(root, views),
     openSearch: () => openSearch(root, page), copyPython: () => copyPython(root, page),
   };
-  roveGroups(root);
+  rovingTabindex(root);
   document.addEventListener("keydown", (event) => {
-    if (covered(root)) return;
+    if (isDialogOpen(root)) return;
     const target = /** @type {HTMLElement} */ (event.target);
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
     if (!root.contains(target) && !(alone && target === document.body)) return;
@@ -30,7 +30,7 @@ export function listen(root, page, views) {
     if (event.key === " " && target.matches("button")) return;
     const found = table.find(({ keys }) => keys.includes(event.key));
     if (!found) return;
-    page.whenDrawn(() => covered(root) || found.act(tools, event.key));
+    page.whenDrawn(() => isDialogOpen(root) || found.act(tools, event.key));
     event.preventDefault();
   });
 }
@@ -47,6 +47,6 @@ async function copyPython(root, page) {
 function weightPython(page, { head, query, key }) {
   const entry = page.entry();
   const list = [groupOf(entry), "attention"].filter(Boolean).join("_"); // the argument of `view`
-  const layer = wereGiven(page.manifest) ? `${list}[${entry.layer}]` : `trace["${entry.name}.weights"]`;
+  const layer = hasGivenWeights(page.manifest) ? `${list}[${entry.layer}]` : `trace["${entry.name}.weights"]`;
   return key === undefined ? "" : `${layer}[0, ${head}, ${query}, ${key}]`;
 }
