@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 from corpus import CorpusError, lengths, read_corpus, sample
+from embed_report import BASE, Result, compare, ratios, table, verdicts
+from embed_sides import Desk, sides
 from machine import describe, model_folder, quiet_environment
-from peers import Desk, sides
-from report import BASE, Result, compare, ratios, table, verdicts
 from side import Place
-from worker import SideError, Worker
+from side_process import SideError, Worker
 
 Ready = tuple[Worker, Result, np.ndarray]
 Team = tuple[list[Worker], dict[str, Result]]

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from convert import ConversionError, converted
 from corpus import CorpusError
-from jobs import Job, read_jobs
+from generate_jobs import Job, read_jobs
+from generate_report import AWAKE, Outcome, Part, memory_table, perplexity_table, table, verdicts
+from generate_sides import Desk, sides
 from machine import decoder_file, describe, quiet_environment
-from outcome import AWAKE, Outcome, Part, memory_table, perplexity_table, table, verdicts
 from side import Place, Setting
-from worker import SideError, Worker
-from writers import Desk, sides
+from side_process import SideError, Worker
 
 PARTS = {
     "a": "one text, token after token",

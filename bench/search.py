@@ -20,13 +20,13 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from comparison import Part, Result, disturbance, ratios
 from corpus import CorpusError, data_folder
-from duel import Part, Result, disturbance, ratios
-from finders import Joined, K, Own, OwnGraph, PlainGraph, written
 from machine import threads
+from search_sides import Joined, K, Own, OwnGraph, PlainGraph, written
 from session import Session
 from side import Place
-from worker import SideError, Worker
+from side_process import SideError, Worker
 
 PEER, OWN = "sentence-transformers + FAISS", "pellucid"
 PROMISE = 2.0

@@ -13,11 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
-from answerers import CLASSIFIER, TAGGER, Own, Reference, classifier_folder, tagger_folder
-from duel import Part, Result, disturbance, ratios
+from comparison import Part, Result, disturbance, ratios
 from machine import threads
 from session import Session
 from side import Place
+from tasks_sides import CLASSIFIER, TAGGER, Own, Reference, classifier_folder, tagger_folder
 
 PEER = "transformers float32"
 PROMISES = {"pellucid float32": 2.0, "pellucid bfloat16": 5.0}

@@ -12,11 +12,11 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
-from duel import Part, Result, disturbance, ratios
-from lookers import LensEverything, OwnAttentions, OwnEverything, ReferenceAttentions
+from comparison import Part, Result, disturbance, ratios
 from machine import model_folder, threads
 from session import Session
 from side import Place
+from trace_sides import LensEverything, OwnAttentions, OwnEverything, ReferenceAttentions
 
 LEAST = 1e-4
 """The largest difference of float32 values between two sides that compute them in one batch."""

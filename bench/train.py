@@ -14,12 +14,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from duel import Part, Result, disturbance, ratios
-from learners import LENGTH, ROWS, Own, Peak, Reference, Work, classifier_folder
+from comparison import Part, Result, disturbance, ratios
 from machine import threads
 from session import Session
 from side import Place
-from worker import SideError, Worker
+from side_process import SideError, Worker
+from train_sides import LENGTH, ROWS, Own, Peak, Reference, Work, classifier_folder
 
 PROMISES = {"float32": 1.2, "bfloat16": 1.6}
 EPOCH = 2.0

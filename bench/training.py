@@ -13,10 +13,10 @@ import tempfile
 from pathlib import Path
 
 from corpus import CorpusError, data_folder
-from lesson import HEAD, Asked, Line, write
+from experiment import HEAD, Asked, Line, write
 from machine import describe, quiet_environment
 
-LESSONS = Path(__file__).parent / "lessons"
+LESSONS = Path(__file__).parent / "experiments"
 
 
 def names() -> list[str]:
@@ -38,7 +38,7 @@ def arguments() -> argparse.Namespace:
 def learned(name: str, asked: Asked) -> list[tuple[str, Line]]:
     """The lines of a lesson, printed as they are computed."""
     found = []
-    for line in importlib.import_module(f"lessons.{name.replace('-', '_')}").run(asked):
+    for line in importlib.import_module(f"experiments.{name.replace('-', '_')}").run(asked):
         print(line, flush=True)
         found.append((name, line))
     return found

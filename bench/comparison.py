@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from side import Place
-from worker import SideError, Worker, clocked, timed, tune
+from side_process import SideError, Worker, clocked, timed, tune
 
 
 class Desk:

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from lesson import Asked, Line, Rows
+from experiment import Asked, Line, Rows
 
 import pellucid
 from pellucid.config import SequenceToSequenceLM

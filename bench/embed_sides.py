@@ -6,7 +6,7 @@ import numpy as np
 from batches import Batch, pack, pool, token_counts
 from convert import bert_with_pooling, converted, example
 from side import CrewEngine, Engine, Place, Setting, Side, UnavailableError
-from worker import clocked, timed, tune
+from side_process import clocked, timed, tune
 
 OPENVINO_PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
 

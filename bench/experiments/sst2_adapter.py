@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lesson import MINILM, Asked, Line, Rows, sst2
+from experiment import MINILM, Asked, Line, Rows, sst2
 
 import pellucid
 

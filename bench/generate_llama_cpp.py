@@ -7,9 +7,9 @@ import ctypes
 from typing import Any
 
 import numpy as np
-from jobs import Job
+from generate_interface import NUMBERS_PER_POSITION, Writer, surprise
+from generate_jobs import Job
 from side import Place, Setting, UnavailableError
-from writer import NUMBERS_PER_POSITION, Writer, surprise
 
 
 class Context:

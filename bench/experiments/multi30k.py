@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lesson import Asked, Line, Rows
+from experiment import Asked, Line, Rows
 
 import pellucid
 from pellucid.config import SequenceToSequenceLM

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 
 import numpy as np
-from jobs import Job
+from generate_jobs import Job
 from side import Place, Setting
 
 NUMBERS_PER_POSITION = 30 * 2 * 3 * 64

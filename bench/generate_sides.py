@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 from convert import converted
-from jobs import Job
-from llama import LlamaCpp
+from generate_interface import Writer, surprise
+from generate_jobs import Job
+from generate_llama_cpp import LlamaCpp
 from memory import Meter
 from side import Place, Setting, UnavailableError
-from worker import clocked, timed, tune
-from writer import Writer, surprise
+from side_process import clocked, timed, tune
 
 
 class Pellucid(Writer):

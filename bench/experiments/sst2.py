@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from lesson import Asked, Held, Line, sst2, taught
+from experiment import Asked, Held, Line, sst2, taught
 
 RECIPE: dict[str, Any] = {
     "epochs": 2,

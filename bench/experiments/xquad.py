@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from lesson import Asked, Line, xquad
-from trainer import beside
+from experiment import Asked, Line, xquad
+from trainer_comparison import beside
 
 from pellucid.training.answers import QuestionAnswering
 

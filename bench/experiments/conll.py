@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from lesson import Asked, Line, conll
-from trainer import beside
+from experiment import Asked, Line, conll
+from trainer_comparison import beside
 
 from pellucid.training.data import read
 from pellucid.training.tagging import TokenClassification

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import transformers
-from lesson import MINILM, Asked, Line, Rows
+from experiment import MINILM, Asked, Line, Rows
 from machine import model_folder
 
 import pellucid

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from lesson import MINILM, Asked, Held, Line, stsb, taught
+from experiment import MINILM, Asked, Held, Line, stsb, taught
 
 import pellucid
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lesson import Asked, Line
+from experiment import Asked, Line
 
 import pellucid
 

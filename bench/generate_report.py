@@ -4,8 +4,8 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
-from jobs import Job
-from report import Timed, ratios
+from embed_report import Timed, ratios
+from generate_jobs import Job
 
 REFERENCES = ("transformers-float32", "pellucid-float32", "ctranslate2-float32")
 """The base of ratios and of equal tokens: the first of these that ran, or else the first side that ran."""
