@@ -1,88 +1,103 @@
 """One workload, run by several sides: each in its own process, tuned, warmed up and measured in turn."""
 
-import functools
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from side import Place
-from side_process import SideError, Worker, clocked, timed, tune
+from results import SideResult
+from side import Setting, Workspace
+from side_process import SideError, SideProcess
+from timing import elapsed_seconds, least_disturbed, order_of_round, tune
 
 
-class Desk:
-    """The commands that the process of a side executes."""
+class WorkloadSide(ABC):
+    """One side of a comparison; it loads its model when it is made."""
 
-    def __init__(self, made: Callable[[], Any], most: int) -> None:
-        self.made, self.most = made, most
+    setting: Setting
 
-    def prepare(self) -> dict[str, Any]:
+    def axes(self) -> dict[str, list[Any]]:
+        """The values that may be tuned, the most promising first."""
+        return {}
+
+    def configure(self, setting: Setting) -> None:
+        """Sets a value for every axis."""
+        self.setting = setting
+
+    @abstractmethod
+    def run(self) -> Any:
+        """Runs the workload once."""
+
+    def seconds(self) -> float:
+        """Runs the workload once; returns the seconds that count."""
+        return elapsed_seconds(self.run)
+
+    def trial_seconds(self) -> float:
+        """The seconds of the workload by which a setting is chosen; a side may run a smaller one of the same kind."""
+        return self.seconds()
+
+    @abstractmethod
+    def details(self) -> list[Any]:
+        """What is reported beside the time: the values by which two sides are compared, or the share of padding."""
+
+
+class ComparisonCommands:
+    """The commands that the process of a side executes. attempts: how often a disturbed measurement is tried."""
+
+    def __init__(self, make_side: Callable[[], WorkloadSide], attempts: int) -> None:
+        self.make_side, self.attempts = make_side, attempts
+
+    def prepare(self) -> Setting:
         """Loads, tunes and warms up the side; returns the chosen setting."""
-        self.side = self.made()
-        trial = getattr(self.side, "trial", self.side.work)  # a smaller workload of the same kind, if the side has one
-        tried = getattr(self.side, "counted", functools.partial(clocked, trial))
-        chosen = tune(self.side.axes, self.side.configure, tried, most=self.most) if self.side.axes else {}
-        self._once()
-        return chosen
+        self.side = self.make_side()
+        setting = tune(self.side.axes(), self.side.configure, self.side.trial_seconds, attempts=self.attempts)
+        self.side.seconds()
+        return setting
 
-    def told(self) -> list[list[float]]:
-        return self.side.told()
+    def details(self) -> list[Any]:
+        return self.side.details()
 
-    def turn(self) -> tuple[float, float]:
-        """Seconds of one run of the workload, and the share of the processor that other processes used meanwhile."""
-        return timed(self._once, self.most)
-
-    def _once(self) -> float:
-        """Seconds of one run: as reported by the side's own `counted` if it has one, otherwise by the clock."""
-        return self.side.counted() if hasattr(self.side, "counted") else clocked(self.side.work)
+    def measure(self) -> tuple[float, float]:
+        """Seconds of one run, and the share of the processor that other processes used meanwhile."""
+        return least_disturbed(self.side.seconds, self.attempts)
 
 
 @dataclass
-class Result:
-    """The measurements of one side of one part."""
+class ComparisonResult(SideResult):
+    """The measurements of one side of a comparison. failed: the reason why there are none, or empty."""
 
-    name: str
-    setting: dict[str, Any] = field(default_factory=dict)
-    seconds: list[float] = field(default_factory=list)
-    others: list[float] = field(default_factory=list)
-    told: list[list[float]] = field(default_factory=list)
+    details: list[Any] = field(default_factory=list)
     failed: str = ""
 
 
-def ratios(result: Result, base: Result) -> list[float]:
-    """How many times as fast as ``base``, round by round."""
-    return [other / own for own, other in zip(result.seconds, base.seconds)]
-
-
-def disturbance(results: Sequence[Result]) -> str:
-    """The line below a table that shows how quiet the machine was."""
-    return f"  others used at most {max(max(r.others, default=0.0) for r in results):.0%} of the processor"
-
-
 @dataclass
-class Part:
-    """One workload and its sides; the first is pellucid, and `peer` names the side that it is compared with."""
+class Comparison:
+    """One workload and its sides; the first is pellucid, and ``peer`` names the side that it is compared with."""
 
     title: str
     peer: str
-    sides: dict[str, Callable[[Place], Any]]
+    sides: dict[str, Callable[[Workspace], WorkloadSide]]
 
-    def run(self, place: Place, rounds: int, most: int) -> list[Result]:
+    def run(self, workspace: Workspace, rounds: int, attempts: int) -> list[ComparisonResult]:
         """Prepares every side, then measures them in alternating order."""
-        results, workers = {name: Result(name) for name in self.sides}, {}
-        for name, made in self.sides.items():
-            worker = Worker(name, functools.partial(Desk, functools.partial(made, place), most), place)
+        results = {name: ComparisonResult(name) for name in self.sides}
+        processes: dict[str, SideProcess] = {}
+        for name, make_side in self.sides.items():
+            commands = partial(ComparisonCommands, partial(make_side, workspace), attempts)
+            process = SideProcess(name, commands, workspace)
             try:
-                results[name].setting = worker.ask("prepare")
-                results[name].told = worker.ask("told")
-                workers[name] = worker
+                results[name].setting = process.call("prepare")
+                results[name].details = process.call("details")
+                processes[name] = process
             except SideError as reason:
                 results[name].failed = str(reason)
-                worker.stop()
-        for turn in range(rounds):
-            for name in list(workers) if turn % 2 == 0 else reversed(list(workers)):
-                seconds, others = workers[name].ask("turn")
+                process.stop()
+        for number in range(rounds):
+            for name in order_of_round(processes, number):
+                seconds, others = processes[name].call("measure")
                 results[name].seconds.append(seconds)
                 results[name].others.append(others)
-        for worker in workers.values():
-            worker.stop()
+        for process in processes.values():
+            process.stop()
         return list(results.values())

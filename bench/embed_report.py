@@ -1,36 +1,25 @@
-"""From seconds and vectors to a table and verdicts. Ratios are speeds: 2.0 is twice as fast."""
+"""From seconds and vectors of the benchmark of embedding to a table and verdicts."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
 import numpy as np
+from results import SideResult, disturbance, ratios
 
 BASE = "sentence-transformers"
-SAME = 0.9999  # the least cosine at which a float32 peer counts as correct
-CLOSE = 0.9995  # the least cosine at which a fast setting counts for the promise
+EXACT_COSINE = 0.9999
+"""The least cosine at which a float32 peer counts as correct."""
+CLOSE_COSINE = 0.9995
+"""The least cosine at which a fast setting counts for the promise."""
 
 
 @dataclass
-class Timed:
-    """The rounds of one side."""
+class EmbeddingResult(SideResult):
+    """The result of one side. The cosines are those of its vectors with the reference's."""
 
-    name: str
-    precision: str
-    setting: dict[str, Any]
-    seconds: list[float] = field(default_factory=list)
-    others: list[float] = field(default_factory=list)  # share of the processor used by other processes
-
-    def said(self) -> str:
-        """The setting as text."""
-        return ", ".join(f"{axis} {value}" for axis, value in self.setting.items()) or "default"
-
-
-@dataclass
-class Result(Timed):
-    """The result of one side that embeds."""
-
+    precision: str = ""
     cosine_min: float = float("nan")
     cosine_mean: float = float("nan")
     padding: float | None = None
@@ -39,12 +28,7 @@ class Result(Timed):
         return asdict(self)
 
 
-def ratios(result: Timed, base: Timed) -> list[float]:
-    """How many times as fast as ``base``, round by round."""
-    return [other / own for own, other in zip(result.seconds, base.seconds, strict=True)]
-
-
-def compare(result: Result, vectors: np.ndarray, reference: np.ndarray) -> None:
+def compare_vectors(result: EmbeddingResult, vectors: np.ndarray, reference: np.ndarray) -> None:
     """Fills in the cosines between each text's vector and the reference's, in float64."""
     left, right = vectors.astype(np.float64), reference.astype(np.float64)
     lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
@@ -52,7 +36,7 @@ def compare(result: Result, vectors: np.ndarray, reference: np.ndarray) -> None:
     result.cosine_min, result.cosine_mean = float(cosines.min()), float(cosines.mean())
 
 
-def table(results: dict[str, Result], texts: int) -> list[str]:
+def table(results: dict[str, EmbeddingResult], texts: int) -> list[str]:
     """One line per side, the fastest last, with the median texts per second."""
     base = results[BASE]
     width = max(len(name) for name in results)
@@ -63,49 +47,45 @@ def table(results: dict[str, Result], texts: int) -> list[str]:
         spread = f"{min(speed):.2f}..{max(speed):.2f}"
         lines.append(
             f"{result.name:{width}}  {median(speed):6.2f}  {spread:>12}  {result.cosine_min:9.6f}  "
-            f"{result.cosine_mean:9.6f}  {texts / median(result.seconds):7.0f}  {result.said()}"
+            f"{result.cosine_mean:9.6f}  {texts / median(result.seconds):7.0f}  {result.setting_text()}"
         )
     return lines
 
 
-def fastest(results: Iterable[Result], base: Result) -> Result | None:
+def fastest(results: Iterable[EmbeddingResult], base: EmbeddingResult) -> EmbeddingResult | None:
     """The side with the best median ratio, or None."""
     return max(results, key=lambda side: median(ratios(side, base)), default=None)
 
 
-def _peers(results: dict[str, Result]) -> list[Result]:
-    return [result for name, result in results.items() if not name.startswith("pellucid")]
-
-
-def _against(own: Result | None, peer: Result | None) -> str:
+def _median_ratio(own: EmbeddingResult | None, peer: EmbeddingResult | None) -> str:
     """The median of the ratios round by round, or a dash if a side is missing."""
     return f"{median(ratios(own, peer)):.2f}" if own and peer else "-"
 
 
-def _name(peer: Result | None) -> str:
+def _name(peer: EmbeddingResult | None) -> str:
     return peer.name if peer else "none"
 
 
-def verdicts(results: dict[str, Result]) -> list[str]:
+def verdicts(results: dict[str, EmbeddingResult]) -> list[str]:
     """The promises of speed, one line each, then other processes' load and the share of padding."""
-    base, peers = results[BASE], _peers(results)
-    exact, fast = results.get("pellucid-float32"), results.get("pellucid-bfloat16")
-    same = fastest((p for p in peers if p.precision == "float32" and p.cosine_min >= SAME), base)
-    close = fastest((p for p in peers if p.cosine_min >= CLOSE), base)
+    base = results[BASE]
+    peers = [result for name, result in results.items() if not name.startswith("pellucid")]
+    own_float32, own_bfloat16 = results.get("pellucid-float32"), results.get("pellucid-bfloat16")
+    exact = fastest((p for p in peers if p.precision == "float32" and p.cosine_min >= EXACT_COSINE), base)
+    close = fastest((p for p in peers if p.cosine_min >= CLOSE_COSINE), base)
     first = fastest(peers, base)
     lines = [
-        f"pellucid float32 / {BASE} = {_against(exact, base)} (promise 1.8), "
-        f"/ fastest float32 peer ({_name(same)}) = {_against(exact, same)} (promise > 1)",
-        f"pellucid bfloat16 / fastest peer at its best setting with cosine >= {CLOSE} ({_name(close)}) = "
-        f"{_against(fast, close)} (promise 1.5)",
+        f"pellucid float32 / {BASE} = {_median_ratio(own_float32, base)} (promise 1.8), "
+        f"/ fastest float32 peer ({_name(exact)}) = {_median_ratio(own_float32, exact)} (promise > 1)",
+        f"pellucid bfloat16 / fastest peer at its best setting with cosine >= {CLOSE_COSINE} ({_name(close)}) = "
+        f"{_median_ratio(own_bfloat16, close)} (promise 1.5)",
     ]
     if first:
         lines.append(
-            f"fastest peer without regard to cosine: {first.name}, {_against(first, base)} x {BASE}, "
+            f"fastest peer without regard to cosine: {first.name}, {_median_ratio(first, base)} x {BASE}, "
             f"cosine min {first.cosine_min:.6f}, mean {first.cosine_mean:.6f}; "
-            f"pellucid bfloat16 / it = {_against(fast, first)}"
+            f"pellucid bfloat16 / it = {_median_ratio(own_bfloat16, first)}"
         )
-    shares = [f"{r.name} {r.padding:.1%}" for r in results.values() if r.padding is not None]
-    disturbed = max(share for result in results.values() for share in result.others)
-    lines.append(f"other processes used at most {disturbed:.0%} of the processor while a side was measured")
-    return [*lines, f"padding among computed positions: {', '.join(shares) or 'not told'}"]
+    lines.append(disturbance(results.values()))
+    shares = [f"{result.name} {result.padding:.1%}" for result in results.values() if result.padding is not None]
+    return [*lines, f"padding among computed positions: {', '.join(shares) or 'unknown'}"]

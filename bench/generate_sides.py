@@ -1,6 +1,6 @@
 """The sides of the benchmark of generation: pellucid, and every peer at its best.
 
-A side maps ids to ids: greedily, with its end token forbidden, so that all generate equally many.
+A side maps ids to ids: greedily, with its end token forbidden, so that all generate equally many tokens.
 """
 
 from collections.abc import Callable
@@ -8,26 +8,26 @@ from typing import Any
 
 import numpy as np
 from convert import converted
-from generate_interface import Writer, surprise
+from generate_interface import GenerationSide, negative_log_likelihood
 from generate_jobs import Job
 from generate_llama_cpp import LlamaCpp
-from memory import Meter
-from side import Place, Setting, UnavailableError
-from side_process import clocked, timed, tune
+from memory import MemoryMeter
+from side import Setting, UnavailableError, Workspace
+from timing import elapsed_seconds, first_values, least_disturbed, tune
 
 
-class Pellucid(Writer):
-    """pellucid's own loop, called with ids like every side; nothing is tuned."""
+class Pellucid(GenerationSide):
+    """pellucid's own loop, which is called with ids like every side; nothing is tuned."""
 
-    def library(self) -> None:
-        import pellucid.model  # noqa: F401  what `load` imports
+    def import_library(self) -> None:
+        import pellucid.model  # noqa: F401 - what `load` imports
 
-    def prepare(self, place: Place) -> None:
+    def prepare(self, workspace: Workspace) -> None:
         import pellucid
 
-        self.loaded = pellucid.load(place.model, dtype=self.precision).loaded
+        self.loaded = pellucid.load(workspace.model, dtype=self.precision).loaded
 
-    def wake(self, place: Place) -> None:
+    def use_library(self, workspace: Workspace) -> None:
         """Generates with a tiny model, so that everything that the library loads on first use is in memory."""
         import pellucid
         from pellucid.config import CausalLM
@@ -35,53 +35,55 @@ class Pellucid(Writer):
         sizes = {"vocab_size": 64, "hidden_size": 64, "num_hidden_layers": 1, "intermediate_size": 64}
         heads = {"num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 32}
         config = pellucid.Config.of("llama", head=CausalLM(), **sizes, **heads)
-        folder = pellucid.build(config).save(place.scratch / "tiny", overwrite=True)
+        folder = pellucid.build(config).save(workspace.scratch / "tiny", overwrite=True)
         self.loaded = pellucid.load(folder, dtype=self.precision).loaded
-        self.write([[5, 6, 7]], 8)
+        self.generate([[5, 6, 7]], 8)
 
-    def write(self, prompts: list[list[int]], new: int) -> list[list[int]]:
+    def generate(self, prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
         from pellucid.generation import read_settings, write
 
-        texts: list[list[int]] = [[] for _ in prompts]
-        for step in write(self.loaded, prompts, read_settings({"max_new_tokens": new, "min_new_tokens": new})):
+        generated: list[list[int]] = [[] for _ in prompts]
+        settings = read_settings({"max_new_tokens": new_tokens, "min_new_tokens": new_tokens})
+        for step in write(self.loaded, prompts, settings):
             for row, token in zip(step.rows, step.tokens):
-                texts[row].append(token)
-        return texts
+                generated[row].append(token)
+        return generated
 
-    def score(self, windows: list[list[int]]) -> float:
+    def negative_log_likelihood(self, windows: list[list[int]]) -> float:
         import torch
 
         from pellucid.generation.loop import generation_module
 
         module = generation_module(self.loaded)
         with torch.inference_mode():
-            return sum(surprise(module(torch.tensor([ids])).logits[0].float().numpy(), ids) for ids in windows)
+            rows = ((module(torch.tensor([ids])).logits[0].float().numpy(), ids) for ids in windows)
+            return sum(negative_log_likelihood(logits, ids) for logits, ids in rows)
 
     def cache_bytes(self, job: Job) -> int:
         from pellucid.generation.loop import generation_module
         from pellucid.generation.reader import prefill
 
-        reader, _ = prefill(generation_module(self.loaded), job.prompts, job.new)
+        reader, _ = prefill(generation_module(self.loaded), job.prompts, job.new_tokens)
         return sum(layer.self_attention.memory.nbytes for layer in reader.cache.layers)
 
 
-class Transformers(Writer):
+class Transformers(GenerationSide):
     """`generate` of transformers, without `torch.compile`, whose compilation takes longer than the whole benchmark."""
 
-    def library(self) -> None:
+    def import_library(self) -> None:
         from transformers import AutoModelForCausalLM  # noqa: F401
 
-    def prepare(self, place: Place) -> None:
+    def prepare(self, workspace: Workspace) -> None:
         import torch
         from transformers import AutoModelForCausalLM
 
-        torch.set_num_threads(place.threads)
-        folder = converted("checkpoint", place.model, place.scratch)
-        kind = getattr(torch, self.precision)
-        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=kind, attn_implementation="sdpa").eval()
+        torch.set_num_threads(workspace.threads)
+        folder = converted("checkpoint", workspace.model, workspace.scratch)
+        dtype = getattr(torch, self.precision)
+        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa").eval()
 
     def axes(self, job: Job) -> dict[str, list[Any]]:
-        if job.new == 1:
+        if job.new_tokens == 1:
             return {}
         attention = {"attention": ["sdpa", "eager"]} if len(job.prompts) == 1 else {}
         return attention | {"cache": ["dynamic", "static"]}
@@ -90,81 +92,85 @@ class Transformers(Writer):
         self.model.set_attn_implementation(setting.get("attention", "sdpa"))
         self.cache = setting.get("cache", "dynamic")
 
-    def write(self, prompts: list[list[int]], new: int) -> list[list[int]]:
+    def generate(self, prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
         import torch
 
         longest, pad = max(map(len, prompts)), self.model.config.pad_token_id
         ids = torch.tensor([[pad] * (longest - len(prompt)) + prompt for prompt in prompts])
         mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-        options = {"max_new_tokens": new, "min_new_tokens": new, "do_sample": False, "disable_compile": True}
+        options: dict[str, Any] = {"max_new_tokens": new_tokens, "min_new_tokens": new_tokens}
+        options |= {"do_sample": False, "disable_compile": True}
         if self.cache == "static":
             options["cache_implementation"] = "static"
         with torch.inference_mode():
             return self.model.generate(ids, attention_mask=mask, **options)[:, longest:].tolist()
 
-    def score(self, windows: list[list[int]]) -> float:
+    def negative_log_likelihood(self, windows: list[list[int]]) -> float:
         import torch
 
         with torch.inference_mode():
-            return sum(surprise(self.model(torch.tensor([ids])).logits[0].float().numpy(), ids) for ids in windows)
+            rows = ((self.model(torch.tensor([ids])).logits[0].float().numpy(), ids) for ids in windows)
+            return sum(negative_log_likelihood(logits, ids) for logits, ids in rows)
 
 
-class CTranslate2(Writer):
+class CTranslate2(GenerationSide):
     """CTranslate2's Generator; ``precision`` "int8" means the fastest of its int8 compute types."""
 
     environments = ({"CT2_USE_MKL": "0"}, {"CT2_USE_MKL": "1"})  # read once per process, hence two environments
 
-    def library(self) -> None:
+    def import_library(self) -> None:
         import ctranslate2  # noqa: F401
 
-    def prepare(self, place: Place) -> None:
+    def prepare(self, workspace: Workspace) -> None:
         import ctranslate2
         from tokenizers import Tokenizer
 
-        able = sorted(ctranslate2.get_supported_compute_types("cpu"), key=len, reverse=True)
+        supported = sorted(ctranslate2.get_supported_compute_types("cpu"), key=len, reverse=True)
         # Plain "int8" leaves the other compute type to the library, which then picks one of the longer names.
-        wanted = [kind for kind in able if kind.startswith("int8_")] if self.precision == "int8" else [self.precision]
-        self.kinds = [kind for kind in wanted if kind in able]
-        if not self.kinds:
+        int8_types = [name for name in supported if name.startswith("int8_")]
+        requested = int8_types if self.precision == "int8" else [self.precision]
+        self.compute_types = [name for name in requested if name in supported]
+        if not self.compute_types:
             raise UnavailableError(f"CTranslate2 has no {self.precision} on this processor")
-        self.place, self.opened = place, {}
-        self.folder = converted("writer8" if self.precision == "int8" else "writer", place.model, place.scratch)
-        checkpoint = converted("checkpoint", place.model, place.scratch)
-        self.words = Tokenizer.from_file(str(checkpoint / "tokenizer.json")).id_to_token
+        self.workspace, self.opened = workspace, {}
+        decoder = "ctranslate2-decoder-int8" if self.precision == "int8" else "ctranslate2-decoder"
+        self.folder = converted(decoder, workspace.model, workspace.scratch)
+        checkpoint = converted("checkpoint", workspace.model, workspace.scratch)
+        self.token_of_id = Tokenizer.from_file(str(checkpoint / "tokenizer.json")).id_to_token
 
     def axes(self, job: Job) -> dict[str, list[Any]]:
         if len(job.prompts) == 1:
-            return {"kind": self.kinds, "streams": [1], "batch": [1]}
-        return {"kind": self.kinds, "streams": self.place.streams(), "batch": [16, 8, 4]}
+            return {"compute_type": self.compute_types, "streams": [1], "batch": [1]}
+        return {"compute_type": self.compute_types, "streams": self.workspace.parallel_batches(), "batch": [16, 8, 4]}
 
     def configure(self, setting: Setting, job: Job) -> None:
         self.batch = setting["batch"]
-        self._open(setting["kind"], setting["streams"])
+        self._open(setting["compute_type"], setting["streams"])
 
-    def _open(self, kind: str, streams: int = 1) -> None:
+    def _open(self, compute_type: str, streams: int = 1) -> None:
         import ctranslate2
 
-        opened = {"compute_type": kind, "inter_threads": streams}
+        opened = {"compute_type": compute_type, "inter_threads": streams}
         if opened != self.opened:
-            threads = max(1, self.place.threads // streams)
+            threads = max(1, self.workspace.threads // streams)
             self.generator = ctranslate2.Generator(str(self.folder), intra_threads=threads, **opened)
             self.opened = opened
 
     def _tokens(self, rows: list[list[int]]) -> list[list[str]]:
-        return [[self.words(token) or "" for token in row] for row in rows]
+        return [[self.token_of_id(token) or "" for token in row] for row in rows]
 
-    def write(self, prompts: list[list[int]], new: int) -> list[list[int]]:
-        options = {"max_length": new, "min_length": new, "include_prompt_in_result": False}
+    def generate(self, prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
+        options = {"max_length": new_tokens, "min_length": new_tokens, "include_prompt_in_result": False}
         results = self.generator.generate_batch(self._tokens(prompts), max_batch_size=self.batch, **options)
         return [result.sequences_ids[0] for result in results]
 
-    def score(self, windows: list[list[int]]) -> float:
-        self._open(self.kinds[0])
+    def negative_log_likelihood(self, windows: list[list[int]]) -> float:
+        self._open(self.compute_types[0])
         results = self.generator.score_batch(self._tokens(windows), max_batch_size=1)
         return -sum(sum(result.log_probs) for result in results)
 
 
-def sides() -> dict[str, Callable[[], Writer]]:
+def sides() -> dict[str, Callable[[], GenerationSide]]:
     """Every side by name."""
     return {
         "transformers-float32": lambda: Transformers("float32"),
@@ -180,65 +186,61 @@ def sides() -> dict[str, Callable[[], Writer]]:
     }
 
 
-def likeliest(axes: dict[str, list[Any]]) -> Setting:
-    """The first value of every axis."""
-    return {axis: values[0] for axis, values in axes.items()}
-
-
-class Desk:
+class GenerationCommands:
     """The commands that the process of a side executes."""
 
     def __init__(self, name: str) -> None:
-        self.writer = sides()[name]()
+        self.side = sides()[name]()
 
-    def prepare(self, place: Place) -> None:
-        self.writer.prepare(place)
+    def prepare(self, workspace: Workspace) -> None:
+        self.side.prepare(workspace)
 
-    def trial(self, job: Job) -> float:
+    def trial_seconds(self, job: Job) -> float:
         """The time of the job, or of a shorter one in its place, with the first value of every axis."""
-        self.writer.configure(likeliest(self.writer.axes(job)), job)
-        self.seconds(job.short())
-        return timed(lambda: self.seconds(job.tried()), job.turns)[0]
+        self.side.configure(first_values(self.side.axes(job)), job)
+        self.seconds(job.shortened())
+        return least_disturbed(lambda: self.seconds(job.for_tuning()), job.attempts)[0]
 
-    def ready(self, job: Job) -> tuple[Setting, list[list[int]]]:
+    def tune_for(self, job: Job) -> tuple[Setting, list[list[int]]]:
         """Tunes for a job and runs it once; returns the setting and the tokens."""
-        self.job, tried = job, job.tried()
+        self.job, trial = job, job.for_tuning()
         setting = tune(
-            self.writer.axes(job),
-            lambda chosen: self.writer.configure(chosen, job),
-            lambda: self.seconds(tried),
-            warm=lambda: self.seconds(job.short()),
-            times=1 if tried.new > job.short().new else 2,
-            most=job.turns,
+            self.side.axes(job),
+            lambda candidate: self.side.configure(candidate, job),
+            lambda: self.seconds(trial),
+            warm_up=lambda: self.seconds(job.shortened()),
+            repeats=1 if trial.new_tokens > job.shortened().new_tokens else 2,
+            attempts=job.attempts,
         )
-        tokens = self.writer.write(job.prompts, job.new)
-        if wrong := [len(row) for row in tokens if len(row) != job.new]:
-            raise UnavailableError(f"it wrote {wrong[0]} tokens where {job.new} were asked for")
+        tokens = self.side.generate(job.prompts, job.new_tokens)
+        if wrong := [len(row) for row in tokens if len(row) != job.new_tokens]:
+            raise UnavailableError(f"it generated {wrong[0]} tokens instead of {job.new_tokens}")
         return setting, tokens
 
     def seconds(self, job: Job) -> float:
-        """The counted seconds: of the whole job, or without its first steps."""
-        first = clocked(self.writer.write, job.prompts, job.less) if job.less else 0.0
-        whole = clocked(self.writer.write, job.prompts, job.new)
+        """The seconds that count: of the whole job, or without its first steps."""
+        fewer = job.subtracted_tokens
+        first = elapsed_seconds(self.side.generate, job.prompts, fewer) if fewer else 0.0
+        whole = elapsed_seconds(self.side.generate, job.prompts, job.new_tokens)
         return max(whole - first, whole / 2)  # the first steps are few; a larger share is a disturbance, and capped
 
     def measure(self) -> tuple[float, float]:
-        return timed(lambda: self.seconds(self.job), self.job.turns)
+        return least_disturbed(lambda: self.seconds(self.job), self.job.attempts)
 
     def perplexity(self, windows: list[list[int]]) -> float:
         """Perplexity over every token of a window but its first."""
-        return float(np.exp(self.writer.score(windows) / sum(len(ids) - 1 for ids in windows)))
+        return float(np.exp(self.side.negative_log_likelihood(windows) / sum(len(ids) - 1 for ids in windows)))
 
-    def memory(self, place: Place, job: Job, setting: Setting, awake: bool = False) -> dict[str, int]:
+    def memory(self, workspace: Workspace, job: Job, setting: Setting, used: bool = False) -> dict[str, int]:
         """Peak bytes above the imported library, for loading the model and generating.
 
-        awake: above a library that has already generated.
+        used: above a library that has already generated.
         """
-        self.writer.library()
-        if awake:
-            self.writer.wake(place)
-        meter = Meter()
-        self.writer.prepare(place)
-        self.writer.configure(setting or likeliest(self.writer.axes(job)), job)
-        self.writer.write(job.prompts, job.new)
-        return meter.read() | {"cache": self.writer.cache_bytes(job)}
+        self.side.import_library()
+        if used:
+            self.side.use_library(workspace)
+        meter = MemoryMeter()
+        self.side.prepare(workspace)
+        self.side.configure(setting or first_values(self.side.axes(job)), job)
+        self.side.generate(job.prompts, job.new_tokens)
+        return meter.read() | {"cache": self.side.cache_bytes(job)}

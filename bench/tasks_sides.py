@@ -1,15 +1,17 @@
 """The sides of the benchmark of tasks: pipelines that tag and classify the texts."""
 
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
+from comparison import WorkloadSide
 from corpus import read_corpus, sample
 from machine import model_folder
-from side import Place
+from side import Workspace
+from timing import elapsed_seconds
 
-TAGGER, CLASSIFIER = "ner", "text-classification"
+TAGGING, CLASSIFICATION = "ner", "text-classification"
 
 
 def tagger_folder() -> Path:
@@ -32,79 +34,77 @@ def classifier_folder(scratch: Path) -> Path:
 
     folder = scratch / "classifier"
     if not folder.exists():
-        model, chance = pellucid.load(model_folder(), head="sequence-classification"), torch.Generator().manual_seed(0)
+        model = pellucid.load(model_folder(), head="sequence-classification")
+        generator = torch.Generator().manual_seed(0)
         with torch.no_grad():
-            for name, numbers in model.module.named_parameters():
+            for name, parameter in model.module.named_parameters():
                 if name.startswith("head."):
-                    numbers.normal_(std=0.02, generator=chance)
+                    parameter.normal_(std=0.02, generator=generator)
         model.save(folder)
     return folder
 
 
-class Answerer(ABC):
-    """One side of the benchmark. task: name of the task.  kind: the dtype to compute in."""
+class PipelineSide(WorkloadSide):
+    """One side of the benchmark. task: name of the task.  dtype: the one to compute in."""
 
-    axes: dict[str, list[Any]] = {}  # noqa: RUF012 - nobody writes into it
-
-    def __init__(self, place: Place, task: str, folder: Path, kind: str) -> None:
-        self.texts, self.task, self.folder, self.kind = read_corpus(), task, folder, kind
-        self.setting: dict[str, Any] = {}
+    def __init__(self, workspace: Workspace, task: str, folder: Path, dtype: str) -> None:
+        self.texts, self.task, self.folder, self.dtype = read_corpus(), task, folder, dtype
         self.open()
 
     @abstractmethod
     def open(self) -> None:
         """Loads the model."""
 
-    def configure(self, setting: dict[str, Any]) -> None:
-        self.setting = setting
+    @abstractmethod
+    def answers(self, texts: list[str]) -> list[Any]:
+        """One answer per text."""
 
-    def work(self) -> list[Any]:
+    def run(self) -> list[Any]:
         return self.answers(self.texts)
 
-    def trial(self) -> list[Any]:
-        """The answers to a sample of the texts, on which the setting is chosen."""
-        return self.answers(sample(self.texts))
+    def trial_seconds(self) -> float:
+        """The seconds of a sample of the texts."""
+        return elapsed_seconds(self.answers, sample(self.texts))
 
-    @abstractmethod
-    def answers(self, texts: list[str]) -> list[Any]: ...
-
-    def told(self) -> list[Any]:
+    def details(self) -> list[Any]:
         """The answers without their scores: labels and character positions."""
-        return [_bare(one) for one in self.work()]
+        return [_without_scores(answer) for answer in self.run()]
 
 
-class Own(Answerer):
+class PellucidPipeline(PipelineSide):
     """pellucid, grouping entities by the reference's own rules, so that both sides do the same work."""
 
     def open(self) -> None:
         import pellucid
 
-        alike = {"aggregation_strategy": "simple", "boundaries": "heuristic", "decoded": True, "overlap": "longest"}
-        said = alike if self.task == TAGGER else {}
-        self.pipe = pellucid.pipeline(self.task, self.folder, dtype=self.kind, long="truncate", **said)
+        grouping = {"aggregation_strategy": "simple", "boundaries": "heuristic", "decoded": True, "overlap": "longest"}
+        options: dict[str, Any] = grouping if self.task == TAGGING else {}
+        self.pipeline = pellucid.pipeline(self.task, self.folder, dtype=self.dtype, long="truncate", **options)
 
     def answers(self, texts: list[str]) -> list[Any]:
-        return self.pipe(texts, progress=False)
+        return self.pipeline(texts, progress=False)
 
 
-class Reference(Answerer):
+class TransformersPipeline(PipelineSide):
     """`transformers.pipeline`, at its best batch size."""
 
-    axes = {"batch_size": [1, 8, 32]}  # noqa: RUF012 - nobody writes into it
+    def axes(self) -> dict[str, list[Any]]:
+        return {"batch_size": [1, 8, 32]}
 
     def open(self) -> None:
         import torch
         from transformers import pipeline
 
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-        said = {"aggregation_strategy": "simple"} if self.task == TAGGER else {}
-        self.pipe = pipeline(self.task, str(self.folder), dtype=getattr(torch, self.kind), device="cpu", **said)
+        options: dict[str, Any] = {"aggregation_strategy": "simple"} if self.task == TAGGING else {}
+        dtype = getattr(torch, self.dtype)
+        self.pipeline = pipeline(self.task, str(self.folder), dtype=dtype, device="cpu", **options)
 
     def answers(self, texts: list[str]) -> list[Any]:
-        said = {} if self.task == TAGGER else {"truncation": True}
-        return list(self.pipe(texts, **self.setting, **said))
+        options = {} if self.task == TAGGING else {"truncation": True}
+        return list(self.pipeline(texts, **self.setting, **options))
 
 
-def _bare(answer: Any) -> Any:
+def _without_scores(answer: Any) -> Any:
     rows = answer if isinstance(answer, list) else [answer]
     return [[row.get("entity_group", row.get("label")), row.get("start"), row.get("end")] for row in rows]
