@@ -1,7 +1,7 @@
 """One workload, run by several sides: each in its own process, tuned, warmed up and measured in turn."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -77,7 +77,7 @@ class Comparison:
 
     title: str
     peer: str
-    sides: dict[str, Callable[[Workspace], WorkloadSide]]
+    sides: Mapping[str, Callable[[Workspace], WorkloadSide]]
 
     def run(self, workspace: Workspace, rounds: int, attempts: int) -> list[ComparisonResult]:
         """Prepares every side, then measures them in alternating order."""

@@ -1,10 +1,10 @@
-"""Names in Spanish sentences (CoNLL-2002): MiniLM, which knows little Spanish, beside `transformers.Trainer`."""
+"""Entities in Spanish sentences (CoNLL-2002): MiniLM, which saw little Spanish, beside `transformers.Trainer`."""
 
 from collections.abc import Iterator
 from typing import Any
 
-from experiment import Asked, Line, conll
-from trainer_comparison import beside
+from experiment import Options, ResultRow, conll
+from trainer_comparison import compare_with_trainer
 
 from pellucid.training.data import read
 from pellucid.training.tagging import TokenClassification
@@ -20,10 +20,11 @@ RECIPE: dict[str, Any] = {
 }
 
 
-def run(asked: Asked) -> Iterator[Line]:
+def run(options: Options) -> Iterator[ResultRow]:
     train, test = (
-        asked.some(read(conll(asked.data, asked.scratch, part), objective=TokenClassification).rows, 300)
+        options.subset(read(conll(options.data, options.scratch, part), objective=TokenClassification).rows, 300)
         for part in ("esp.train", "esp.testb")
     )
-    said = f"CoNLL-2002 Spanish, {len(train):,} sentences, MiniLM, 3 epochs of batches of 32, rate 2e-4"
-    yield from beside(asked, "conll", TokenClassification(), train, test, RECIPE, said, ("f1", "test entity F1"))
+    setting = f"CoNLL-2002 Spanish, {len(train):,} sentences, MiniLM, 3 epochs of batches of 32, rate 2e-4"
+    measure = ("f1", "test entity F1")
+    yield from compare_with_trainer(options, "conll", TokenClassification(), train, test, RECIPE, setting, measure)

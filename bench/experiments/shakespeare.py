@@ -1,10 +1,10 @@
-"""Tiny Shakespeare from random numbers, character by character: a decoder of 6 layers and 4.8 million parameters.
+"""Tiny Shakespeare from random weights, character by character: a decoder of 6 layers and 4.8 million parameters.
 
     python bench/training.py shakespeare --seeds 0 --out my-shakespeare
     pellucid generate "ROMEO:" --model my-shakespeare
 
-The last tenth of the text is held out, all of it is scored, in rows of 256 characters that do not overlap: the first of
-a row has nothing before it. A plain loop over GPT-2's blocks (learned places, GELU) reached 1.478 in twenty minutes.
+The last tenth of the text is held out and scored in rows of 256 characters that do not overlap: the first character of
+a row has no context. A plain loop over GPT-2's blocks (learned positions, GELU) reached 1.478 in twenty minutes.
 """
 
 import time
@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from experiment import Asked, Line
+from experiment import Options, ResultRow
 
 import pellucid
 
-FACTS: dict[str, Any] = {
+CONFIG: dict[str, Any] = {
     "hidden_size": 256,
     "num_hidden_layers": 6,
     "num_attention_heads": 4,
@@ -28,8 +28,8 @@ FACTS: dict[str, Any] = {
     "bos_token_id": None,
     "eos_token_id": None,
 }
-"""Llama's blocks: after 300 steps a small decoder was at 1.89 with turned queries and keys, with learned places at 2.4.
-Places turn at speeds for rows of 256, and numbers begin larger than in wide models; each won some hundredths.
+"""Llama's blocks: after 300 steps a small decoder's loss was 1.89 with rotary positions, and 2.4 with learned ones.
+The rotary base suits rows of 256, and initial weights are larger than in wide models; each gained some hundredths.
 """
 
 RECIPE: dict[str, Any] = {
@@ -51,30 +51,31 @@ RECIPE: dict[str, Any] = {
 WANTED, MOST_MINUTES = 1.47, 20.0
 
 
-def parts(data: Path) -> tuple[str, str]:
-    """The text to learn from, nine tenths, and the last one."""
+def split(data: Path) -> tuple[str, str]:
+    """The training text, nine tenths, and the validation text, the last tenth."""
     text = (data / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8")
     cut = len(text) * 9 // 10
     return text[:cut], text[cut:]
 
 
 def untrained(text: str, seed: int) -> pellucid.Model:
-    """A decoder of random numbers that reads the characters of a text."""
-    words = pellucid.train_tokenizer(texts=[text], kind="characters")
-    return pellucid.build(pellucid.Config.of("llama", vocab_size=len(words), **FACTS), seed=seed, tokenizer=words)
+    """A decoder with random weights whose vocabulary is the characters of a text."""
+    tokenizer = pellucid.train_tokenizer(texts=[text], kind="characters")
+    config = pellucid.Config.of("llama", vocab_size=len(tokenizer), **CONFIG)
+    return pellucid.build(config, seed=seed, tokenizer=tokenizer)
 
 
-def lesson(asked: Asked, seed: int, out: Path) -> tuple[float, float]:
-    """Learns it once. ->  the validation loss of what then stands in `out`, and minutes"""
-    learned, held = parts(asked.data)
-    held = held[:20_000] if asked.quick else held
-    changes: dict[str, Any] = {"max_steps": 12, "evaluate_every": 12, "warmup": 4} if asked.quick else {}
+def train(options: Options, seed: int, out: Path) -> tuple[float, float]:
+    """Trains with one seed; returns the validation loss of the model saved in ``out``, and minutes."""
+    train_text, validation_text = split(options.data)
+    validation_text = validation_text[:20_000] if options.quick else validation_text
+    changes: dict[str, Any] = {"max_steps": 12, "evaluate_every": 12, "warmup": 4} if options.quick else {}
     started = time.perf_counter()
     model = pellucid.train(
-        untrained(learned + held, seed),
-        {"text": [learned]},
+        untrained(train_text + validation_text, seed),
+        {"text": [train_text]},
         "text-generation",
-        validation={"text": [held]},
+        validation={"text": [validation_text]},
         out=out,
         overwrite=True,
         seed=seed,
@@ -83,12 +84,12 @@ def lesson(asked: Asked, seed: int, out: Path) -> tuple[float, float]:
     return model.report.scores["loss"], (time.perf_counter() - started) / 60
 
 
-def run(asked: Asked) -> Iterator[Line]:
-    folders = [asked.scratch / f"shakespeare-{seed}" for seed in asked.seeds]
-    folders[-1] = asked.out or folders[-1]
-    found = [lesson(asked, seed, folder) for seed, folder in zip(asked.seeds, folders)]
+def run(options: Options) -> Iterator[ResultRow]:
+    folders = [options.scratch / f"shakespeare-{seed}" for seed in options.seeds]
+    folders[-1] = options.out or folders[-1]
+    found = [train(options, seed, folder) for seed, folder in zip(options.seeds, folders)]
     losses, minutes = zip(*found)
-    yield Line(
+    yield ResultRow(
         f"from scratch, 6 x 256, {RECIPE['batch_size']} x 256 characters, {RECIPE['max_steps']:,} steps",
         "validation loss (lower is better)",
         losses,

@@ -1,9 +1,9 @@
-"""Sentiment of sentences (SST-2): all of MiniLM learns, 2 epochs, the best by the development sentences is kept."""
+"""Sentiment of sentences (SST-2): all of MiniLM is trained for 2 epochs, the best development score counts."""
 
 from collections.abc import Iterator
 from typing import Any
 
-from experiment import Asked, Held, Line, sst2, taught
+from experiment import Evaluation, Options, ResultRow, sst2, train_and_evaluate
 
 RECIPE: dict[str, Any] = {
     "epochs": 2,
@@ -16,8 +16,9 @@ RECIPE: dict[str, Any] = {
 }
 
 
-def run(asked: Asked) -> Iterator[Line]:
-    train, dev, test = (asked.some(sst2(asked.data, part), 200) for part in ("train", "dev", "test"))
-    scores, minutes = taught(asked, "sst2", train, Held("classify", "accuracy", dev, test), RECIPE)
-    said = f"SST-2, {len(train):,} sentences, MiniLM, all of it, {RECIPE['epochs']} epochs of batches of 32, rate 1e-4"
-    yield Line(said, "test accuracy", scores, minutes, wanted=0.885, most_minutes=1.5)
+def run(options: Options) -> Iterator[ResultRow]:
+    train, dev, test = (options.subset(sst2(options.data, part), 200) for part in ("train", "dev", "test"))
+    scores, minutes = train_and_evaluate(options, "sst2", train, Evaluation("classify", "accuracy", dev, test), RECIPE)
+    recipe = f"{RECIPE['epochs']} epochs of batches of 32, rate 1e-4"
+    setting = f"SST-2, {len(train):,} sentences, MiniLM, all of it, {recipe}"
+    yield ResultRow(setting, "test accuracy", scores, minutes, wanted=0.885, most_minutes=1.5)

@@ -1,10 +1,10 @@
-"""Answers in paragraphs (XQuAD English, 200 to learn from, 40 to judge by): MiniLM beside `transformers.Trainer`."""
+"""Answers in paragraphs (XQuAD English, 200 for training, 40 for the test): MiniLM beside `transformers.Trainer`."""
 
 from collections.abc import Iterator
 from typing import Any
 
-from experiment import Asked, Line, xquad
-from trainer_comparison import beside
+from experiment import Options, ResultRow, xquad
+from trainer_comparison import compare_with_trainer
 
 from pellucid.training.answers import QuestionAnswering
 
@@ -19,9 +19,10 @@ RECIPE: dict[str, Any] = {
 }
 
 
-def run(asked: Asked) -> Iterator[Line]:
-    paragraphs = xquad(asked.data)
-    train, test = ([row for one in part for row in one] for part in (paragraphs[:200], paragraphs[200:]))
-    train, test = asked.some(train, 60), asked.some(test, 30)
-    said = f"XQuAD English, {len(train):,} questions, MiniLM, 3 epochs of batches of 16, rate 2e-4"
-    yield from beside(asked, "xquad", QuestionAnswering(), train, test, RECIPE, said, ("f1", "test F1 of words"))
+def run(options: Options) -> Iterator[ResultRow]:
+    paragraphs = xquad(options.data)
+    train, test = ([row for rows in part for row in rows] for part in (paragraphs[:200], paragraphs[200:]))
+    train, test = options.subset(train, 60), options.subset(test, 30)
+    setting = f"XQuAD English, {len(train):,} questions, MiniLM, 3 epochs of batches of 16, rate 2e-4"
+    measure = ("f1", "test F1 of words")
+    yield from compare_with_trainer(options, "xquad", QuestionAnswering(), train, test, RECIPE, setting, measure)
