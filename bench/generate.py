@@ -39,7 +39,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--parts", default=",".join(PARTS), help=f"some of, with commas: {parts}")
     parser.add_argument("--sides", help=f"some of, with commas: {', '.join(sides())}")
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds after one warm-up (default 3)")
-    parser.add_argument("--quick", action="store_true", help="few tokens, one round, no waiting for quiet: a try")
+    parser.add_argument("--quick", action="store_true", help="few tokens, one round, no waiting for quiet: a trial")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes all numbers")
     options = parser.parse_args()
     options.parts = selected_names(options.parts, PARTS, "part")

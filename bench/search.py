@@ -171,7 +171,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, help="vectors of part b (default 1,000,000; 50,000 with --quick)")
     parser.add_argument("--queries", type=int, default=1_000, help="queries of part b (default 1,000)")
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds after one warm-up (default 3)")
-    parser.add_argument("--quick", action="store_true", help="50,000 rows, two rounds, no waiting for quiet: a try")
+    parser.add_argument("--quick", action="store_true", help="50,000 rows, two rounds, no waiting for quiet: a trial")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes all numbers")
     return parser.parse_args()
 

@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="measured rounds after one warm-up (default 5)")
     parser.add_argument("--sides", help=f"some of, with commas: {', '.join(SIDES)}")
     parser.add_argument("--only", choices=(TAGGING, CLASSIFICATION), help="one of the two tasks")
-    parser.add_argument("--quick", action="store_true", help="two rounds, no waiting for quiet: a try")
+    parser.add_argument("--quick", action="store_true", help="two rounds, no waiting for quiet: a trial")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes all numbers")
     options = parser.parse_args()
     names = selected_names(options.sides, SIDES, "side")

@@ -69,7 +69,7 @@ def verdict(comparison: Comparison, results: list[ComparisonResult]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9, help="measured rounds after one warm-up (default 9)")
-    parser.add_argument("--quick", action="store_true", help="two rounds, no waiting for quiet: a try")
+    parser.add_argument("--quick", action="store_true", help="two rounds, no waiting for quiet: a trial")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes all numbers")
     options = parser.parse_args()
     session, numbers = Session(), {}

@@ -38,21 +38,23 @@ def steps(folder: Path, dtype: str, attention_dropout: float, quick: bool) -> Co
     """Training steps with equal batches and equal dropout."""
     workload = TrainingWorkload(dtype, attention_dropout=attention_dropout, quick=quick)
     title = f"a step of {BATCH_SIZE} x {LENGTH}, no padding, {dtype}, dropout 0.1, of attention {attention_dropout:g}"
-    sides = {"pellucid": PellucidTraining, "Trainer": TransformersTraining}
-    made = {name: functools.partial(side, workload=workload, folder=folder) for name, side in sides.items()}
-    return Comparison(title, "Trainer", made)
+    sides = {
+        "pellucid": functools.partial(PellucidTraining, workload=workload, folder=folder),
+        "Trainer": functools.partial(TransformersTraining, workload=workload, folder=folder),
+    }
+    return Comparison(title, "Trainer", sides)
 
 
 def epoch(folder: Path) -> Comparison:
     """All of SST-2 once, each side by its defaults; the reference in bfloat16 too."""
     own = functools.partial(PellucidTraining, folder=folder)
     peer = functools.partial(TransformersTraining, folder=folder)
-    made = {
+    sides = {
         "pellucid": functools.partial(own, workload=TrainingWorkload("auto", epoch=True)),
         "Trainer": functools.partial(peer, workload=TrainingWorkload("float32", epoch=True)),
         "Trainer bfloat16": functools.partial(peer, workload=TrainingWorkload("bfloat16", epoch=True)),
     }
-    return Comparison("an epoch of SST-2, defaults, dropout 0.1, of attention 0.1", "Trainer", made)
+    return Comparison("an epoch of SST-2, defaults, dropout 0.1, of attention 0.1", "Trainer", sides)
 
 
 def table(comparison: Comparison, results: list[ComparisonResult]) -> list[str]:
@@ -108,7 +110,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds of steps after one warm-up (default 3)")
     parser.add_argument("--only", choices=("steps", "epoch", "memory"), help="one of the three")
-    parser.add_argument("--quick", action="store_true", help="one round of steps without waiting for quiet: a try")
+    parser.add_argument("--quick", action="store_true", help="one round of steps, no waiting for quiet: a trial")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes all numbers")
     options = parser.parse_args()
     session, numbers = Session(with_data=True), {}
