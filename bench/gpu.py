@@ -16,7 +16,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
 import torch
 from corpus import news
 from sentence_transformers import SentenceTransformer, models
@@ -72,7 +71,7 @@ def embed(name: str, folder: Path, texts: list[str], dtype: str, rounds: int) ->
     peer_model = SentenceTransformer(str(folder), device="cuda", model_kwargs={"dtype": dtype})
     own = pellucid.load(folder, device="cuda", dtype=dtype)
 
-    def embed_with_peer(size: int) -> np.ndarray:
+    def embed_with_peer(size: int) -> torch.Tensor:
         return peer_model.encode(texts, batch_size=size, show_progress_bar=False, convert_to_tensor=True).float().cpu()
 
     best = min(BATCH_SIZES, key=lambda size: seconds({"": lambda: embed_with_peer(size)}, 2)[""][-1])
