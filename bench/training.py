@@ -46,9 +46,9 @@ def run_experiment(name: str, options: Options) -> list[tuple[str, ResultRow]]:
 
 def main() -> None:
     options, known = arguments(), names()
-    if unknown := [name for name in options.lessons if name not in known]:
+    if unknown := [name for name in options.experiments if name not in known]:
         sys.exit(f"bench: there is no experiment named {', '.join(unknown)}; choose among {', '.join(known)}")
-    if not options.lessons:
+    if not options.experiments:
         print(*known, sep="\n")
         return
     quiet_environment()
@@ -62,7 +62,7 @@ def main() -> None:
     results: list[tuple[str, ResultRow]] = []
     with tempfile.TemporaryDirectory(prefix="pellucid-experiments-") as temporary:
         scratch = options.scratch or Path(temporary)
-        for name in options.lessons:
+        for name in options.experiments:
             results += run_experiment(name, Options(seeds, options.quick, data, scratch, options.out))
     if options.json:
         write(options.json, results)
