@@ -1,4 +1,4 @@
-"""Texts to padded batches, and vectors back in order, for engines that have no tokenizer of their own."""
+"""Texts to padded batches, and vectors back in order, for libraries that have no tokenizer of their own."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ class Batch:
 
 
 def read_tokenizer(model: Path) -> Tokenizer:
-    """The checkpoint's Rust tokenizer, without padding, truncating where sentence-transformers does."""
+    """The checkpoint's tokenizer, without padding, which truncates where sentence-transformers does."""
     longest = json.loads((model / "sentence_bert_config.json").read_text())["max_seq_length"]
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     tokenizer.no_padding()
@@ -32,7 +32,7 @@ def token_counts(texts: Sequence[str], model: Path) -> list[int]:
     return [len(encoding.ids) for encoding in read_tokenizer(model).encode_batch_fast(list(texts))]
 
 
-def _cut(order: Sequence[int], lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+def _groups(order: Sequence[int], lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
     """Groups of consecutive rows of ``order`` (longest first), each of at most ``budget`` positions or of one row."""
     rows: list[int] = []
     for row in order:
@@ -45,12 +45,13 @@ def _cut(order: Sequence[int], lengths: Sequence[int], budget: int) -> Iterator[
 
 
 def _pad(rows: list[int], ids: Sequence[list[int]]) -> Batch:
+    """A batch of these rows, the first of which is the longest."""
     longest = len(ids[rows[0]])
     table = np.zeros((len(rows), longest), dtype=np.int64)
     mask = np.zeros_like(table)
-    for place, row in enumerate(rows):
-        table[place, : len(ids[row])] = ids[row]
-        mask[place, : len(ids[row])] = 1
+    for line, row in enumerate(rows):
+        table[line, : len(ids[row])] = ids[row]
+        mask[line, : len(ids[row])] = 1
     return Batch(rows, table, mask)
 
 
@@ -59,7 +60,7 @@ def pack(tokenizer: Tokenizer, texts: Sequence[str], budget: int) -> Iterator[Ba
     ids = [encoding.ids for encoding in tokenizer.encode_batch_fast(list(texts))]
     lengths = [len(row) for row in ids]
     order = sorted(range(len(ids)), key=lambda row: -lengths[row])
-    for rows in _cut(order, lengths, budget):
+    for rows in _groups(order, lengths, budget):
         yield _pad(rows, ids)
 
 

@@ -1,7 +1,9 @@
-"""Converts the checkpoint to the formats of the other engines, each once and in a separate process.
+"""Converts the checkpoint to the formats of the other libraries, each once and in a separate process.
 
-python convert.py KIND MODEL FOLDER     with KIND one of onnx, fused, int8, ctranslate2,
-                                        or, for a GGUF file as MODEL, checkpoint, writer, writer8
+    python bench/convert.py FORMAT MODEL FOLDER
+
+FORMAT is onnx, fused, int8 or ctranslate2; for a GGUF file as MODEL it is checkpoint, ctranslate2-decoder or
+ctranslate2-decoder-int8.
 """
 
 import logging
@@ -92,48 +94,48 @@ def to_checkpoint(file: Path, folder: Path) -> None:
     pellucid.load(file).save(folder)
 
 
-def to_writer(file: Path, folder: Path, quantization: str | None = None) -> None:
+def to_ctranslate2_decoder(file: Path, folder: Path, quantization: str | None = None) -> None:
     """A GGUF file converted to CTranslate2, in float32."""
     to_ctranslate2(converted("checkpoint", file, folder.parent), folder, quantization)
 
 
-def to_writer8(file: Path, folder: Path) -> None:
+def to_ctranslate2_decoder_int8(file: Path, folder: Path) -> None:
     """A GGUF file converted to CTranslate2 in 8 bits, which never takes the memory of the float32 weights."""
-    to_writer(file, folder, "int8")
+    to_ctranslate2_decoder(file, folder, "int8")
 
 
-KINDS: dict[str, tuple[str, Callable[[Path, Path], None]]] = {
+FORMATS: dict[str, tuple[str, Callable[[Path, Path], None]]] = {
     "onnx": ("model.onnx", to_onnx),
     "fused": ("fused.onnx", to_fused),
     "int8": ("int8.onnx", to_int8),
     "ctranslate2": ("ctranslate2", to_ctranslate2),
     "checkpoint": ("checkpoint", to_checkpoint),
-    "writer": ("writer", to_writer),
-    "writer8": ("writer8", to_writer8),
+    "ctranslate2-decoder": ("ctranslate2-decoder", to_ctranslate2_decoder),
+    "ctranslate2-decoder-int8": ("ctranslate2-decoder-int8", to_ctranslate2_decoder_int8),
 }
 
 
-def converted(kind: str, model: Path, folder: Path) -> Path:
-    """The path of the checkpoint in format ``kind`` under ``folder``, converted by a child process if it is missing."""
-    target = folder / KINDS[kind][0]
+def converted(name: str, model: Path, folder: Path) -> Path:
+    """The path of the checkpoint in a format under ``folder``; a child process converts it if it is missing."""
+    target = folder / FORMATS[name][0]
     if target.exists():
         return target
-    command = [sys.executable, __file__, kind, str(model), str(folder)]
-    alone = os.environ | {"OMP_NUM_THREADS": "1", "PELLUCID_THREADS": "1"}  # more threads would wait for each other
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=alone)
+    command = [sys.executable, __file__, name, str(model), str(folder)]
+    one_thread = {"OMP_NUM_THREADS": "1", "PELLUCID_THREADS": "1"}  # more would wait for each other
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | one_thread)
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise ConversionError(f"{kind}: {said[-1][:300]}")
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise ConversionError(f"{name}: {lines[-1][:300]}")
     return target
 
 
 def main() -> None:
     logging.disable(logging.WARNING)
-    kind, model, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    name, convert = KINDS[kind]
-    beside = folder / f"part-{name}"
-    convert(model, beside)
-    beside.rename(folder / name)
+    model, folder = Path(sys.argv[2]), Path(sys.argv[3])
+    file, convert = FORMATS[sys.argv[1]]
+    part = folder / f"part-{file}"
+    convert(model, part)
+    part.rename(folder / file)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ PELLUCID_SHARED=FOLDER python bench/embed.py [--rounds 3] [--sides a,b] [--json 
 """
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -14,14 +13,16 @@ from pathlib import Path
 
 import numpy as np
 from corpus import CorpusError, lengths, read_corpus, sample
-from machine import describe, model_folder, quiet_environment
-from peers import Desk, sides
-from report import BASE, Result, compare, ratios, table, verdicts
-from side import Place
-from worker import SideError, Worker
+from embed_report import BASE, EmbeddingResult, compare_vectors, table, verdicts
+from embed_sides import EmbeddingCommands, sides
+from machine import model_folder
+from results import ratios
+from session import Session, exit_with, selected_names
+from side import Workspace
+from side_process import SideError, SideProcess
+from timing import order_of_round
 
-Ready = tuple[Worker, Result, np.ndarray]
-Team = tuple[list[Worker], dict[str, Result]]
+Prepared = tuple[SideProcess, EmbeddingResult, np.ndarray]
 
 
 def arguments() -> argparse.Namespace:
@@ -33,94 +34,79 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def chosen(asked: str | None) -> list[str]:
+def selected_sides(option: str | None) -> list[str]:
     """The names of the sides to run; the base of the ratios is always included, and comes first."""
-    known = list(sides())
-    names = asked.split(",") if asked else known
-    if unknown := [name for name in names if name not in known]:
-        print(f"bench: no side {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)
-        sys.exit(2)
-    return [BASE, *(name for name in known if name in names and name != BASE)]
+    return [BASE, *(name for name in selected_names(option, sides(), "side") if name != BASE)]
 
 
-def start(name: str, place: Place, texts: Sequence[str]) -> Ready | None:
+def start_side(name: str, workspace: Workspace, texts: Sequence[str]) -> Prepared | None:
     """Starts and tunes a side and has it embed all texts once; prints the reason if it cannot."""
-    worker, begun = Worker(name, partial(Desk, name), place), time.perf_counter()
+    process, begun = SideProcess(name, partial(EmbeddingCommands, name), workspace), time.perf_counter()
     try:
-        setting = worker.ask("prepare", place, sample(texts))
-        vectors = worker.ask("vectors", texts)
-        result = Result(name, sides()[name]().precision, setting, padding=worker.ask("padding"))
+        setting = process.call("prepare", workspace, sample(texts))
+        vectors = process.call("vectors", texts)
+        precision = sides()[name]().precision
+        result = EmbeddingResult(name, setting, precision=precision, padding=process.call("padding"))
     except SideError as reason:
         print(f"{name}: left out, {reason}", flush=True)
-        worker.stop()
+        process.stop()
         return None
-    print(f"{name}: {result.said()} (ready in {time.perf_counter() - begun:.0f} s)", flush=True)
-    return worker, result, vectors
+    print(f"{name}: {result.setting_text()} (ready in {time.perf_counter() - begun:.0f} s)", flush=True)
+    return process, result, vectors
 
 
-def prepare(names: Sequence[str], place: Place, texts: Sequence[str]) -> Team:
+def prepare(
+    names: Sequence[str], workspace: Workspace, texts: Sequence[str]
+) -> tuple[list[SideProcess], dict[str, EmbeddingResult]]:
     """All sides that run on this machine, one after the other, each compared with the first."""
-    workers: list[Worker] = []
-    results: dict[str, Result] = {}
+    processes: list[SideProcess] = []
+    results: dict[str, EmbeddingResult] = {}
     reference: np.ndarray | None = None
     for name in names:
-        if (ready := start(name, place, texts)) is None:
+        if (prepared := start_side(name, workspace, texts)) is None:
             if name == BASE:
-                sys.exit(f"bench: {BASE} is what the others are compared with, and it does not run")
+                sys.exit(f"bench: {BASE} does not run, and the other sides are compared with it")
             continue
-        worker, result, vectors = ready
+        process, result, vectors = prepared
         reference = vectors if reference is None else reference
-        compare(result, vectors, reference)
-        workers.append(worker)
+        compare_vectors(result, vectors, reference)
+        processes.append(process)
         results[name] = result
-    return workers, results
+    return processes, results
 
 
-def measure(workers: Sequence[Worker], results: dict[str, Result], rounds: int) -> None:
-    """Measures every side once per round, in alternating order, which cancels slow drifts."""
-    for turn in range(rounds):
-        for worker in workers if turn % 2 == 0 else reversed(workers):
-            seconds, others = worker.ask("measure")
-            results[worker.name].seconds.append(seconds)
-            results[worker.name].others.append(others)
-        print(f"round {turn + 1} of {rounds} done", flush=True)
-
-
-def write(file: Path, head: dict[str, object], results: dict[str, Result], said: list[str]) -> None:
-    """Writes all results as JSON, to a temporary file that is then renamed."""
-    base = results[BASE]
-    numbers = [result.as_dict() | {"ratios": ratios(result, base)} for result in results.values()]
-    part = file.with_name(f"{file.name}.tmp")
-    part.write_text(json.dumps(head | {"sides": numbers, "verdicts": said}, indent=2) + "\n")
-    part.replace(file)
+def measure(processes: Sequence[SideProcess], results: dict[str, EmbeddingResult], rounds: int) -> None:
+    """Measures every side once per round."""
+    for number in range(rounds):
+        for process in order_of_round(processes, number):
+            seconds, others = process.call("measure")
+            results[process.name].seconds.append(seconds)
+            results[process.name].others.append(others)
+        print(f"round {number + 1} of {rounds} done", flush=True)
 
 
 def main() -> None:
     options, model = arguments(), model_folder()
-    names = chosen(options.sides)
+    names = selected_sides(options.sides)
     try:
         texts = read_corpus(options.texts)
     except CorpusError as missing:
-        print(missing, file=sys.stderr)
-        sys.exit(2)
-    quiet_environment()
-    machine, size = describe(), lengths(texts, model)
-    print(*machine.lines(), sep="\n")
+        exit_with(missing)
+    session, size = Session(with_torch=True), lengths(texts, model)
     print(
         f"corpus     {len(texts)} texts; tokens: mean {size.mean:.1f}, p50 {size.p50}, p95 {size.p95}, "
         f"max {size.longest}, all {size.total}\n",
         flush=True,
     )
-    begun = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="pellucid-bench-") as scratch:
-        workers, results = prepare(names, Place(model, Path(scratch), machine.threads), texts)
-        measure(workers, results, options.rounds)
-        for worker in workers:
-            worker.stop()
-    said = verdicts(results)
-    print("", *table(results, len(texts)), "", *said, f"({time.perf_counter() - begun:.0f} s)", sep="\n")
-    if options.json:
-        write(options.json, {"machine": machine.as_dict(), "corpus": size.as_dict()}, results, said)
+        processes, results = prepare(names, Workspace(model, Path(scratch), session.machine.threads), texts)
+        measure(processes, results, options.rounds)
+        for process in processes:
+            process.stop()
+    session.verdicts += verdicts(results)
+    print("", *table(results, len(texts)), "", sep="\n")
+    numbers = [result.as_dict() | {"ratios": ratios(result, results[BASE])} for result in results.values()]
+    session.end(options.json, corpus=size.as_dict(), sides=numbers)
 
 
 if __name__ == "__main__":

@@ -4,42 +4,33 @@ PELLUCID_SHARED=FOLDER python bench/generate.py [--parts a,b] [--sides a,b] [--r
 """
 
 import argparse
-import json
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from convert import ConversionError, converted
 from corpus import CorpusError
-from jobs import Job, read_jobs
-from machine import decoder_file, describe, quiet_environment
-from outcome import AWAKE, Outcome, Part, memory_table, perplexity_table, table, verdicts
-from side import Place, Setting
-from worker import SideError, Worker
-from writers import Desk, sides
+from generate_jobs import Job, read_jobs
+from generate_report import AFTER_USE, GenerationResult, PartResult, memory_table, perplexity_table, table, verdicts
+from generate_sides import GenerationCommands, sides
+from machine import decoder_file
+from session import Session, exit_with, selected_names
+from side import Setting, Workspace
+from side_process import SideError, SideProcess
+from timing import order_of_round
 
 PARTS = {
     "a": "one text, token after token",
     "b": "sixteen texts at once",
-    "c": "the first token behind 1,000",
+    "c": "the first token after 1,000",
     "d": "peak memory",
     "e": "perplexity",
 }
-
-
-def chosen(asked: str | None, known: Iterable[str], what: str) -> list[str]:
-    """The requested names among ``known``; all of them by default."""
-    known = list(known)
-    names = asked.split(",") if asked else known
-    if unknown := [name for name in names if name not in known]:
-        print(f"bench: no {what} {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)
-        sys.exit(2)
-    return [name for name in known if name in names]
 
 
 def arguments() -> argparse.Namespace:
@@ -48,184 +39,177 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--parts", default=",".join(PARTS), help=f"some of, with commas: {parts}")
     parser.add_argument("--sides", help=f"some of, with commas: {', '.join(sides())}")
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds after one warm-up (default 3)")
-    parser.add_argument("--quick", action="store_true", help="few tokens, one round, no waiting for quiet: a try")
+    parser.add_argument("--quick", action="store_true", help="few tokens, one round, no waiting for quiet: a trial")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes all numbers")
     options = parser.parse_args()
-    options.parts = chosen(options.parts, PARTS, "part")
-    options.sides = chosen(options.sides, sides(), "side")
+    options.parts = selected_names(options.parts, PARTS, "part")
+    options.sides = selected_names(options.sides, sides(), "side")
     return options
 
 
 @dataclass
-class Crew:
-    """One side: a process for each environment in which it may be fastest.
+class RunningSide:
+    """A side that runs: a process for each environment in which it may be fastest.
 
     best: the fastest process for the current job.
     """
 
     name: str
-    workers: list[Worker]
-    best: Worker = field(init=False)
+    processes: list[SideProcess]
+    best: SideProcess = field(init=False)
     settings: dict[str, tuple[dict[str, str], Setting]] = field(default_factory=dict)
 
-    def ready(self, part: str, job: Job) -> Outcome:
+    def tune_for(self, part: str, job: Job) -> GenerationResult:
         """Chooses environment and setting for a job, and runs it once."""
-        self.best = self.workers[0] if len(self.workers) == 1 else self._fastest(job)
-        setting, tokens = self.best.ask("ready", job)
+        self.best = self.processes[0] if len(self.processes) == 1 else self._fastest(job)
+        setting, tokens = self.best.call("tune_for", job)
         self.settings[part] = self.best.environment, setting
-        return Outcome(self.name, sides()[self.name]().precision, self.best.environment | setting, tokens=tokens)
+        precision = sides()[self.name]().precision
+        return GenerationResult(self.name, self.best.environment | setting, precision=precision, tokens=tokens)
 
-    def _fastest(self, job: Job) -> Worker:
-        taken: dict[float, Worker] = {}
+    def _fastest(self, job: Job) -> SideProcess:
+        by_seconds: dict[float, SideProcess] = {}
         reason = SideError("no process")
-        for worker in self.workers:
+        for process in self.processes:
             try:
-                taken[worker.ask("trial", job)] = worker
+                by_seconds[process.call("trial_seconds", job)] = process
             except SideError as failure:
                 reason = failure
-        if not taken:
+        if not by_seconds:
             raise reason
-        return taken[min(taken)]
+        return by_seconds[min(by_seconds)]
 
     def stop(self) -> None:
-        for worker in self.workers:
-            worker.stop()
+        for process in self.processes:
+            process.stop()
 
 
-def enter(name: str, place: Place) -> Crew | None:
+def start_side(name: str, workspace: Workspace) -> RunningSide | None:
     """Starts a side; prints the reason if it cannot run."""
-    crew, begun, reason = Crew(name, []), time.perf_counter(), None
+    running, begun, reason = RunningSide(name, []), time.perf_counter(), None
     for environment in sides()[name]().environments:
-        worker = Worker(name, partial(Desk, name), place, environment)
+        process = SideProcess(name, partial(GenerationCommands, name), workspace, environment)
         try:
-            worker.ask("prepare", place)
-            crew.workers.append(worker)
+            process.call("prepare", workspace)
+            running.processes.append(process)
         except SideError as failure:
             reason = failure
-            worker.stop()
-    if not crew.workers:
+            process.stop()
+    if not running.processes:
         print(f"{name}: left out, {reason}", flush=True)
         return None
     print(f"{name}: open in {time.perf_counter() - begun:.0f} s", flush=True)
-    return crew
+    return running
 
 
-def prepare(letter: str, job: Job, crews: Sequence[Crew]) -> tuple[Part, list[Crew]]:
+def prepare(letter: str, job: Job, running_sides: Sequence[RunningSide]) -> tuple[PartResult, list[RunningSide]]:
     """Tunes and warms up all sides; returns them, and those that can run the job."""
-    part, able = Part(job), []
-    for crew in crews:
+    part, measured = PartResult(job), list[RunningSide]()
+    for running in running_sides:
         begun = time.perf_counter()
         try:
-            part.sides[crew.name] = crew.ready(letter, job)
+            part.sides[running.name] = running.tune_for(letter, job)
         except SideError as reason:
-            print(f"{crew.name}: left out, {reason}", flush=True)
+            print(f"{running.name}: left out, {reason}", flush=True)
             continue
-        able.append(crew)
-        said = part.sides[crew.name].said()
-        print(f"{crew.name}: {said} (ready in {time.perf_counter() - begun:.0f} s)", flush=True)
-    return part, able
+        measured.append(running)
+        setting = part.sides[running.name].setting_text()
+        print(f"{running.name}: {setting} (ready in {time.perf_counter() - begun:.0f} s)", flush=True)
+    return part, measured
 
 
-def measure(letter: str, job: Job, crews: Sequence[Crew], rounds: int) -> Part:
+def measure(letter: str, job: Job, running_sides: Sequence[RunningSide], rounds: int) -> PartResult:
     """Measures one part: every side once per round, in alternating order."""
     print(f"\n{letter}. {PARTS[letter]}", flush=True)
-    part, able = prepare(letter, job, crews)
-    for turn in range(rounds):
-        for crew in able[:: 1 if turn % 2 == 0 else -1]:  # a copy, since a side may be removed
+    part, measured = prepare(letter, job, running_sides)
+    for number in range(rounds):
+        for running in order_of_round(measured, number):  # a copy, since a side may be removed
             try:
-                seconds, others = crew.best.ask("measure")
+                seconds, others = running.best.call("measure")
             except SideError as reason:
-                print(f"{crew.name}: left out, {reason}", flush=True)
-                able.remove(crew)
-                del part.sides[crew.name]
+                print(f"{running.name}: left out, {reason}", flush=True)
+                measured.remove(running)
+                del part.sides[running.name]
                 continue
-            part.sides[crew.name].seconds.append(seconds)
-            part.sides[crew.name].others.append(others)
+            part.sides[running.name].seconds.append(seconds)
+            part.sides[running.name].others.append(others)
     if part.sides:
         part.compare()
         print("", *table(part), sep="\n", flush=True)
     return part
 
 
-def perplexities(windows: list[list[int]], crews: Sequence[Crew]) -> dict[str, float]:
+def perplexities(windows: list[list[int]], running_sides: Sequence[RunningSide]) -> dict[str, float]:
     """The perplexity of every side that can score texts."""
     print(f"\ne. {PARTS['e']}", flush=True)
     found: dict[str, float] = {}
-    for crew in crews:
+    for running in running_sides:
         try:
-            found[crew.name] = crew.workers[0].ask("perplexity", windows)
+            found[running.name] = running.processes[0].call("perplexity", windows)
         except SideError as reason:
-            print(f"{crew.name}: left out, {reason}", flush=True)
+            print(f"{running.name}: left out, {reason}", flush=True)
     if found:
         print("", *perplexity_table(found), sep="\n", flush=True)
     return found
 
 
-def memory(job: Job, place: Place, crews: Sequence[Crew]) -> dict[str, dict[str, int]]:
+def memory(job: Job, workspace: Workspace, running_sides: Sequence[RunningSide]) -> dict[str, dict[str, int]]:
     """Peak memory of a fresh process per side, at its fastest setting for one text; pellucid also after earlier use."""
-    print(f"\nd. {PARTS['d']}: load, then read {len(job.prompts[0])} tokens and write {job.new}", flush=True)
+    print(f"\nd. {PARTS['d']}: load, then read {len(job.prompts[0])} tokens and generate {job.new_tokens}", flush=True)
     found: dict[str, dict[str, int]] = {}
-    for crew, awake in [(crew, awake) for crew in crews for awake in (False, True)]:
-        if awake and not crew.name.startswith("pellucid"):
+    for running, used in [(running, used) for running in running_sides for used in (False, True)]:
+        if used and not running.name.startswith("pellucid"):
             continue
-        environment, setting = crew.settings.get("a", (crew.workers[0].environment, {}))
-        worker, name = Worker(crew.name, partial(Desk, crew.name), place, environment), crew.name + AWAKE * awake
+        environment, setting = running.settings.get("a", (running.processes[0].environment, {}))
+        name = running.name + AFTER_USE * used
+        process = SideProcess(running.name, partial(GenerationCommands, running.name), workspace, environment)
         try:
-            found[name] = worker.ask("memory", place, job, setting, awake)
+            found[name] = process.call("memory", workspace, job, setting, used)
         except SideError as reason:
             print(f"{name}: left out, {reason}", flush=True)
-        worker.stop()
+        process.stop()
     if found:
         print("", *memory_table(found), sep="\n", flush=True)
     return found
 
 
-def write(file: Path, numbers: dict[str, object]) -> None:
-    """Writes all results as JSON, to a temporary file that is then renamed."""
-    part = file.with_name(f"{file.name}.tmp")
-    part.write_text(json.dumps(numbers, indent=2) + "\n")
-    part.replace(file)
+def run(options: argparse.Namespace, workspace: Workspace, session: Session) -> dict[str, object]:
+    """Runs the requested parts in the order a, b, c, e, d: memory last, after the other processes have ended.
 
-
-def run(options: argparse.Namespace, place: Place) -> dict[str, object]:
-    """Runs the requested parts in the order a, b, c, e, d: memory last, after the other processes have ended."""
+    Adds to the verdicts of the session and returns the numbers.
+    """
     letters = options.parts
-    jobs, windows = read_jobs(converted("checkpoint", place.model, place.scratch), options.quick)
+    jobs, windows = read_jobs(converted("checkpoint", workspace.model, workspace.scratch), options.quick)
     rounds = 1 if options.quick else options.rounds
-    crews = [crew for name in options.sides if (crew := enter(name, place)) is not None]
-    parts = {letter: measure(letter, jobs[letter], crews, rounds) for letter in letters if letter in "abc"}
-    found = perplexities(windows, crews) if "e" in letters else None
-    for crew in crews:
-        crew.stop()
-    bytes_of = memory(jobs["d"], place, crews) if "d" in letters else None
+    running_sides = [running for name in options.sides if (running := start_side(name, workspace)) is not None]
+    parts = {letter: measure(letter, jobs[letter], running_sides, rounds) for letter in letters if letter in "abc"}
+    perplexity = perplexities(windows, running_sides) if "e" in letters else None
+    for running in running_sides:
+        running.stop()
+    memory_use = memory(jobs["d"], workspace, running_sides) if "d" in letters else None
     parts = {letter: part for letter, part in parts.items() if part.sides}
-    said = verdicts(parts, bytes_of, found, place.model.stat().st_size)
-    print("", *said, sep="\n")
+    session.verdicts += verdicts(parts, memory_use, perplexity, workspace.model.stat().st_size)
+    print()
     numbers = {letter: part.as_dict() for letter, part in parts.items()}
-    return {"parts": numbers, "memory": bytes_of, "perplexity": found, "verdicts": said}
+    return {"parts": numbers, "memory": memory_use, "perplexity": perplexity}
 
 
-def leave(*_: object) -> None:
+def exit_on_sigterm(*_: object) -> None:
     """Handles SIGTERM by exiting, so that the temporary folder with a gigabyte of conversions is removed."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(143)
 
 
 def main() -> None:
-    options, begun = arguments(), time.perf_counter()
-    signal.signal(signal.SIGTERM, leave)
-    quiet_environment()
-    machine, model = describe(), decoder_file()
-    print(*machine.lines(), "", sep="\n", flush=True)
+    options, model = arguments(), decoder_file()
+    signal.signal(signal.SIGTERM, exit_on_sigterm)
+    session = Session(with_torch=True)
     with tempfile.TemporaryDirectory(prefix="pellucid-bench-") as scratch:
         try:
-            numbers = run(options, Place(model, Path(scratch), machine.threads))
+            numbers = run(options, Workspace(model, Path(scratch), session.machine.threads), session)
         except (CorpusError, ConversionError) as missing:
-            print(missing, file=sys.stderr)
-            sys.exit(2)
-    print(f"({time.perf_counter() - begun:.0f} s)")
-    if options.json:
-        write(options.json, {"machine": machine.as_dict()} | numbers)
+            exit_with(missing)
+    session.end(options.json, **numbers)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
 import torch
 from corpus import news
 from sentence_transformers import SentenceTransformer, models
@@ -27,40 +26,40 @@ import pellucid
 from pellucid.generation import write
 from pellucid.generation.settings import read_settings
 
-READERS = {"of MiniLM's size": (384, 6, 12, 1536), "of BERT's base size": (768, 12, 12, 3072)}
+ENCODERS = {"of MiniLM's size": (384, 6, 12, 1536), "of BERT's base size": (768, 12, 12, 3072)}
 """Hidden size, layers, heads and intermediate size."""
-BATCHES = (64, 256, 1024)
-NEW, PROMPT = 64, 20
+BATCH_SIZES = (64, 256, 1024)
+NEW_TOKENS, PROMPT_TOKENS = 64, 20
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("this PyTorch sees no CUDA GPU")
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {os.cpu_count()} processors")
     stories = news(Path(os.environ["PELLUCID_SHARED"]) / "data")[:2000]
     texts = [text if i % 3 else " ".join(text.split()[:6]) for i, text in enumerate(stories)]
     with tempfile.TemporaryDirectory() as scratch:
-        for name, sizes in READERS.items():
-            folder = reader(Path(scratch) / name.split()[1], sizes, texts)
+        for name, sizes in ENCODERS.items():
+            folder = sentence_model(Path(scratch) / name.split()[1], sizes, texts)
             for dtype in ("float32", "bfloat16"):
-                embed(name, folder, texts, dtype, asked.rounds)
-        folder = writer(Path(scratch) / "writer")
+                embed(name, folder, texts, dtype, options.rounds)
+        folder = random_llama(Path(scratch) / "llama")
         for dtype in ("float32", "bfloat16"):
             for rows in (1, 16):
-                generate(folder, dtype, rows, asked.rounds)
+                generate(folder, dtype, rows, options.rounds)
 
 
-def reader(folder: Path, sizes: tuple[int, ...], texts: list[str]) -> Path:
+def sentence_model(folder: Path, sizes: tuple[int, ...], texts: list[str]) -> Path:
     """A sentence model of these sizes, as sentence-transformers saves it."""
     names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
     body = folder / "body"
     BertModel(BertConfig(vocab_size=30522, **dict(zip(names, sizes, strict=True)))).save_pretrained(body)
-    words = BertWordPieceTokenizer()
-    words.train_from_iterator(texts, vocab_size=8000, show_progress=False)
-    words.save_model(str(body))
+    tokenizer = BertWordPieceTokenizer()
+    tokenizer.train_from_iterator(texts, vocab_size=8000, show_progress=False)
+    tokenizer.save_model(str(body))
     BertTokenizerFast(str(body / "vocab.txt"), model_max_length=256).save_pretrained(body)
     parts = [models.Transformer(str(body), max_seq_length=256), models.Pooling(sizes[0])]
     SentenceTransformer(modules=parts, device="cuda").save(str(folder / "whole"))
@@ -68,20 +67,23 @@ def reader(folder: Path, sizes: tuple[int, ...], texts: list[str]) -> Path:
 
 
 def embed(name: str, folder: Path, texts: list[str], dtype: str, rounds: int) -> None:
-    theirs = SentenceTransformer(str(folder), device="cuda", model_kwargs={"dtype": dtype})
+    """Times the vectors of all texts."""
+    peer_model = SentenceTransformer(str(folder), device="cuda", model_kwargs={"dtype": dtype})
     own = pellucid.load(folder, device="cuda", dtype=dtype)
 
-    def other(size: int) -> np.ndarray:
-        return theirs.encode(texts, batch_size=size, show_progress_bar=False, convert_to_tensor=True).float().cpu()
+    def embed_with_peer(size: int) -> torch.Tensor:
+        return peer_model.encode(texts, batch_size=size, show_progress_bar=False, convert_to_tensor=True).float().cpu()
 
-    best = min(BATCHES, key=lambda size: seconds({"": lambda: other(size)}, 2)[""][-1])
-    found = seconds({"own": lambda: own.embed(texts), "other": lambda: other(best)}, rounds)
-    ours, peer = own.embed(texts), other(best)
-    alike = float(torch.nn.functional.cosine_similarity(ours, peer).min())
-    tell(f"vectors {name}, {dtype}, cosine at least {alike:.4f}", found, f"sentence-transformers, batch {best}")
+    best = min(BATCH_SIZES, key=lambda size: seconds({"": lambda: embed_with_peer(size)}, 2)[""][-1])
+    times = seconds({"own": lambda: own.embed(texts), "peer": lambda: embed_with_peer(best)}, rounds)
+    own_vectors, peer_vectors = own.embed(texts), embed_with_peer(best)
+    similarity = float(torch.nn.functional.cosine_similarity(own_vectors, peer_vectors).min())
+    print_ratio(
+        f"vectors {name}, {dtype}, cosine at least {similarity:.4f}", times, f"sentence-transformers, batch {best}"
+    )
 
 
-def writer(folder: Path) -> Path:
+def random_llama(folder: Path) -> Path:
     """A random Llama of SmolLM2's size, 135 million parameters."""
     sizes = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9}
     more = {"num_key_value_heads": 3, "vocab_size": 49152, "tie_word_embeddings": True}
@@ -90,40 +92,46 @@ def writer(folder: Path) -> Path:
 
 
 def generate(folder: Path, dtype: str, rows: int, rounds: int) -> None:
-    theirs: Any = LlamaForCausalLM.from_pretrained(folder, dtype=dtype).to("cuda").eval()
+    """Times the tokens after random prompts."""
+    peer_model: Any = LlamaForCausalLM.from_pretrained(folder, dtype=dtype).to("cuda").eval()
     own = pellucid.load(folder, device="cuda", dtype=dtype)
-    ids = torch.randint(3, 49000, (rows, PROMPT), generator=torch.Generator().manual_seed(0))
-    long = {"max_new_tokens": NEW, "min_new_tokens": NEW}
-    here, mask = ids.cuda(), torch.ones_like(ids).cuda()
+    ids = torch.randint(3, 49000, (rows, PROMPT_TOKENS), generator=torch.Generator().manual_seed(0))
+    length = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS}
+    gpu_ids, mask = ids.cuda(), torch.ones_like(ids).cuda()
 
-    def ours() -> None:
-        for _ in write(own.loaded, ids.tolist(), read_settings(long)):
+    def generate_own() -> None:
+        for _ in write(own.loaded, ids.tolist(), read_settings(length)):
             pass
 
-    def other() -> None:
-        theirs.generate(here, attention_mask=mask, do_sample=False, pad_token_id=0, **long)
+    def generate_with_peer() -> None:
+        peer_model.generate(gpu_ids, attention_mask=mask, do_sample=False, pad_token_id=0, **length)
 
-    tell(f"{NEW} tokens of {rows} texts, {dtype}", seconds({"own": ours, "other": other}, rounds), "transformers")
+    print_ratio(
+        f"{NEW_TOKENS} tokens of {rows} texts, {dtype}",
+        seconds({"own": generate_own, "peer": generate_with_peer}, rounds),
+        "transformers",
+    )
 
 
 def seconds(sides: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
     """Seconds of each side in each round, taken in turn after one warm-up round."""
-    found: dict[str, list[float]] = {name: [] for name in sides}
-    for turn in range(rounds + 1):
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(rounds + 1):
         for name, work in sides.items():
             torch.cuda.synchronize()
             begun = time.perf_counter()
             work()
             torch.cuda.synchronize()
-            if turn:
-                found[name].append(time.perf_counter() - begun)
-    return found
+            if number:
+                times[name].append(time.perf_counter() - begun)
+    return times
 
 
-def tell(what: str, found: dict[str, list[float]], peer: str) -> None:
-    ratios = sorted(other / own for own, other in zip(found["own"], found["other"], strict=True))
+def print_ratio(what: str, times: dict[str, list[float]], peer: str) -> None:
+    """Prints how many times as fast as the peer pellucid is."""
+    ratios = sorted(other / own for own, other in zip(times["own"], times["peer"], strict=True))
     spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
-    print(f"{what}: {median(ratios):.2f} ({spread}) of {peer}; {median(found['own']):.3f} s", flush=True)
+    print(f"{what}: {median(ratios):.2f} ({spread}) of {peer}; {median(times['own']):.3f} s", flush=True)
 
 
 if __name__ == "__main__":

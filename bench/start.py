@@ -18,6 +18,7 @@ from typing import Any
 
 from machine import model_folder
 from session import Session
+from timing import order_of_round
 
 TEXT = "time flies like an arrow"
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -48,24 +49,25 @@ class Case:
     command: list[str]
     seconds: list[float] = field(default_factory=list)
     peak: int = 0  # bytes, the largest of all runs; never below this script's own memory
-    said: str = ""  # the last line of its output, which after a failure is the reason
+    last_line: str = ""  # the last line of its output, which after a failure is the reason
     failed: bool = False
 
 
 def python(name: str, code: str) -> Case:
+    """A case that runs code in a fresh interpreter."""
     return Case(name, [sys.executable, "-c", code])
 
 
 def cases(model: Path) -> dict[str, list[Case]]:
     """Groups of cases; in each, ratios refer to the second."""
-    given = f"MODEL = {str(model)!r}\n"
+    model_line = f"MODEL = {str(model)!r}\n"
     program = Path(sys.executable).with_name("pellucid")
     command = [str(program)] if program.exists() else [sys.executable, "-m", "pellucid"]
     return {
         "one vector": [
             python("pellucid", PELLUCID),
-            python("sentence-transformers", given + SENTENCE_TRANSFORMERS),
-            python("transformers", given + TRANSFORMERS),
+            python("sentence-transformers", model_line + SENTENCE_TRANSFORMERS),
+            python("transformers", model_line + TRANSFORMERS),
             Case("pellucid embed TEXT", [*command, "embed", TEXT]),
         ],
         "import": [
@@ -86,42 +88,42 @@ def run(case: Case) -> float:
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     process = subprocess.Popen(case.command, env=ENVIRONMENT, **pipes)
     with process:
-        said = process.stdout.read() if process.stdout else ""
+        output = process.stdout.read() if process.stdout else ""
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-    taken = time.perf_counter() - begun
+    seconds = time.perf_counter() - begun
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes on macOS and kibibytes elsewhere
     case.peak = max(case.peak, usage.ru_maxrss * unit)
     case.failed |= process.returncode != 0
-    case.said = (said.strip().splitlines() or ["nothing"])[-1][:200]
-    return taken
+    case.last_line = (output.strip().splitlines() or ["nothing"])[-1][:200]
+    return seconds
 
 
 def measure(group: list[Case], rounds: int) -> list[Case]:
     """The cases that run on this machine, measured in rounds of alternating order after one warm-up of each."""
     for case in group:
         run(case)
-    able = [case for case in group if not case.failed]
-    for turn in range(rounds):
-        for case in able if turn % 2 == 0 else reversed(able):
+    measured = [case for case in group if not case.failed]
+    for number in range(rounds):
+        for case in order_of_round(measured, number):
             case.seconds.append(run(case))
-    return able
+    return measured
 
 
-def ratio(case: Case, base: Case) -> list[float]:
+def time_shares(case: Case, base: Case) -> list[float]:
     """The time of a case as a fraction of ``base``'s, round by round."""
     return [own / other for own, other in zip(case.seconds, base.seconds, strict=True)]
 
 
-def table(title: str, group: list[Case], able: list[Case]) -> list[str]:
+def table(title: str, group: list[Case], measured: list[Case]) -> list[str]:
     """Medians of one group, and of the ratios to its second case."""
     lines = [f"{title:28}  {'seconds':>8}  {'of its time':>11}  {'min..max':>12}  {'peak MB':>7}"]
     base = group[1]
     for case in group:
-        if case not in able:
-            lines.append(f"  {case.name}: left out, {case.said}")
+        if case not in measured:
+            lines.append(f"  {case.name}: left out, {case.last_line}")
             continue
-        share = ratio(case, base) if base in able else [float("nan")]
+        share = time_shares(case, base) if base in measured else [float("nan")]
         spread = f"{min(share):.2f}..{max(share):.2f}"
         numbers = f"{median(case.seconds):8.3f}  {median(share):11.2f}  {spread:>12}  {case.peak / 1e6:7.0f}"
         lines.append(f"  {case.name:26}  {numbers}")
@@ -130,22 +132,22 @@ def table(title: str, group: list[Case], able: list[Case]) -> list[str]:
 
 def verdicts(groups: dict[str, list[Case]]) -> list[str]:
     """The promises, one line each, where both sides ran."""
-    said = []
-    one, imports, shown = ({case.name: case for case in group} for group in groups.values())
-    if {"pellucid", "sentence-transformers"} <= one.keys():
-        share = median(ratio(one["pellucid"], one["sentence-transformers"]))
-        said.append(f"one vector: pellucid / sentence-transformers = {share:.2f} of its time (promise 1/3)")
+    lines = []
+    vectors, imports, helps = ({case.name: case for case in group} for group in groups.values())
+    if {"pellucid", "sentence-transformers"} <= vectors.keys():
+        share = median(time_shares(vectors["pellucid"], vectors["sentence-transformers"]))
+        lines.append(f"one vector: pellucid / sentence-transformers = {share:.2f} of its time (promise 1/3)")
     if {"pellucid with load", "torch", "sentence-transformers"} <= imports.keys():
         own = imports["pellucid with load"]
-        more, share = difference(own, imports["torch"]), median(ratio(own, imports["sentence-transformers"]))
-        said.append(
-            f"import with pellucid.load at hand: {more:+.3f} s over torch (promise 0.2), "
+        more, share = difference(own, imports["torch"]), median(time_shares(own, imports["sentence-transformers"]))
+        lines.append(
+            f"import of pellucid.load: {more:+.3f} s over torch (promise 0.2), "
             f"{share:.2f} of sentence-transformers' time (promise 1/3)"
         )
-    if {"pellucid --help", "bare interpreter"} <= shown.keys():
-        more = difference(shown["pellucid --help"], shown["bare interpreter"])
-        said.append(f"help: {more:+.3f} s over a bare interpreter (promise 0.15)")
-    return said
+    if {"pellucid --help", "bare interpreter"} <= helps.keys():
+        more = difference(helps["pellucid --help"], helps["bare interpreter"])
+        lines.append(f"help: {more:+.3f} s over a bare interpreter (promise 0.15)")
+    return lines
 
 
 def difference(case: Case, base: Case) -> float:
@@ -158,12 +160,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="measured rounds after one warm-up (default 5)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes all numbers")
     options = parser.parse_args()
-    session, able = Session(), {}
+    session, measured = Session(), {}
     for title, group in cases(model_folder()).items():
-        able[title] = measure(group, options.rounds)
-        print(*table(title, group, able[title]), sep="\n", flush=True)
-    session.said += verdicts(able)
-    session.end(options.json, groups={title: [asdict(case) for case in group] for title, group in able.items()})
+        measured[title] = measure(group, options.rounds)
+        print(*table(title, group, measured[title]), sep="\n", flush=True)
+    session.verdicts += verdicts(measured)
+    session.end(options.json, groups={title: [asdict(case) for case in group] for title, group in measured.items()})
 
 
 if __name__ == "__main__":

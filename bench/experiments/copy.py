@@ -1,22 +1,22 @@
-"""The copy task of "The Annotated Transformer" (Rush, 2018): a vanilla pair, norms after the sums and waves for places,
-learns to write what it reads.
+"""The copy task of "The Annotated Transformer" (Rush, 2018): a vanilla encoder-decoder, post-norm and with
+sinusoidal positions, is trained to copy its input.
 
     python bench/training.py copy --seeds 0,1,2
 
-Ten digits, 4,000 rows of ten; what is scored is the share of 500 unseen rows that are right digit by digit.
+4,000 rows of ten digits; the score is the share of 500 unseen rows whose digits are all right.
 """
 
 import random
 from collections.abc import Iterator
 from typing import Any
 
-from lesson import Asked, Line, Rows
+from experiment import Options, ResultRow, Rows
 
 import pellucid
 from pellucid.config import SequenceToSequenceLM
 
 DIGITS = "0123456789"
-FACTS: dict[str, Any] = {
+CONFIG: dict[str, Any] = {
     "residual": "post",
     "hidden_size": 64,
     "num_hidden_layers": 2,
@@ -41,33 +41,33 @@ RECIPE: dict[str, Any] = {
 }
 
 
-def rows(many: int, seed: int) -> Rows:
-    """Rows of ten digits each, the same on both sides."""
-    chance = random.Random(seed)
-    texts = ["".join(chance.choices(DIGITS, k=10)) for _ in range(many)]
+def rows(count: int, seed: int) -> Rows:
+    """Rows of ten digits, whose target is the input."""
+    generator = random.Random(seed)
+    texts = ["".join(generator.choices(DIGITS, k=10)) for _ in range(count)]
     return [{"text": text, "target": text} for text in texts]
 
 
 def untrained(seed: int) -> pellucid.Model:
     """A vanilla encoder-decoder that reads digits."""
     special = {"pad": "<pad>", "bos": "<s>", "eos": "</s>"}
-    words = pellucid.train_tokenizer(None, "characters", texts=[DIGITS], special_tokens=special, add_eos=True)
-    config = pellucid.Config.of("transformer", vocab_size=len(words), head=SequenceToSequenceLM(), **FACTS)
-    return pellucid.build(config, seed=seed, tokenizer=words)
+    tokenizer = pellucid.train_tokenizer(None, "characters", texts=[DIGITS], special_tokens=special, add_eos=True)
+    config = pellucid.Config.of("transformer", vocab_size=len(tokenizer), head=SequenceToSequenceLM(), **CONFIG)
+    return pellucid.build(config, seed=seed, tokenizer=tokenizer)
 
 
-def run(asked: Asked) -> Iterator[Line]:
-    learned = rows(4_000, seed=1)
-    seen = {row["text"] for row in learned}
-    held = [row for row in rows(600, seed=2) if row["text"] not in seen][:500]
-    changes: dict[str, Any] = {"max_steps": 20} if asked.quick else {}
+def run(options: Options) -> Iterator[ResultRow]:
+    train = rows(4_000, seed=1)
+    seen = {row["text"] for row in train}
+    validation = [row for row in rows(600, seed=2) if row["text"] not in seen][:500]
+    changes: dict[str, Any] = {"max_steps": 20} if options.quick else {}
     reports = [
         pellucid.train(
-            untrained(seed), learned, "text2text-generation", validation=held, seed=seed, **(RECIPE | changes)
+            untrained(seed), train, "text2text-generation", validation=validation, seed=seed, **(RECIPE | changes)
         ).report
-        for seed in asked.seeds
+        for seed in options.seeds
     ]
-    yield Line(
+    yield ResultRow(
         f"from scratch, 2 + 2 x 64, post-norm, {RECIPE['max_steps']} steps",
         "share of unseen rows that are right",
         [report.scores["exact_match"] for report in reports],

@@ -1,4 +1,4 @@
-"""The same recipe twice: trained by pellucid and by `transformers.Trainer`, and both judged by the same scores.
+"""The same recipe twice: trained by pellucid and by `transformers.Trainer`, and both evaluated by the same scores.
 
 Trainer gets the same tokens and labels, the same body, a random head of the same size, the same settings, also batches
 of similar length, and the same precision; dropout uses other random numbers, so single runs differ.
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import transformers
-from lesson import MINILM, Asked, Line, Rows
+from experiment import MINILM, Options, ResultRow, Rows
 from machine import model_folder
 
 import pellucid
@@ -26,47 +26,47 @@ MODELS = {
 }
 
 
-def beside(
-    asked: Asked,
+def compare_with_trainer(
+    options: Options,
     name: str,
     objective: Objective,
     train: Rows,
     test: Rows,
     recipe: Mapping[str, Any],
-    said: str,
+    setting: str,
     measure: tuple[str, str],
-) -> Iterator[Line]:
-    """Two lines: pellucid's, then Trainer's. Neither is evaluated during training; the last weights count."""
-    for who, learn in (("pellucid", ours), ("transformers.Trainer", theirs)):
+) -> Iterator[ResultRow]:
+    """Two rows: pellucid's, then Trainer's. Neither is evaluated during training; the last weights count."""
+    for side, train_with in (("pellucid", train_with_pellucid), ("transformers.Trainer", train_with_trainer)):
         scores, minutes = list[float](), list[float]()
-        for seed in asked.seeds:
-            out, started = asked.scratch / f"{name}-{who}-{seed}", time.perf_counter()
-            learn(objective, train, recipe, seed, out)
+        for seed in options.seeds:
+            out, started = options.scratch / f"{name}-{side}-{seed}", time.perf_counter()
+            train_with(objective, train, recipe, seed, out)
             minutes.append((time.perf_counter() - started) / 60)
             scores.append(pellucid.evaluate(out, test, objective.name)[measure[0]])
-        yield Line(f"{said}: {who}", measure[1], scores, minutes)
+        yield ResultRow(f"{setting}: {side}", measure[1], scores, minutes)
 
 
-def ours(objective: Objective, rows: Rows, recipe: Mapping[str, Any], seed: int, out: Path) -> None:
+def train_with_pellucid(objective: Objective, rows: Rows, recipe: Mapping[str, Any], seed: int, out: Path) -> None:
     """Trains with pellucid."""
     pellucid.train(MINILM, rows, objective.name, validation=0, out=out, overwrite=True, seed=seed, **recipe)
 
 
-def theirs(objective: Objective, rows: Rows, recipe: Mapping[str, Any], seed: int, out: Path) -> None:
+def train_with_trainer(objective: Objective, rows: Rows, recipe: Mapping[str, Any], seed: int, out: Path) -> None:
     """Trains with Trainer, on the tokens that pellucid trains on."""
     objective, loaded = objective.fitted(rows), pellucid.load(MINILM).loaded
     labels = objective.labels(loaded)
-    facts: dict[str, Any] = {
+    config: dict[str, Any] = {
         "hidden_dropout_prob": recipe["dropout"],
         "classifier_dropout": recipe["dropout"],
         "attention_probs_dropout_prob": recipe["attention_dropout"],
     }
     if objective.name == "token-classification":
-        facts |= {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
+        config |= {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
     transformers.utils.logging.disable_progress_bar()
     transformers.set_seed(seed)
-    model = MODELS[objective.name].from_pretrained(model_folder(), **facts)
-    examples = [example(one) for one in objective.examples(loaded, rows)]
+    model = MODELS[objective.name].from_pretrained(model_folder(), **config)
+    examples = [trainer_example(example) for example in objective.examples(loaded, rows)]
     random.Random(seed).shuffle(examples)
     arguments = transformers.TrainingArguments(
         output_dir=str(out),
@@ -84,30 +84,30 @@ def theirs(objective: Objective, rows: Rows, recipe: Mapping[str, Any], seed: in
         report_to=[],
         disable_tqdm=True,
     )
-    trainer = transformers.Trainer(model, arguments, train_dataset=examples, data_collator=together)
+    trainer = transformers.Trainer(model, arguments, train_dataset=examples, data_collator=collate)
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train()
     model.save_pretrained(out)
     transformers.AutoTokenizer.from_pretrained(model_folder()).save_pretrained(out)
 
 
-def example(one: Example) -> dict[str, Any]:
+def trainer_example(example: Example) -> dict[str, Any]:
     """An example under the reference's names."""
-    found: dict[str, Any] = {"input_ids": one.ids[0], "token_type_ids": one.types[0]}
-    if hasattr(one.target, "labels"):
-        return found | {"labels": one.target.labels}
-    return found | {"start_positions": one.target.first, "end_positions": one.target.last}
+    inputs: dict[str, Any] = {"input_ids": example.ids[0], "token_type_ids": example.types[0]}
+    if hasattr(example.target, "labels"):
+        return inputs | {"labels": example.target.labels}
+    return inputs | {"start_positions": example.target.first, "end_positions": example.target.last}
 
 
-def together(examples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
+def collate(examples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
     """A batch of examples, padded to the longest."""
-    width = max(len(one["input_ids"]) for one in examples)
+    width = max(len(example["input_ids"]) for example in examples)
     fill = {"input_ids": 0, "token_type_ids": 0, "labels": IGNORED}
-    batch = {"attention_mask": [[1] * len(one["input_ids"]) for one in examples]}
+    batch = {"attention_mask": [[1] * len(example["input_ids"]) for example in examples]}
     batch["attention_mask"] = [row + [0] * (width - len(row)) for row in batch["attention_mask"]]
     for name in examples[0]:
         if name in fill:
-            batch[name] = [one[name] + [fill[name]] * (width - len(one[name])) for one in examples]
+            batch[name] = [row[name] + [fill[name]] * (width - len(row[name])) for row in examples]
         else:
-            batch[name] = [one[name] for one in examples]
+            batch[name] = [row[name] for row in examples]
     return {name: torch.tensor(rows) for name, rows in batch.items()}

@@ -1,4 +1,4 @@
-"""The input of the lessons of `training.py`, and the table lines that they return."""
+"""What the experiments of `training.py` share: options, data, training with several seeds, and rows of results."""
 
 import csv
 import json
@@ -11,14 +11,14 @@ from statistics import mean
 from typing import Any
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-HEAD = "| setting | measure | result | wanted | minutes | seeds |\n|---|---|---|---|---|---|"
+TABLE_HEAD = "| setting | measure | result | wanted | minutes | seeds |\n|---|---|---|---|---|---|"
 
 Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The settings of a lesson.
+class Options:
+    """The options of a run of `training.py`.
 
     seeds: one training for each.  quick: a small share of the data, only to check that everything runs.
     data: a folder with `sst2`, `stsb`, ...  scratch: a folder for models.  out: the folder for the last model.
@@ -30,14 +30,14 @@ class Asked:
     scratch: Path
     out: Path | None = None
 
-    def some(self, rows: Sequence[Any], few: int = 200) -> list[Any]:
-        """All rows; with `quick`, a few from all parts of the data."""
+    def subset(self, rows: Sequence[Any], few: int = 200) -> list[Any]:
+        """All rows; with ``quick``, a few from all parts of the data."""
         return list(rows[:: max(len(rows) // few, 1)][:few] if self.quick else rows)
 
 
 @dataclass(frozen=True)
-class Line:
-    """One line of the table.
+class ResultRow:
+    """One row of the table.
 
     setting: what was trained on what, and how.  measure: such as "test accuracy"; with "lower" in it, lower is better.
     scores, minutes: one per seed.  wanted: limit of the mean score.  most_minutes: limit of each time.
@@ -51,30 +51,33 @@ class Line:
     most_minutes: float | None = None
 
     @property
-    def held(self) -> bool:
+    def within_limits(self) -> bool:
         """Whether the score and the times are within their limits."""
-        found = mean(self.scores)
-        well = self.wanted is None or (found <= self.wanted if "lower" in self.measure else found >= self.wanted)
-        return well and (self.most_minutes is None or max(self.minutes) <= self.most_minutes)
+        score = mean(self.scores)
+        good = self.wanted is None or (score <= self.wanted if "lower" in self.measure else score >= self.wanted)
+        return good and (self.most_minutes is None or max(self.minutes) <= self.most_minutes)
 
     def __str__(self) -> str:
         each = f" ({', '.join(f'{score:.4f}' for score in self.scores)})" if len(self.scores) > 1 else ""
         sign = "<=" if "lower" in self.measure else ">="
         wanted = [] if self.wanted is None else [f"{sign} {self.wanted:g}"]
         wanted += [] if self.most_minutes is None else [f"{self.most_minutes:g} min"]
-        said = f"{', '.join(wanted)}: {'yes' if self.held else 'NO'}" if wanted else ""
-        minutes = ", ".join(f"{one:.2f}" for one in self.minutes)
-        cells = (self.setting, self.measure, f"{mean(self.scores):.4f}{each}", said, minutes, str(len(self.scores)))
+        verdict = f"{', '.join(wanted)}: {'yes' if self.within_limits else 'NO'}" if wanted else ""
+        minutes = ", ".join(f"{time:.2f}" for time in self.minutes)
+        cells = (self.setting, self.measure, f"{mean(self.scores):.4f}{each}", verdict, minutes, str(len(self.scores)))
         return f"| {' | '.join(cells)} |"
 
 
-# -- learning ---------------------------------------------------------------------------------------------------------
+# -- training ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Held:
-    """How a lesson is judged. task: an alias.  measure: name of one of its scores.  dev, test: rows on which the best
-    evaluation is chosen, and on which the result is judged.  options: of the task, for judging."""
+class Evaluation:
+    """How a model is evaluated.
+
+    task: its name.  measure: name of one of its scores.  dev: rows by which the best checkpoint is chosen.
+    test: rows that the result is measured on.  options: of the task, for that measurement.
+    """
 
     task: str
     measure: str
@@ -83,16 +86,19 @@ class Held:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def taught(asked: Asked, name: str, train: Rows, held: Held, recipe: Mapping[str, Any]) -> tuple[list[float], ...]:
-    """Trains MiniLM once per seed, in `NAME-SEED` of the scratch folder. ->  scores, and minutes of training"""
+def train_and_evaluate(
+    options: Options, name: str, train: Rows, evaluation: Evaluation, recipe: Mapping[str, Any]
+) -> tuple[list[float], list[float]]:
+    """Trains MiniLM once per seed, in ``NAME-SEED`` of the scratch folder; returns scores and minutes of training."""
     import pellucid
 
-    scores, minutes = list[float](), list[float]()
-    for seed in asked.seeds:
-        started, out = time.perf_counter(), asked.scratch / f"{name}-{seed}"
-        pellucid.train(MINILM, train, held.task, validation=held.dev, out=out, overwrite=True, seed=seed, **recipe)
+    scores, minutes, task = list[float](), list[float](), evaluation.task
+    for seed in options.seeds:
+        started, out = time.perf_counter(), options.scratch / f"{name}-{seed}"
+        saving = {"out": out, "overwrite": True}
+        pellucid.train(MINILM, train, task, validation=evaluation.dev, seed=seed, **saving, **recipe)
         minutes.append((time.perf_counter() - started) / 60)
-        scores.append(pellucid.evaluate(out, held.test, held.task, **held.options)[held.measure])
+        scores.append(pellucid.evaluate(out, evaluation.test, task, **evaluation.options)[evaluation.measure])
     return scores, minutes
 
 
@@ -122,13 +128,13 @@ def xquad(data: Path, language: str = "en") -> list[Rows]:
     """The questions of XQuAD, grouped by paragraph."""
     from pellucid.training.formats import read_squad
 
-    found: dict[str, Rows] = {}
+    paragraphs: dict[str, Rows] = {}
     for row in read_squad(data / "xquad" / f"xquad.{language}.json"):
-        found.setdefault(row["context"], []).append(row)
-    return list(found.values())
+        paragraphs.setdefault(row["context"], []).append(row)
+    return list(paragraphs.values())
 
 
-def write(path: Path, found: Sequence[tuple[str, Line]]) -> None:
+def write(path: Path, results: Sequence[tuple[str, ResultRow]]) -> None:
     """Writes all results as JSON."""
-    lines = [{"lesson": name, **vars(line), "held": line.held} for name, line in found]
-    path.write_text(json.dumps(lines, indent=2) + "\n", encoding="utf-8")
+    rows = [{"experiment": name, **vars(row), "within_limits": row.within_limits} for name, row in results]
+    path.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")

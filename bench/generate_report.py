@@ -4,31 +4,32 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
-from jobs import Job
-from report import Timed, ratios
+from generate_jobs import Job
+from results import SideResult, disturbance, ratios
 
-REFERENCES = ("transformers-float32", "pellucid-float32", "ctranslate2-float32")
+BASES = ("transformers-float32", "pellucid-float32", "ctranslate2-float32")
 """The base of ratios and of equal tokens: the first of these that ran, or else the first side that ran."""
 
 
 @dataclass
-class Outcome(Timed):
-    """The result of one side in one part."""
+class GenerationResult(SideResult):
+    """The result of one side in one part. same: share of its tokens that equal the base's at the same position."""
 
+    precision: str = ""
     tokens: list[list[int]] = field(default_factory=list)
-    same: float = float("nan")  # share of its tokens that equal the base's at the same position
+    same: float = float("nan")
 
 
 @dataclass
-class Part:
+class PartResult:
     """A job and the results of its sides."""
 
     job: Job
-    sides: dict[str, Outcome] = field(default_factory=dict)
+    sides: dict[str, GenerationResult] = field(default_factory=dict)
 
     @property
-    def base(self) -> Outcome:
-        return next((self.sides[name] for name in REFERENCES if name in self.sides), next(iter(self.sides.values())))
+    def base(self) -> GenerationResult:
+        return next((self.sides[name] for name in BASES if name in self.sides), next(iter(self.sides.values())))
 
     def compare(self) -> None:
         """Fills in the share of equal tokens."""
@@ -36,10 +37,10 @@ class Part:
             pairs = [pair for rows in zip(side.tokens, self.base.tokens) for pair in zip(*rows)]
             side.same = sum(left == right for left, right in pairs) / len(pairs)
 
-    def fastest(self, name: str) -> Outcome | None:
+    def fastest(self, name: str) -> GenerationResult | None:
         """The side of this name, or the fastest of those whose names begin with it."""
-        able = [side for side in self.sides.values() if side.name == name or side.name.startswith(f"{name}-")]
-        return min(able, key=lambda side: median(side.seconds), default=None)
+        named = [side for side in self.sides.values() if side.name == name or side.name.startswith(f"{name}-")]
+        return min(named, key=lambda side: median(side.seconds), default=None)
 
     def as_dict(self) -> dict[str, Any]:
         numbers = [asdict(side) | {"ratios": ratios(side, self.base)} for side in self.sides.values()]
@@ -74,35 +75,33 @@ PROMISES = (
     Promise("c", "pellucid-float32", "ctranslate2-float32"),
 )
 MEMORY = 1.2  # times the size of the file, above imports and cache
-AWAKE = ", awake"  # in a process that has already generated with a tiny model
+AFTER_USE = ", after use"  # in a process that has already generated with a tiny model
 PERPLEXITY = {"pellucid-int8": 1.005, "pellucid-int4": 1.04}  # times the perplexity of pellucid-float32
 
 
-def table(part: Part) -> list[str]:
+def table(part: PartResult) -> list[str]:
     """One line per side, the fastest last, with the median tokens per second or milliseconds."""
     base, job = part.base, part.job
     width = max(len(name) for name in part.sides)
-    unit = "tokens/s" if job.counted > 1 else "ms"
+    unit = "tokens/s" if job.timed_tokens > 1 else "ms"
     head = f"{job.name:{width}}   ratio      min..max  {unit:>8}  same tokens  setting"
     lines = [head, "-" * len(head)]
     for side in sorted(part.sides.values(), key=lambda side: median(side.seconds), reverse=True):
-        speed, taken = ratios(side, base), median(side.seconds)
-        spread = f"{min(speed):.2f}..{max(speed):.2f}"
-        number = job.counted / taken if job.counted > 1 else taken * 1000
+        speed, seconds = ratios(side, base), median(side.seconds)
+        spread, setting = f"{min(speed):.2f}..{max(speed):.2f}", side.setting_text()
+        number = job.timed_tokens / seconds if job.timed_tokens > 1 else seconds * 1000
         lines.append(
-            f"{side.name:{width}}  {median(speed):6.2f}  {spread:>12}  {number:8.0f}  {side.same:11.0%}  {side.said()}"
+            f"{side.name:{width}}  {median(speed):6.2f}  {spread:>12}  {number:8.0f}  {side.same:11.0%}  {setting}"
         )
-    disturbed = max(share for side in part.sides.values() for share in side.others)
-    note = f"others used at most {disturbed:.0%} of the processor"
-    return [*lines, f"(ratios and tokens refer to {base.name}; {note})"]
+    return [*lines, f"(ratios and tokens refer to {base.name}; {disturbance(part.sides.values())})"]
 
 
-def memory_table(bytes_of: dict[str, dict[str, int]]) -> list[str]:
+def memory_table(memory: dict[str, dict[str, int]]) -> list[str]:
     """Peak memory above the imported library. Mapped files can be reclaimed by the system, but are counted."""
-    width = max(12, *map(len, bytes_of))
+    width = max(12, *map(len, memory))
     head = f"{'memory, MB':{width}}   peak  cache  peak - cache  at the end: own  files"
     lines = [head, "-" * len(head)]
-    for name, found in bytes_of.items():
+    for name, found in memory.items():
         peak, cache, own, file = (found[key] / 1e6 for key in ("peak", "cache", "own", "file"))
         lines.append(f"{name:{width}}  {peak:5.0f}  {cache:5.1f}  {peak - cache:12.0f}  {own:15.0f}  {file:5.0f}")
     return lines
@@ -116,15 +115,15 @@ def perplexity_table(found: dict[str, float]) -> list[str]:
     return ["perplexity, and how much it is above that of pellucid-float32", *lines]
 
 
-def _speed(promise: Promise, part: Part) -> str:
+def _speed(promise: Promise, part: PartResult) -> str:
     """One promise of speed as a line of text."""
     own, peer = part.fastest(promise.own), part.fastest(promise.peer)
     if own is None or peer is None:
         missing = promise.own if own is None else promise.peer
         return f"{part.job.name}: {promise.own} / {promise.peer} = - ({missing} did not run)"
-    shares = ratios(own, peer)
-    said = f"{part.job.name}: {own.name} / {peer.name} = {median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f})"
-    return said + _kept(median(shares), promise.least, promise.aim)
+    speed = ratios(own, peer)
+    found = f"{part.job.name}: {own.name} / {peer.name} = {median(speed):.2f} ({min(speed):.2f} to {max(speed):.2f})"
+    return found + _kept(median(speed), promise.least, promise.aim)
 
 
 def _kept(found: float, least: float | None, aim: float | None) -> str:
@@ -134,23 +133,24 @@ def _kept(found: float, least: float | None, aim: float | None) -> str:
     return f", promise {least}: {word}" + (f", aim {aim}" if aim else "")
 
 
-def _same(part: Part) -> list[str]:
+def _same_tokens(part: PartResult) -> list[str]:
+    """The share of equal tokens of the float32 sides as a line of text, if there are several."""
     exact = [side for side in part.sides.values() if side.precision == "float32"]
     shares = ", ".join(f"{side.name} {side.same:.1%}" for side in exact if side is not part.base)
-    return [f"{part.job.name}: tokens that are those of {part.base.name}: {shares}"] if len(exact) > 1 else []
+    return [f"{part.job.name}: tokens that equal those of {part.base.name}: {shares}"] if len(exact) > 1 else []
 
 
-def _memory(bytes_of: dict[str, dict[str, int]], file: int) -> list[str]:
-    found = bytes_of.get("pellucid-int4")
+def _memory(memory: dict[str, dict[str, int]], file: int) -> list[str]:
+    found = memory.get("pellucid-int4")
     if found is None:
         return ["memory: pellucid-int4 did not run"]
     share = (found["peak"] - found["cache"]) / file
     word = "kept" if share <= MEMORY else "MISSED"
-    said = [f"memory: pellucid-int4 = {share:.2f} x the file, above imports and cache, promise {MEMORY}: {word}"]
-    if (later := bytes_of.get("pellucid-int4" + AWAKE)) is not None:
-        share = (later["peak"] - later["cache"]) / file
-        said.append(f"memory: {share:.2f} x the file, where the library had written before and its own code was there")
-    return said
+    lines = [f"memory: pellucid-int4 = {share:.2f} x the file, above imports and cache, promise {MEMORY}: {word}"]
+    if (used := memory.get("pellucid-int4" + AFTER_USE)) is not None:
+        share = (used["peak"] - used["cache"]) / file
+        lines.append(f"memory: {share:.2f} x the file, where the library had already generated")
+    return lines
 
 
 def _perplexity(found: dict[str, float]) -> list[str]:
@@ -166,10 +166,10 @@ def _perplexity(found: dict[str, float]) -> list[str]:
 
 
 def verdicts(
-    parts: dict[str, Part], bytes_of: dict[str, dict[str, int]] | None, found: dict[str, float] | None, file: int
+    parts: dict[str, PartResult], memory: dict[str, dict[str, int]] | None, found: dict[str, float] | None, file: int
 ) -> list[str]:
     """One line per promise of the parts that were run, or that a peer is missing."""
     lines = [_speed(promise, parts[promise.part]) for promise in PROMISES if promise.part in parts]
-    lines += [line for part in parts.values() if part.job.new > 1 for line in _same(part)]
-    lines += _memory(bytes_of, file) if bytes_of is not None else []
+    lines += [line for part in parts.values() if part.job.new_tokens > 1 for line in _same_tokens(part)]
+    lines += _memory(memory, file) if memory is not None else []
     return lines + (_perplexity(found) if found is not None else [])

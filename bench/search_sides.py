@@ -10,45 +10,43 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from comparison import WorkloadSide
 from machine import model_folder
-from memory import Meter
-from side import Place
+from memory import MemoryMeter
+from side import Workspace
 
 K = 10
+"""The number of neighbours to find."""
 
 
-class Tabler(ABC):
-    """Reads names from a table, embeds them, builds an index and writes it, all anew on each run."""
+class TableSide(WorkloadSide):
+    """A side of the first part: reads names from a table, embeds them and writes an index of them, anew on each run."""
 
-    axes: dict[str, list[Any]] = {}  # noqa: RUF012 - nobody writes into it
-
-    def __init__(self, place: Place, table: Path) -> None:
-        self.table, self.setting = table, {}
-        self.folder = place.scratch / f"{type(self).__name__}-{os.getpid()}"
+    def __init__(self, workspace: Workspace, table: Path) -> None:
+        self.table = table
+        self.folder = workspace.scratch / f"{type(self).__name__}-{os.getpid()}"
         with table.open(encoding="utf-8", newline="") as file:
-            self.asked = [row["name"] for row in csv.DictReader(file)][::71]
+            self.queries = [row["name"] for row in csv.DictReader(file)][::71]
         self.open()
 
     @abstractmethod
     def open(self) -> None:
         """Loads the model."""
 
-    def configure(self, setting: dict[str, Any]) -> None:
-        self.setting = setting
-
-    def work(self) -> Any:
+    def run(self) -> Any:
         shutil.rmtree(self.folder, ignore_errors=True)
         return self.build()
 
     @abstractmethod
-    def build(self) -> Any: ...
+    def build(self) -> Any:
+        """Builds the index and writes it into the folder."""
 
     @abstractmethod
-    def told(self) -> list[list[str]]:
+    def details(self) -> list[list[str]]:
         """The symbols of the nearest neighbours of some names."""
 
 
-class Own(Tabler):
+class PellucidTable(TableSide):
     """pellucid, as a user calls it."""
 
     def open(self) -> None:
@@ -59,18 +57,19 @@ class Own(Tabler):
     def build(self) -> Any:
         import pellucid
 
-        said = {"column": "name", "id_column": "symbol", "progress": False}
-        return pellucid.Index.build(self.model, self.table, self.folder, **said)
+        options: dict[str, Any] = {"column": "name", "id_column": "symbol", "progress": False}
+        return pellucid.Index.build(self.model, self.table, self.folder, **options)
 
-    def told(self) -> list[list[str]]:
-        found = self.work().search(self.asked, k=K, mode="dense")
+    def details(self) -> list[list[str]]:
+        found = self.run().search(self.queries, k=K, mode="dense")
         return [[hit["id"] for hit in hits] for hits in found]
 
 
-class Joined(Tabler):
+class FaissTable(TableSide):
     """sentence-transformers, FAISS and the standard library, combined as in their guides, at the best batch size."""
 
-    axes = {"batch_size": [32, 64, 128]}  # noqa: RUF012 - nobody writes into it
+    def axes(self) -> dict[str, list[Any]]:
+        return {"batch_size": [32, 64, 128]}
 
     def open(self) -> None:
         import torch
@@ -94,36 +93,37 @@ class Joined(Tabler):
         (self.folder / "rows.json").write_text(json.dumps(rows))
         return index, rows
 
-    def told(self) -> list[list[str]]:
-        index, rows = self.work()
-        found = index.search(self.embed(self.asked), K)[1]
-        return [[rows[i]["symbol"] for i in one] for one in found]
+    def details(self) -> list[list[str]]:
+        index, rows = self.run()
+        found = index.search(self.embed(self.queries), K)[1]
+        return [[rows[i]["symbol"] for i in neighbours] for neighbours in found]
 
 
-def written(file: Path, rows: int, seed: int) -> np.ndarray:
-    """Random vectors in `file`, distributed like those of company names under MiniLM.
+def write_synthetic_vectors(file: Path, rows: int, seed: int) -> np.ndarray:
+    """Writes random vectors to ``file``, distributed like those of company names under MiniLM.
 
-    Each sums a common direction, a topic (of unequal sizes) and a part of its own; dimension n has the scale n^-0.4.
-    For 1,800 rows, names and then generated ones with 200 topics: the mean cosine is 0.39 and 0.39, that of the nearest
-    0.72 and 0.73, of the tenth 0.65 and 0.61; ten dimensions hold 0.30 and 0.32 of the variance, fifty 0.61 and 0.62.
+    Each is the sum of a common direction, a topic (of unequal sizes) and an individual part; dimension n has the scale
+    n^-0.4. For 1,800 rows, names and then generated ones with 200 topics: the mean cosine is 0.39 and 0.39, that of the
+    nearest 0.72 and 0.73, of the tenth 0.65 and 0.61; ten dimensions hold 0.30 and 0.32 of the variance, fifty 0.61 and
+    0.62.
     """
-    shape, chance, width = np.random.default_rng(1), np.random.default_rng(seed), 384
+    fixed, generator, width = np.random.default_rng(1), np.random.default_rng(seed), 384
     scale = (np.arange(width) + 1.0) ** -0.4
     scale /= np.sqrt((scale**2).sum())
-    common = shape.standard_normal(width) * scale
-    topics = (0.8 * common / np.linalg.norm(common) + 0.7 * shape.standard_normal((2_000, width)) * scale).astype("f4")
-    made = np.lib.format.open_memmap(file, "w+", np.float32, (rows, width))
+    common = fixed.standard_normal(width) * scale
+    topics = (0.8 * common / np.linalg.norm(common) + 0.7 * fixed.standard_normal((2_000, width)) * scale).astype("f4")
+    vectors = np.lib.format.open_memmap(file, "w+", np.float32, (rows, width))
     for start in range(0, rows, 20_000):
-        some = made[start : start + 20_000]
-        own = chance.standard_normal(some.shape, np.float32) * (0.75 * scale).astype("f4")
-        own += topics[(len(topics) * chance.random(len(some)) ** 2).astype(int)]
-        some[:] = own / np.linalg.norm(own, axis=1, keepdims=True)
-    made.flush()
-    return made
+        chunk = vectors[start : start + 20_000]
+        individual = generator.standard_normal(chunk.shape, np.float32) * (0.75 * scale).astype("f4")
+        individual += topics[(len(topics) * generator.random(len(chunk)) ** 2).astype(int)]
+        chunk[:] = individual / np.linalg.norm(individual, axis=1, keepdims=True)
+    vectors.flush()
+    return vectors
 
 
-class Grapher(ABC):
-    """A graph over the vectors of a file. Its methods run in the process of a side, which measures the time itself."""
+class GraphSide(ABC):
+    """A side of the second part: a graph over the vectors of a file. Its methods are the commands of its process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -131,39 +131,41 @@ class Grapher(ABC):
     def build(self, file: Path, settings: dict[str, int]) -> dict[str, Any]:
         """Seconds to build and write the graph, peak bytes with the vectors, bytes on disk, and settings."""
         self.prepare()
-        meter = Meter()
+        meter = MemoryMeter()
         vectors = np.load(file)
         begun = time.perf_counter()
-        chosen = self.make(vectors, settings)
+        used_settings = self.build_graph(vectors, settings)
         seconds = time.perf_counter() - begun
         size = sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
-        return {"seconds": seconds, "peak": meter.read()["peak"], "bytes": size, "settings": chosen}
+        return {"seconds": seconds, "peak": meter.read()["peak"], "bytes": size, "settings": used_settings}
 
     @abstractmethod
     def prepare(self) -> None:
         """Imports the library."""
 
     @abstractmethod
-    def make(self, vectors: np.ndarray, settings: dict[str, int]) -> dict[str, int]: ...
+    def build_graph(self, vectors: np.ndarray, settings: dict[str, int]) -> dict[str, int]:
+        """Builds the graph, writes it into the folder and returns the settings that it has."""
 
     @abstractmethod
-    def find(self, queries: np.ndarray) -> list[list[int]]:
+    def hits(self, queries: np.ndarray) -> list[list[int]]:
         """The row numbers of the nearest neighbours of each query."""
 
     def rows(self, queries: np.ndarray) -> list[list[int]]:
         """The same without looking up ids, texts and metadata of the rows."""
-        return self.find(queries)
+        return self.hits(queries)
 
-    def ask(self, queries: np.ndarray, together: int, what: str) -> tuple[float, list[list[int]]]:
-        """Seconds for all queries, `together` at a time, and the neighbours found. what: "find" or "rows"."""
-        found, look = [], getattr(self, what)
+    def search(self, queries: np.ndarray, at_once: int, kind: str) -> tuple[float, list[list[int]]]:
+        """Seconds for all queries, ``at_once`` at a time, and the neighbours found. kind: "hits" or "rows"."""
+        found: list[list[int]] = []
+        search = {"hits": self.hits, "rows": self.rows}[kind]
         begun = time.perf_counter()
-        for start in range(0, len(queries), together):
-            found += look(queries[start : start + together])
+        for start in range(0, len(queries), at_once):
+            found += search(queries[start : start + at_once])
         return time.perf_counter() - begun, found
 
 
-class OwnGraph(Grapher):
+class PellucidGraph(GraphSide):
     """`pellucid.Index`: returns hits with ids, texts and metadata, in the order of exact scores."""
 
     def prepare(self) -> None:
@@ -171,14 +173,14 @@ class OwnGraph(Grapher):
 
         import pellucid.search  # noqa: F401
 
-    def make(self, vectors: np.ndarray, settings: dict[str, int]) -> dict[str, int]:
+    def build_graph(self, vectors: np.ndarray, settings: dict[str, int]) -> dict[str, int]:
         from pellucid.search import Index
 
         self.index = Index.build(None, vectors, self.folder, kind="hnsw", progress=True, **settings)
-        chosen = self.index.manifest.settings
-        return {"M": chosen.M, "efConstruction": chosen.efConstruction, "efSearch": chosen.efSearch}
+        used = self.index.manifest.settings
+        return {"M": used.M, "efConstruction": used.efConstruction, "efSearch": used.efSearch}
 
-    def find(self, queries: np.ndarray) -> list[list[int]]:
+    def hits(self, queries: np.ndarray) -> list[list[int]]:
         return [[int(hit["id"]) - 1 for hit in hits] for hits in self.index.search(queries, k=K)]
 
     def rows(self, queries: np.ndarray) -> list[list[int]]:
@@ -189,13 +191,13 @@ class OwnGraph(Grapher):
         return [rows.tolist() for rows, _ in found]
 
 
-class PlainGraph(Grapher):
+class FaissGraph(GraphSide):
     """`faiss.IndexHNSWFlat`: returns row numbers."""
 
     def prepare(self) -> None:
         import faiss  # noqa: F401 - not part of the work
 
-    def make(self, vectors: np.ndarray, settings: dict[str, int]) -> dict[str, int]:
+    def build_graph(self, vectors: np.ndarray, settings: dict[str, int]) -> dict[str, int]:
         import faiss
 
         self.graph = faiss.IndexHNSWFlat(vectors.shape[1], settings["M"], faiss.METRIC_INNER_PRODUCT)
@@ -205,5 +207,5 @@ class PlainGraph(Grapher):
         faiss.write_index(self.graph, str(self.folder / "vectors.faiss"))
         return settings
 
-    def find(self, queries: np.ndarray) -> list[list[int]]:
+    def hits(self, queries: np.ndarray) -> list[list[int]]:
         return self.graph.search(queries, K)[1].tolist()

@@ -3,18 +3,18 @@
 from abc import ABC, abstractmethod
 
 import numpy as np
-from jobs import Job
-from side import Place, Setting
+from generate_jobs import Job
+from side import Setting, Workspace
 
-NUMBERS_PER_POSITION = 30 * 2 * 3 * 64
+ELEMENTS_PER_POSITION = 30 * 2 * 3 * 64
 """Cache elements of SmolLM2-135M per position: layers x (key, value) x key-value heads x their width."""
 
-BYTES = {"bfloat16": 2}
+BYTES_PER_ELEMENT = {"bfloat16": 2}
 """Bytes per cache element by precision; the other precisions cache float32."""
 
 
-class Writer(ABC):
-    """One side of the benchmark."""
+class GenerationSide(ABC):
+    """One side of the benchmark of generation. It maps ids to ids."""
 
     environments: tuple[dict[str, str], ...] = ({},)
     """Environments to try for its process; the fastest is used."""
@@ -23,11 +23,11 @@ class Writer(ABC):
         self.precision = precision
 
     @abstractmethod
-    def library(self) -> None:
+    def import_library(self) -> None:
         """Imports the libraries that the side needs."""
 
     @abstractmethod
-    def prepare(self, place: Place) -> None:
+    def prepare(self, workspace: Workspace) -> None:
         """Loads the model; after ``UnavailableError`` or any other error the side is left out."""
 
     def axes(self, job: Job) -> dict[str, list]:
@@ -38,21 +38,21 @@ class Writer(ABC):
         """Sets a value for every axis, and may allocate what the job needs."""
 
     @abstractmethod
-    def write(self, prompts: list[list[int]], new: int) -> list[list[int]]:
-        """The ``new`` most likely tokens after each prompt, chosen one by one, without end tokens."""
+    def generate(self, prompts: list[list[int]], new_tokens: int) -> list[list[int]]:
+        """``new_tokens`` tokens after each prompt, each the most likely one that is no end token."""
 
     @abstractmethod
-    def score(self, windows: list[list[int]]) -> float:
+    def negative_log_likelihood(self, windows: list[list[int]]) -> float:
         """The summed negative log-probability of all tokens but the first of each window."""
 
     def cache_bytes(self, job: Job) -> int:
         """The size in bytes of the cache for a job."""
-        return len(job.prompts) * job.positions * NUMBERS_PER_POSITION * BYTES.get(self.precision, 4)
+        return len(job.prompts) * job.positions * ELEMENTS_PER_POSITION * BYTES_PER_ELEMENT.get(self.precision, 4)
 
 
-def surprise(logits: np.ndarray, ids: list[int]) -> float:
+def negative_log_likelihood(logits: np.ndarray, ids: list[int]) -> float:
     """Summed negative log-probability of ``ids`` from the second on. logits: float32 [tokens, vocabulary]"""
     logits = logits[:-1]
-    top = logits.max(axis=1)
-    total = np.log(np.exp(logits - top[:, None]).sum(axis=1, dtype=np.float64)) + top
-    return float((total - logits[np.arange(len(logits)), ids[1:]]).sum())
+    largest = logits.max(axis=1)
+    normalizer = np.log(np.exp(logits - largest[:, None]).sum(axis=1, dtype=np.float64)) + largest
+    return float((normalizer - logits[np.arange(len(logits)), ids[1:]]).sum())
