@@ -20,7 +20,7 @@ from pellucid.training.learner import Learner
 from pellucid.training.settings import Settings
 from tests.cli.called import caller
 from tests.conftest import tiny_config
-from tests.search.children import ended
+from tests.search.child_processes import exit_code_of
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def test_a_fork_of_a_process_that_has_computed_does_not_wait_for_threads_that_it
         process = os.fork()
         if not process:
             os._exit(int(torch.get_num_threads() != 1 or not torch.equal(square @ square, square * 400)))
-        assert ended(process, within=30) == 0
+        assert exit_code_of(process, timeout=30) == 0
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

@@ -13,7 +13,7 @@ import pellucid
 from pellucid.streams import parallel_map
 from pellucid.tasks import embed as embedding
 from pellucid.tasks.passes import run_batches
-from tests.usual import in_threads
+from tests.torch_state import in_threads
 
 
 @pytest.fixture(params=[1, 2, 4])

@@ -148,23 +148,23 @@ def test_sample_does_not_depend_on_other_rows() -> None:
 
 def test_generator_continues_and_none_makes_a_new_one() -> None:
     logits = torch.zeros(1, 100_000)
-    generator_, again = generators([3, 3])
-    first, second = sample_tokens(logits, [generator_]), sample_tokens(logits, [generator_])
+    first_generator, again = generators([3, 3])
+    first, second = sample_tokens(logits, [first_generator]), sample_tokens(logits, [first_generator])
     assert first != second and sample_tokens(logits, [again]) == first
     assert len({int(sample_tokens(logits, [generator])) for generator in generators([None] * 8)}) > 4
 
 
-@pytest.mark.parametrize("position", [0, 255, 256, 999])
-def test_only_possible_token_is_sampled(position: int) -> None:
+@pytest.mark.parametrize("token", [0, 255, 256, 999])
+def test_only_possible_token_is_sampled(token: int) -> None:
     logits = torch.full((50, 1_000), -torch.inf)
-    logits[:, position] = -20
-    assert sampled_tokens(logits).tolist() == [position] * 50
+    logits[:, token] = -20
+    assert sampled_tokens(logits).tolist() == [token] * 50
 
 
 def test_token_of_zero_probability_is_never_sampled() -> None:
     weights = torch.tensor([[0, 0.5, 0, 1.5, 0]], dtype=torch.float64)
-    for share, position in ((0.0, 1), (0.2499, 1), (0.25, 3), (0.9999, 3), (1.0, 3), (1.5, 3)):
-        assert _inverse_cdf(weights, torch.tensor([share], dtype=torch.float64)).tolist() == [position]
+    for share, token in ((0.0, 1), (0.2499, 1), (0.25, 3), (0.9999, 3), (1.0, 3), (1.5, 3)):
+        assert _inverse_cdf(weights, torch.tensor([share], dtype=torch.float64)).tolist() == [token]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])

@@ -477,19 +477,19 @@ def test_chat_ends_at_the_end_of_turn_token(tokenizers: dict[str, Tokenizer]) ->
     """Llama 3's `config.json` has another end token than the one with which its template ends turns."""
     tokenizer = _with_special_tokens(tokenizers["word_pieces"], ["<|eot_id|>"], LLAMA3)
     (turn,) = end_of_turn(tokenizer)
-    model_ = writer(tokenizer, max_position_embeddings=128)
-    assert model_.config.end_tokens == (2,)
+    chat_model = writer(tokenizer, max_position_embeddings=128)
+    assert chat_model.config.end_tokens == (2,)
     forced = {"sequence_bias": [[[turn], 1000.0]], "max_new_tokens": 5}
-    assert model_.complete(QUESTION, **forced).finish_reason == "end"
-    assert model_.complete("the", **forced).finish_reason == "length", "a raw prompt has no turns"
+    assert chat_model.complete(QUESTION, **forced).finish_reason == "end"
+    assert chat_model.complete("the", **forced).finish_reason == "length", "a raw prompt has no turns"
 
 
 def test_last_position_is_used_in_a_block_of_edit_too(tokenizers: dict[str, Tokenizer]) -> None:
-    model_ = writer(tokenizers["byte_level"], "gpt2", max_position_embeddings=64)
+    gpt2 = writer(tokenizers["byte_level"], "gpt2", max_position_embeddings=64)
     options = {"max_new_tokens": 9, "num_beams": 2, "alternatives": 1}
-    plain = model_.complete("x" * 60, **options)
-    with model_.edit({"logits": scale(1.0)}):
-        edited = model_.complete("x" * 60, **options)
+    plain = gpt2.complete("x" * 60, **options)
+    with gpt2.edit({"logits": scale(1.0)}):
+        edited = gpt2.complete("x" * 60, **options)
     assert edited.ids == plain.ids and len(plain.ids) == len(edited.log_probabilities) == 5
 
 
@@ -592,7 +592,7 @@ def test_invalid_options_are_refused(name: str, model: pellucid.Model) -> None:
 
 @pytest.mark.parametrize("options", [{"num_beams": "3"}, {"stop": 5}, {"stop_token_ids": 1.5}, {"rules": 3}], ids=str)
 def test_settings_check_types_however_they_are_made(options: dict[str, Any]) -> None:
-    for make in (read_settings, lambda options_: Settings(**options_)):
+    for make in (read_settings, lambda settings: Settings(**settings)):
         with pytest.raises(InputError, match=f"^{next(iter(options))} is "):
             make(options)
     assert read_settings({"stop": "END"}).stop == ("END",)

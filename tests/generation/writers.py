@@ -15,7 +15,7 @@ from tests.checkpoints.families import HEADS, TINY, family
 from tests.conftest import as_trained
 from tests.documents import ROOT
 from tests.text.templates import CHATML
-from tests.usual import in_threads
+from tests.torch_state import in_threads
 
 LINES = (ROOT / "LICENSE").read_text(encoding="utf-8").splitlines()
 SPECIAL = ["<pad>", "<s>", "<|im_end|>", "<|im_start|>", "<unk>"]
