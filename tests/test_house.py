@@ -183,7 +183,7 @@ COLLECTOR_SCRIPT = """
 import gc, torch
 
 walks = []
-gc.callbacks.append(lambda phase, told: walks.append(told["generation"]))
+gc.callbacks.append(lambda phase, info: walks.append(info["generation"]))
 SETTING
 before = gc.isenabled()
 import pellucid

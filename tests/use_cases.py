@@ -68,19 +68,19 @@ def explanation(name: str, what: str, *arguments: Any, **options: Any) -> UseCas
 
 
 USE_CASES: dict[str, UseCase] = {
-    "embed": lambda opened, out: opened("bert-body").embed([TEXT, OTHER, LONG]),
-    "embed-int8": lambda opened, out: opened("bert-body", dtype="int8").embed([TEXT, OTHER]),
+    "embed": lambda load, out: load("bert-body").embed([TEXT, OTHER, LONG]),
+    "embed-int8": lambda load, out: load("bert-body", dtype="int8").embed([TEXT, OTHER]),
     "greedy": generation("gpt2"),
     "sample": generation("llama", do_sample=True, seed=1, bad_words_ids=[[5], [6, 7]]),
     "beams": generation("bart", num_beams=3),
     "beams-gpt2": generation("gpt2", num_beams=2, logit_bias={5: -2.0}),
     "int8": low_bit_generation("llama", "int8"),
     "int4": low_bit_generation("llama", "int4"),
-    "complete": lambda opened, out: opened("gpt2").complete(TEXT, max_new_tokens=4, alternatives=2),
-    "stream": lambda opened, out: list(opened("t5-tied").stream(TEXT, max_new_tokens=4)),
-    "chat": lambda opened, out: opened("llama-chat").chat([{"role": "user", "content": TEXT}], max_new_tokens=4),
-    "score": lambda opened, out: opened("gpt2").score([TEXT, OTHER]),
-    "score-pair": lambda opened, out: opened("bart").score(TEXT, OTHER),
+    "complete": lambda load, out: load("gpt2").complete(TEXT, max_new_tokens=4, alternatives=2),
+    "stream": lambda load, out: list(load("t5-tied").stream(TEXT, max_new_tokens=4)),
+    "chat": lambda load, out: load("llama-chat").chat([{"role": "user", "content": TEXT}], max_new_tokens=4),
+    "score": lambda load, out: load("gpt2").score([TEXT, OTHER]),
+    "score-pair": lambda load, out: load("bart").score(TEXT, OTHER),
     "sentiment": pipeline_answers("bert-feelings", "sentiment-analysis", [TEXT, LONG], long="windows"),
     "tag": pipeline_answers("bert-people", "token-classification", [TEXT, LONG], long="windows"),
     "answer": pipeline_answers(
@@ -91,14 +91,14 @@ USE_CASES: dict[str, UseCase] = {
     "zero-shot": pipeline_answers("bert-nli", "zero-shot-classification", TEXT, candidate_labels=["film", "sea"]),
     "features": pipeline_answers("bert-body", "feature-extraction", TEXT),
     "translate": pipeline_answers("t5-tasks", "translation_en_to_de", TEXT, max_new_tokens=4),
-    "verify": lambda opened, out: [(c.name, c.holds) for c in verify(opened("bert-feelings").save(out))],
+    "verify": lambda load, out: [(c.name, c.holds) for c in verify(load("bert-feelings").save(out))],
     "sentiment-explained": pipeline_answers("bert-feelings", "sentiment-analysis", TEXT, explain=True),
-    "trace": lambda opened, out: opened("bert-body").trace([TEXT, OTHER], keep="view"),
-    "gradients": lambda opened, out: opened("gpt2").trace(TEXT, gradients_of=lambda o: o.logits[0, -1, 1]).gradients,
-    "trace-writing": lambda opened, out: opened("gpt2").trace_writing(TEXT, max_new_tokens=2).steps[1]["logits"],
-    "edit": lambda opened, out: edited_logits(opened("gpt2")),
-    "sweep": lambda opened, out: opened("gpt2").sweep(TEXT, lambda o: o.logits[0, -1, 1]),
-    "page": lambda opened, out: pellucid.view(opened("bart").trace(TEXT)).save(out.with_suffix(".html")).read_text(),
+    "trace": lambda load, out: load("bert-body").trace([TEXT, OTHER], keep="view"),
+    "gradients": lambda load, out: load("gpt2").trace(TEXT, gradients_of=lambda o: o.logits[0, -1, 1]).gradients,
+    "trace-writing": lambda load, out: load("gpt2").trace_writing(TEXT, max_new_tokens=2).steps[1]["logits"],
+    "edit": lambda load, out: edited_logits(load("gpt2")),
+    "sweep": lambda load, out: load("gpt2").sweep(TEXT, lambda o: o.logits[0, -1, 1]),
+    "page": lambda load, out: pellucid.view(load("bart").trace(TEXT)).save(out.with_suffix(".html")).read_text(),
     "logit-lens": explanation("gpt2", "logit_lens", TEXT),
     "direct-logit-attribution": explanation("llama", "direct_logit_attribution", TEXT, 5),
     "rollout": explanation("bert-body", "attention_rollout", TEXT),
@@ -109,17 +109,17 @@ USE_CASES: dict[str, UseCase] = {
     "classify": training("bert-body", "text-classification", ROWS),
     "adapters": training("bert-body", "text-classification", ROWS, lora=2, dropout=0.1),
     "pairs": training("bert-body", "sentence-similarity", PAIRS),
-    "opened-adapter": lambda opened, out: trained_adapter(opened, out).module.state_dict(),
+    "opened-adapter": lambda load, out: trained_adapter(load, out).module.state_dict(),
     "masked": training("bert-filler", "fill-mask", ROWS),
-    "evaluate": lambda opened, out: pellucid.evaluate(opened("bert-feelings"), SENTIMENTS),
-    "index": lambda opened, out: search_results(
-        pellucid.Index.build(opened("bert-body"), [TEXT, OTHER, "a good book"], out)
+    "evaluate": lambda load, out: pellucid.evaluate(load("bert-feelings"), SENTIMENTS),
+    "index": lambda load, out: search_results(
+        pellucid.Index.build(load("bert-body"), [TEXT, OTHER, "a good book"], out)
     ),
-    "build": lambda opened, out: pellucid.build(opened("gpt2").config, seed=1).module.state_dict(),
-    "compat-tokenizer": lambda opened, out: dict(
-        compat.AutoTokenizer.from_pretrained(str(opened("bert-body").save(out)))([TEXT], return_tensors="pt")
+    "build": lambda load, out: pellucid.build(load("gpt2").config, seed=1).module.state_dict(),
+    "compat-tokenizer": lambda load, out: dict(
+        compat.AutoTokenizer.from_pretrained(str(load("bert-body").save(out)))([TEXT], return_tensors="pt")
     ),
-    "compat": lambda opened, out: compat.pipeline("text2text-generation", model=str(opened("bart").save(out)))(TEXT),
+    "compat": lambda load, out: compat.pipeline("text2text-generation", model=str(load("bart").save(out)))(TEXT),
 }
 
 
