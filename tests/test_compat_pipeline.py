@@ -180,7 +180,7 @@ def test_sampling_follows_the_seed_of_torch(checkpoint: Callable[[str], Path], t
         return [as_list(one) for one in pipe(["Once upon a time"] * 2, **options)]
 
     assert sampled(1) == sampled(1) != sampled(2)
-    assert sampled(1)[0] != sampled(1)[1] and sampled(1, torch_seed=3) == sampled(2, torch_seed=3)
+    assert sampled(1)[0] != sampled(1)[1] and sampled(1, seed=3) == sampled(2, seed=3)
     (several,) = as_list(pipe(["Once upon a time"], num_return_sequences=3))
     assert len({str(one) for one in several}) == 3
 
