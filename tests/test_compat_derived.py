@@ -55,7 +55,7 @@ class WithGivenHead(compat.BertForSequenceClassification):
 
 
 class ReferenceWithGivenHead(transformers.BertForSequenceClassification):
-    """`Headed`, derived from the reference's class."""
+    """`WithGivenHead`, derived from the reference's class."""
 
     def __init__(self, config: Any, head: nn.Module) -> None:
         super().__init__(config)
@@ -82,7 +82,7 @@ def test_derived_init_runs_before_weights_are_loaded(folder: Path, caplog: pytes
             folder, 5, bias=False, output_attentions=True, attn_implementation="eager"
         )
     assert [record.getMessage() for record in caplog.records] == [
-        f"{folder} holds no weights for top.weight of this Mine: they keep the values of its __init__, so train it "
+        f"{folder} holds no weights for top.weight of this WithFrozenBody: they keep the values of its __init__, so train it "
         "first"
     ]
     expected = our_model("SequenceClassification", folder)(IDS).logits
@@ -101,7 +101,9 @@ def test_derived_init_runs_before_weights_are_loaded(folder: Path, caplog: pytes
         "top.weight",
     ]
     assert model.pellucid.loaded.untrained == () and model.pellucid.loaded.source is not None
-    with pytest.raises(pellucid.InputError, match=r"^this Mine has numbers .* \(top.weight\): keep state_dict"):
+    with pytest.raises(
+        pellucid.InputError, match=r"^this WithFrozenBody has numbers .* \(top.weight\): keep state_dict"
+    ):
         model.save_pretrained(folder.parent / "two")
 
 
@@ -112,7 +114,9 @@ def test_derived_class_honours_dtype_and_attention(folder: Path) -> None:
     ).dtype == torch.float64
     assert all(layer.attention.explicit for layer in float64_model.network.layers)
     assert not any(layer.attention.explicit for layer in WithFrozenBody.from_pretrained(folder).network.layers)
-    with pytest.raises(pellucid.InputError, match=r"^Mine needs float weights, and this model has 8-bit ones"):
+    with pytest.raises(
+        pellucid.InputError, match=r"^WithFrozenBody needs float weights, and this model has 8-bit ones"
+    ):
         WithFrozenBody.from_pretrained(folder, dtype="int8")
 
 
@@ -151,7 +155,9 @@ def test_pre_classifier_is_loaded_for_a_new_classifier(tmp_path: Path) -> None:
 
 
 def test_weights_that_do_not_fit_the_init_are_reported(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(pellucid.InputError, match=r"^head.classifier.weight is \[7, 24\] as Headed.__init__ makes it"):
+    with pytest.raises(
+        pellucid.InputError, match=r"^head.classifier.weight is \[7, 24\] as WithGivenHead.__init__ makes it"
+    ):
         WithGivenHead.from_pretrained(folder, nn.Linear(24, 7))
     with (
         caplog.at_level(logging.WARNING, "pellucid"),
@@ -301,9 +307,7 @@ def test_generate_and_pipelines_refuse_an_overridden_forward(tmp_path: Path, che
     reference_model("gpt2", "CausalLM", tmp_path)
     model, plain = BiasedForward.from_pretrained(tmp_path), our_model("CausalLM", tmp_path)
     assert int(model(IDS).logits[0, -1].argmax()) == 7
-    message = (
-        "^this Biased has a forward of its own, which generate would not call: call the model itself, or use .pellucid"
-    )
+    message = "^this BiasedForward has a forward of its own, which generate would not call: call the model itself, or use .pellucid"
     with pytest.raises(pellucid.InputError, match=message):
         model.generate(IDS, max_new_tokens=2)
     plain.generate(IDS, max_new_tokens=2)
@@ -312,7 +316,9 @@ def test_generate_and_pipelines_refuse_an_overridden_forward(tmp_path: Path, che
     with pytest.raises(pellucid.InputError, match="forward of its own, which generate would not call"):
         plain.generate(IDS, max_new_tokens=2)
     for task in ("text-classification", "feature-extraction"):
-        with pytest.raises(pellucid.InputError, match="this Flip has a forward of its own, which a pipeline would not"):
+        with pytest.raises(
+            pellucid.InputError, match="this NegatedForward has a forward of its own, which a pipeline would not"
+        ):
             compat.pipeline(task, NegatedForward.from_pretrained(checkpoint("bert-feelings")))
 
 

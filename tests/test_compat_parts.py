@@ -212,13 +212,15 @@ def test_head_layer_set_in_the_network_changes_the_labels(tmp_path: Path) -> Non
 
 def test_subclass_of_linear_is_not_saved_as_linear(tmp_path: Path) -> None:
     model = our_classifier(tmp_path / "one")
-    with pytest.warns(UserWarning, match="head.classifier is a Twice, which does not compute"):
+    with pytest.warns(UserWarning, match="head.classifier is a DoubledLinear, which does not compute"):
         model.classifier = DoubledLinear(24, 3)
     with pytest.raises(
-        pellucid.InputError, match=r"head.classifier is a Twice, .* would be lost; put back what it replaced$"
+        pellucid.InputError, match=r"head.classifier is a DoubledLinear, .* would be lost; put back what it replaced$"
     ):
         model.save_pretrained(tmp_path / "two")
-    with pytest.raises(pellucid.InputError, match=r"head.classifier is a Twice, .*; put back what it replaced$"):
+    with pytest.raises(
+        pellucid.InputError, match=r"head.classifier is a DoubledLinear, .*; put back what it replaced$"
+    ):
         model.pellucid.save(tmp_path / "two")
     del model.classifier
     assert not hasattr(model, "classifier")

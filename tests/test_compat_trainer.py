@@ -210,7 +210,7 @@ def test_layer_of_a_subclass_is_in_every_checkpoint(tmp_path: Path) -> None:
     saved = safetensors.torch.load_file(tmp_path / "out" / "checkpoint-3" / "model.safetensors")
     assert {"top.weight", "top.bias"} < saved.keys()
     with pytest.raises(
-        pellucid.InputError, match=r"^this Own has numbers .* \(top.weight, top.bias\): keep state_dict"
+        pellucid.InputError, match=r"^this WithTopLayer has numbers .* \(top.weight, top.bias\): keep state_dict"
     ):
         model.save_pretrained(tmp_path / "two")
     assert not (tmp_path / "two").exists()

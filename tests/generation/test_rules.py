@@ -315,7 +315,7 @@ def forbid_every_token(logits: Tensor, progress: GenerationProgress) -> Tensor:
 
 def test_own_rule_that_forbids_everything_is_named_and_a_harmless_one_is_not() -> None:
     rules = (forbid_some_tokens, forbid_every_token)
-    with pytest.raises(InputError, match=r"because of nothing_at_all$"):
+    with pytest.raises(InputError, match=r"because of forbid_every_token$"):
         apply(rules, some_logits(), some_progress(3))
 
 
@@ -349,7 +349,7 @@ class NanRule:
 
 def test_callable_object_is_named_in_the_error() -> None:
     for rule in (NanRule(), functools.partial(NanRule(), strength=2.0)):
-        with pytest.raises(InputError, match=r"the rule Nothing\(\) gives NaN or inf after 3 tokens"):
+        with pytest.raises(InputError, match=r"the rule NanRule\(\) gives NaN or inf after 3 tokens"):
             apply((rule,), some_logits(), some_progress(3))
 
 

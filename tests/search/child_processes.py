@@ -46,7 +46,7 @@ def exit_code_of(process: int, timeout: float = 60.0) -> int:
 
 
 def kill_after(process: int, seconds: float) -> int:
-    """Kills a fork with signal 9 after `seconds`, unless it has ended; returns the same as `ended`."""
+    """Kills a fork with signal 9 after `seconds`, unless it has ended; returns the same as `exit_code_of`."""
     time.sleep(seconds)
     os.kill(process, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
