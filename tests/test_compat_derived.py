@@ -82,8 +82,8 @@ def test_derived_init_runs_before_weights_are_loaded(folder: Path, caplog: pytes
             folder, 5, bias=False, output_attentions=True, attn_implementation="eager"
         )
     assert [record.getMessage() for record in caplog.records] == [
-        f"{folder} holds no weights for top.weight of this WithFrozenBody: they keep the values of its __init__, so train it "
-        "first"
+        f"{folder} holds no weights for top.weight of this WithFrozenBody: they keep the values of its __init__, so "
+        "train it first"
     ]
     expected = our_model("SequenceClassification", folder)(IDS).logits
     assert (
@@ -307,7 +307,10 @@ def test_generate_and_pipelines_refuse_an_overridden_forward(tmp_path: Path, che
     reference_model("gpt2", "CausalLM", tmp_path)
     model, plain = BiasedForward.from_pretrained(tmp_path), our_model("CausalLM", tmp_path)
     assert int(model(IDS).logits[0, -1].argmax()) == 7
-    message = "^this BiasedForward has a forward of its own, which generate would not call: call the model itself, or use .pellucid"
+    message = (
+        "^this BiasedForward has a forward of its own, which generate would not call: call the model itself, or use "
+        ".pellucid"
+    )
     with pytest.raises(pellucid.InputError, match=message):
         model.generate(IDS, max_new_tokens=2)
     plain.generate(IDS, max_new_tokens=2)
