@@ -29,10 +29,18 @@ def arguments() -> frozenset[str]:
 
 def _of_functions() -> Iterator[str]:
     public = [getattr(pellucid, name) for name in pellucid.__all__]
-    for given in (*public, *vars(edits).values(), *vars(config).values(), convert, Tokenizer, Explain, Settings):
-        yield from _parameters(given)
-        if inspect.isclass(given) and not issubclass(given, BaseException):
-            for name, method in inspect.getmembers(given, callable):
+    for public_object in (
+        *public,
+        *vars(edits).values(),
+        *vars(config).values(),
+        convert,
+        Tokenizer,
+        Explain,
+        Settings,
+    ):
+        yield from _parameters(public_object)
+        if inspect.isclass(public_object) and not issubclass(public_object, BaseException):
+            for name, method in inspect.getmembers(public_object, callable):
                 if name == "__call__" or not name.startswith("_"):
                     yield from _parameters(method)
 

@@ -27,7 +27,7 @@ import pellucid
 from pellucid.blocks import compiled
 from pellucid.checkpoints import installed
 from tests.parity.tiny import write
-from tests.usual import in_threads
+from tests.torch_state import in_threads
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -104,7 +104,7 @@ def tiny_config(**changes: object) -> "pellucid.Config":
 
 
 @pytest.fixture(autouse=True)
-def _same_chance_everywhere() -> None:
+def _seed_torch() -> None:
     torch.manual_seed(0)
 
 

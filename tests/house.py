@@ -57,7 +57,7 @@ WITHOUT_TORCH = (
 )
 """Facts and help must not import torch (at the top of the file; a command may import it when it runs)."""
 
-REFERENCE_WORDS = (
+REFERENCE_TENSOR_NAMES = (
     "embeddings.word_embeddings",
     "token_type_embeddings",
     "attention.self",
@@ -71,7 +71,7 @@ REFERENCE_WORDS = (
 )
 """The reference's tensor names, which appear in checkpoints/families/ and nowhere else."""
 
-MAKERS = {
+TENSOR_CREATORS = {
     f"torch.{name}"
     for name in "arange as_tensor empty eye full linspace ones rand randint randn randperm tensor zeros".split()
 }
@@ -117,7 +117,7 @@ def imports(path: str, text: str) -> list[Import]:
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
-    found = []
+    result = []
     for node in nodes(text):
         if id(node) in typing_only:
             continue
@@ -130,8 +130,8 @@ def imports(path: str, text: str) -> list[Import]:
                 folder = ["pellucid", *path.split("/")[:-1]]
                 base = ".".join([*folder[: len(folder) - node.level + 1], base]).rstrip(".")
             names = [f"{base}.{alias.name}" for alias in node.names] if base == "pellucid" else [base]
-        found += [Import(room_of(path), name, node.lineno, node.col_offset == 0) for name in names]
-    return found
+        result += [Import(room_of(path), name, node.lineno, node.col_offset == 0) for name in names]
+    return result
 
 
 def forward_imports(path: str, text: str) -> list[str]:
@@ -152,7 +152,7 @@ def forward_imports(path: str, text: str) -> list[str]:
     return bad
 
 
-def wrong_doors(path: str, text: str) -> list[str]:
+def misplaced_library_imports(path: str, text: str) -> list[str]:
     """Outside libraries that are imported by the wrong room."""
     return [
         f"{path}:{item.line} {item.target}"
@@ -161,13 +161,13 @@ def wrong_doors(path: str, text: str) -> list[str]:
     ]
 
 
-def torch_where_none_belongs(path: str, text: str) -> list[str]:
+def misplaced_torch_imports(path: str, text: str) -> list[str]:
     if not path.startswith(WITHOUT_TORCH):
         return []
     return [f"{path}:{i.line}" for i in imports(path, text) if i.top and i.target.split(".")[0] in ("torch", "numpy")]
 
 
-def transformers_elsewhere(path: str, text: str) -> list[str]:
+def misplaced_transformers_imports(path: str, text: str) -> list[str]:
     """Imports of transformers outside `tasks/reference.py`, or at its top."""
     return [
         f"{path}:{i.line}"
@@ -176,50 +176,50 @@ def transformers_elsewhere(path: str, text: str) -> list[str]:
     ]
 
 
-def reference_words(path: str, text: str) -> list[str]:
+def reference_tensor_names(path: str, text: str) -> list[str]:
     """The reference's tensor names outside the family pages and the readers of foreign files."""
     if path.startswith(("checkpoints/families/", "checkpoints/convert/", "checkpoints/gguf/")):
         return []
-    return [f"{path}: {word}" for word in REFERENCE_WORDS if word in text]
+    return [f"{path}: {word}" for word in REFERENCE_TENSOR_NAMES if word in text]
 
 
-def without_device(path: str, text: str) -> list[str]:
+def tensors_without_device(path: str, text: str) -> list[str]:
     """Tensors created without a device, which would be on the caller's default device.
 
     Parameters that a module creates for itself are exempt: they are on the device on which the model is assembled.
     """
     calls = [node for node in nodes(text) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
-    own = {id(given) for node in calls if ast.unparse(node.func) == "nn.Parameter" for given in node.args}
+    own = {id(argument) for node in calls if ast.unparse(node.func) == "nn.Parameter" for argument in node.args}
     return [
         f"{path}:{node.lineno} {ast.unparse(node)}"
         for node in calls
-        if ast.unparse(node.func) in MAKERS and id(node) not in own
+        if ast.unparse(node.func) in TENSOR_CREATORS and id(node) not in own
         if all(keyword.arg != "device" for keyword in node.keywords)
     ]
 
 
-def open_to_autocast(path: str, text: str) -> list[str]:
+def raw_torch_context_managers(path: str, text: str) -> list[str]:
     """PyTorch's own context managers for gradients and autocast, inside which a caller's autocast still applies."""
     if path == "machine.py":
         return []
-    found = {"torch.no_grad", "torch.inference_mode", "torch.set_grad_enabled", "torch.autocast"}
+    managers = {"torch.no_grad", "torch.inference_mode", "torch.set_grad_enabled", "torch.autocast"}
     return [
         f"{path}:{node.lineno} {ast.unparse(node)}"
         for node in nodes(text)
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in found
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in managers
     ]
 
 
-def readers_of_config(path: str, text: str) -> list[str]:
+def misplaced_config_imports(path: str, text: str) -> list[str]:
     """Imports of the config in blocks, and in models other than assemble.py."""
     if not path.startswith(("blocks/", "models/")) or path == "models/assemble.py":
         return []
     return [f"{path}:{i.line}" for i in imports(path, text) if i.target.startswith("pellucid.config")]
 
 
-def attributes_set_on_strangers(path: str, text: str) -> list[str]:
+def foreign_attribute_assignments(path: str, text: str) -> list[str]:
     """`Stranger.name = ...` or `setattr(Stranger, ...)`, where Stranger was imported from another room."""
-    strangers = {
+    foreign_names = {
         alias.asname or alias.name
         for node in nodes(text)
         if isinstance(node, ast.ImportFrom)
@@ -234,17 +234,17 @@ def attributes_set_on_strangers(path: str, text: str) -> list[str]:
             if (
                 isinstance(target, ast.Attribute)
                 and isinstance(target.value, ast.Name)
-                and target.value.id in strangers
+                and target.value.id in foreign_names
             ):
                 bad.append(f"{path}:{node.lineno} {target.value.id}.{target.attr}")
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr":
             first = node.args[0]
-            if isinstance(first, ast.Name) and first.id in strangers:
+            if isinstance(first, ast.Name) and first.id in foreign_names:
                 bad.append(f"{path}:{node.lineno} setattr({first.id})")
     return bad
 
 
-def long_facade_methods(text: str, most: int = 3) -> list[str]:
+def long_facade_methods(text: str, limit: int = 3) -> list[str]:
     """Methods of the facade with more than `most` statements; a docstring does not count."""
     bad = []
     for node in nodes(text):
@@ -252,7 +252,7 @@ def long_facade_methods(text: str, most: int = 3) -> list[str]:
             for method in node.body:
                 if isinstance(method, ast.FunctionDef):
                     body = method.body[1:] if ast.get_docstring(method) is not None else method.body
-                    if len(body) > most:
+                    if len(body) > limit:
                         bad.append(f"{method.name} has {len(body)}")
     return bad
 

@@ -11,11 +11,11 @@ def few(cases: Iterable[Any], quick: Collection[Any]) -> list[Any]:
 
     quick: whole cases, or the first value of cases of several. Raises ValueError if one matches no case.
     """
-    every = list(cases)
-    names = [[one, one[0]] if isinstance(one, tuple) else [one] for one in every]
-    if strange := [one for one in quick if not any(one in name for name in names)]:
-        raise ValueError(f"{strange} are none of {every}")
-    return [case if any(one in quick for one in name) else _slow(case) for case, name in zip(every, names)]
+    all_cases = list(cases)
+    names = [[one, one[0]] if isinstance(one, tuple) else [one] for one in all_cases]
+    if unknown := [one for one in quick if not any(one in name for name in names)]:
+        raise ValueError(f"{unknown} are none of {all_cases}")
+    return [case if any(one in quick for one in name) else _slow(case) for case, name in zip(all_cases, names)]
 
 
 def _slow(case: Any) -> Any:

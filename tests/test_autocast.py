@@ -11,32 +11,34 @@ import torch
 
 import pellucid
 from pellucid.machine import AUTOCAST, inference_mode, no_grad
-from tests.doings import DOINGS, same
 from tests.quick import few
+from tests.use_cases import USE_CASES, assert_equal
 
-QUICK = "adapters alike embed evaluate index opened-adapter rollout sample score trace way".split()
+QUICK = (
+    "adapters similarity embed evaluate index opened-adapter rollout sample score trace integrated-gradients".split()
+)
 
 
-@pytest.mark.parametrize("name", few(DOINGS, QUICK))
-def test_the_same_comes_of_it(checkpoint: Callable[[str], Path], name: str, tmp_path: Path) -> None:
-    def opened(name: str, **said: object) -> pellucid.Model:
-        return pellucid.load(checkpoint(name), **said)
+@pytest.mark.parametrize("name", few(USE_CASES, QUICK))
+def test_results_do_not_change_under_autocast(checkpoint: Callable[[str], Path], name: str, tmp_path: Path) -> None:
+    def load(name: str, **options: object) -> pellucid.Model:
+        return pellucid.load(checkpoint(name), **options)
 
-    wanted = DOINGS[name](opened, tmp_path / "wanted")
+    expected = USE_CASES[name](load, tmp_path / "wanted")
     with torch.autocast("cpu"):
-        found = DOINGS[name](opened, tmp_path / "found")
+        found = USE_CASES[name](load, tmp_path / "found")
         assert torch.is_autocast_enabled("cpu")
-    same(found, wanted)
+    assert_equal(found, expected)
 
 
-def test_a_plain_call_follows_it(minilm: "pellucid.Model") -> None:
-    wanted = minilm("time flies").last_hidden_state
+def test_plain_call_follows_autocast(minilm: "pellucid.Model") -> None:
+    expected = minilm("time flies").last_hidden_state
     with torch.autocast("cpu"):
         found = minilm("time flies").last_hidden_state
-    assert 1e-4 < (found - wanted).abs().max().item() < 0.1
+    assert 1e-4 < (found - expected).abs().max().item() < 0.1
 
 
-def test_what_is_written_between_two_tokens_is_the_callers(checkpoint: Callable[[str], Path]) -> None:
+def test_callers_autocast_applies_between_streamed_tokens(checkpoint: Callable[[str], Path]) -> None:
     model = pellucid.load(checkpoint("gpt2"))
     with torch.autocast("cpu"):
         for _ in model.stream("time flies", max_new_tokens=3):
@@ -46,7 +48,7 @@ def test_what_is_written_between_two_tokens_is_the_callers(checkpoint: Callable[
 
 @pytest.mark.parametrize("mode", [no_grad(), inference_mode(), inference_mode(False)])
 @pytest.mark.parametrize("kind", AUTOCAST)
-def test_every_kind_of_device_has_one(mode: no_grad | inference_mode, kind: str) -> None:
+def test_context_managers_disable_autocast_of_every_device_type(mode: no_grad | inference_mode, kind: str) -> None:
     torch.set_autocast_enabled(kind, True)
     try:
         with mode:

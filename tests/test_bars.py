@@ -7,7 +7,7 @@ import pytest
 from pellucid.bars import progress_bar
 
 
-def test_no_thread_stays_behind_a_bar(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_bar_leaves_no_thread(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pellucid.bars.DELAY", 0.0)
     before = threading.active_count()
     with progress_bar("Counting", range(3), shown=True) as counted:

@@ -16,7 +16,7 @@ from pellucid import compat
 from pellucid.checkpoints.adapter_save import base_name
 from pellucid.compat.arguments import resolve_device
 from tests.parity import tiny
-from tests.test_compat_auto import WORDS, alike, given, ours, reference
+from tests.test_compat_auto import TOKENIZERS, assert_nearly_equal, model_inputs, our_model, reference_model
 
 CASES = [("bert", "MaskedLM"), ("gpt2", "CausalLM"), ("llama", "CausalLM"), ("bart", "Seq2SeqLM"), ("t5", "Seq2SeqLM")]
 IDS = torch.tensor([[5, 9, 14, 33, 21]])
@@ -24,16 +24,16 @@ IDS = torch.tensor([[5, 9, 14, 33, 21]])
 
 @pytest.mark.parametrize(("family", "task"), [*CASES, ("bert", ""), ("llama", "SequenceClassification")])
 @pytest.mark.parametrize("rows", [97, 60])
-def test_tables_of_tokens_get_other_rows(family: str, task: str, rows: int, tmp_path: Path) -> None:
-    theirs, model = reference(family, task, tmp_path / "one"), ours(task, tmp_path / "one")
-    inputs = given("", family in ("bart", "t5"))
-    before, kept = model(**inputs), dict(model.named_parameters())
-    table, wanted = model.resize_token_embeddings(rows), theirs.resize_token_embeddings(rows)
-    assert table is model.get_input_embeddings() and table.weight.shape == wanted.weight.shape
+def test_embeddings_are_resized_as_in_the_reference(family: str, task: str, rows: int, tmp_path: Path) -> None:
+    theirs, model = reference_model(family, task, tmp_path / "one"), our_model(task, tmp_path / "one")
+    inputs = model_inputs("", family in ("bart", "t5"))
+    before, old_parameters = model(**inputs), dict(model.named_parameters())
+    table, expected = model.resize_token_embeddings(rows), theirs.resize_token_embeddings(rows)
+    assert table is model.get_input_embeddings() and table.weight.shape == expected.weight.shape
     assert model.config.vocab_size == theirs.config.vocab_size == model.pellucid.config.vocab_size == rows
-    top, wanted_top = model.get_output_embeddings(), theirs.get_output_embeddings()
-    assert (top is None) == (wanted_top is None)
-    assert top is None or top.weight.shape == wanted_top.weight.shape
+    top, expected_top = model.get_output_embeddings(), theirs.get_output_embeddings()
+    assert (top is None) == (expected_top is None)
+    assert top is None or top.weight.shape == expected_top.weight.shape
     after = model(**inputs)
     if task == "SequenceClassification" or not task:
         assert torch.equal(after[0], before[0])
@@ -41,18 +41,18 @@ def test_tables_of_tokens_get_other_rows(family: str, task: str, rows: int, tmp_
         torch.testing.assert_close(after.logits, theirs(**inputs).logits, rtol=0, atol=5e-3)
         assert torch.equal(after.logits[..., : min(rows, 90)], before.logits[..., : min(rows, 90)])
     if rows > 90:  # the reference draws new rows within 1e-4 of their mean
-        torch.testing.assert_close(table.weight[90:], wanted.weight[90:], rtol=0, atol=1e-3)
-    moved = [name for name, one in model.named_parameters() if one is not kept[name]]
-    assert moved and all("token" in name or "head" in name for name in moved)
+        torch.testing.assert_close(table.weight[90:], expected.weight[90:], rtol=0, atol=1e-3)
+    replaced = [name for name, one in model.named_parameters() if one is not old_parameters[name]]
+    assert replaced and all("token" in name or "head" in name for name in replaced)
     model.save_pretrained(tmp_path / "two")
-    again = ours(task, tmp_path / "two")
+    again = our_model(task, tmp_path / "two")
     assert torch.equal(again(**inputs)[0], after[0])
     assert torch.equal(again.get_input_embeddings().weight, table.weight)
 
 
-def test_a_table_grows_and_learns(tmp_path: Path) -> None:
-    reference("gpt2", "CausalLM", tmp_path)
-    model = ours("CausalLM", tmp_path)
+def test_resized_embeddings_can_be_trained(tmp_path: Path) -> None:
+    reference_model("gpt2", "CausalLM", tmp_path)
+    model = our_model("CausalLM", tmp_path)
     assert model.resize_token_embeddings(90) is model.get_input_embeddings()
     assert base_name(model.pellucid.loaded) == str(tmp_path)
     model.resize_token_embeddings(91, pad_to_multiple_of=np.int64(8))
@@ -74,10 +74,10 @@ def test_a_table_grows_and_learns(tmp_path: Path) -> None:
             model.resize_token_embeddings(**options)
 
 
-def test_tokens_are_added_to_both(tmp_path: Path) -> None:
-    reference("bert", "MaskedLM", tmp_path / "one", vocab_size=600)
-    shutil.copytree(WORDS / "bert", tmp_path / "words")
-    model, tokenizer = ours("MaskedLM", tmp_path / "one"), compat.AutoTokenizer.from_pretrained(tmp_path / "words")
+def test_added_tokens_are_saved_with_model_and_tokenizer(tmp_path: Path) -> None:
+    reference_model("bert", "MaskedLM", tmp_path / "one", vocab_size=600)
+    shutil.copytree(TOKENIZERS / "bert", tmp_path / "words")
+    model, tokenizer = our_model("MaskedLM", tmp_path / "one"), compat.AutoTokenizer.from_pretrained(tmp_path / "words")
     tokenizer.add_special_tokens({"additional_special_tokens": ["<city>"]})
     model.resize_token_embeddings(len(tokenizer))
     for saved in ((tokenizer, model), (model, tokenizer)):
@@ -93,36 +93,36 @@ def test_tokens_are_added_to_both(tmp_path: Path) -> None:
         )
 
 
-def test_home_is_the_folder_of_its_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    reference("bert", "", tmp_path / "one")
-    model, words = ours("", tmp_path / "one"), compat.AutoTokenizer.from_pretrained(WORDS / "mpnet")
+    reference_model("bert", "", tmp_path / "one")
+    model, words = our_model("", tmp_path / "one"), compat.AutoTokenizer.from_pretrained(TOKENIZERS / "mpnet")
     words.save_pretrained("~/two")
     model.config.save_pretrained("~/two")
-    compat.AutoTokenizer.from_pretrained(WORDS / "bert").save_pretrained("~/three")
+    compat.AutoTokenizer.from_pretrained(TOKENIZERS / "bert").save_pretrained("~/three")
     assert (tmp_path / "two" / "tokenizer.json").exists() and (tmp_path / "two" / "config.json").exists()
     with pytest.raises(pellucid.CheckpointMismatchError, match="gives ids up to 599"):  # by that folder's tokenizer
         model.save_pretrained("~/three")
 
 
-def test_the_tokenizer_of_a_folder_is_read_for_the_model_that_is_saved(tmp_path: Path) -> None:
-    reference("mpnet", "MaskedLM", tmp_path / "one", vocab_size=602)
-    model = ours("MaskedLM", tmp_path / "one")
+def test_tokenizer_of_the_target_folder_is_checked_when_saving(tmp_path: Path) -> None:
+    reference_model("mpnet", "MaskedLM", tmp_path / "one", vocab_size=602)
+    model = our_model("MaskedLM", tmp_path / "one")
     (tmp_path / "two").mkdir()
-    vocab = compat.AutoTokenizer.from_pretrained(WORDS / "mpnet").get_vocab()
+    vocab = compat.AutoTokenizer.from_pretrained(TOKENIZERS / "mpnet").get_vocab()
     (tmp_path / "two" / "vocab.txt").write_text("\n".join(sorted(vocab, key=lambda token: vocab[token])) + "\n")
     model.save_pretrained(tmp_path / "two")  # vocab.txt alone does not show that its special tokens are MPNet's
     saved = json.loads((tmp_path / "two" / "tokenizer_config.json").read_text())
     assert saved["cls_token"] == "<s>" and saved["model_max_length"] == model.pellucid.config.max_sequence_length
-    compat.AutoTokenizer.from_pretrained(WORDS / "bert").save_pretrained(tmp_path / "three")
-    reference("bert", "", tmp_path / "four")
+    compat.AutoTokenizer.from_pretrained(TOKENIZERS / "bert").save_pretrained(tmp_path / "three")
+    reference_model("bert", "", tmp_path / "four")
     with pytest.raises(
         pellucid.CheckpointMismatchError, match="gives ids up to 599, the model's table of tokens has 90"
     ):
-        ours("", tmp_path / "four").save_pretrained(tmp_path / "three")
+        our_model("", tmp_path / "four").save_pretrained(tmp_path / "three")
 
 
-class Listener:
+class RecordingStreamer:
     """Records what a streamer of the reference receives."""
 
     def __init__(self) -> None:
@@ -138,21 +138,21 @@ class Listener:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("family", "task"), [("gpt2", "CausalLM"), ("bart", "Seq2SeqLM")])
-def test_a_streamer_hears_every_token(family: str, task: str, tmp_path: Path) -> None:
-    theirs = reference(family, task, tmp_path, eos_token_id=2, bos_token_id=1)
-    model, mine, wanted = ours(task, tmp_path), Listener(), Listener()
+def test_streamer_receives_every_token(family: str, task: str, tmp_path: Path) -> None:
+    theirs = reference_model(family, task, tmp_path, eos_token_id=2, bos_token_id=1)
+    model, our_streamer, reference_streamer = our_model(task, tmp_path), RecordingStreamer(), RecordingStreamer()
     options: dict[str, Any] = {"max_new_tokens": 5, "num_beams": 1, "stopping_criteria": [], "past_key_values": None}
     options |= {"cache_implementation": None, "tokenizer": None}
-    found = model.generate(input_ids=IDS, streamer=mine, **options)
-    theirs.generate(input_ids=IDS, max_new_tokens=5, num_beams=1, streamer=wanted)
-    assert mine.heard == wanted.heard and mine.ended and wanted.ended
-    assert [token for some in mine.heard for token in some] == found[0].tolist()
-    for inputs, asked, fragment in (
+    found = model.generate(input_ids=IDS, streamer=our_streamer, **options)
+    theirs.generate(input_ids=IDS, max_new_tokens=5, num_beams=1, streamer=reference_streamer)
+    assert our_streamer.heard == reference_streamer.heard and our_streamer.ended and reference_streamer.ended
+    assert [token for ids in our_streamer.heard for token in ids] == found[0].tolist()
+    for inputs, invalid, fragment in (
         (IDS.repeat(2, 1), {}, "a streamer takes one text, and 2 are written"),
         (IDS, {"num_beams": 2}, "beams are certain only at the end"),
     ):
         with pytest.raises(pellucid.InputError, match=fragment):
-            model.generate(inputs, streamer=Listener(), max_new_tokens=2, **asked)
+            model.generate(inputs, streamer=RecordingStreamer(), max_new_tokens=2, **invalid)
 
 
 @pytest.mark.parametrize(
@@ -176,20 +176,20 @@ def test_a_streamer_hears_every_token(family: str, task: str, tmp_path: Path) ->
         ({"past_key_values": ()}, r"past_key_values is \(\), which is not supported here: a prompt is read whole"),
     ],
 )
-def test_what_is_written_otherwise_is_told(options: dict[str, Any], fragment: str, tmp_path: Path) -> None:
-    reference("gpt2", "CausalLM", tmp_path)
+def test_unsupported_generate_options_are_refused(options: dict[str, Any], fragment: str, tmp_path: Path) -> None:
+    reference_model("gpt2", "CausalLM", tmp_path)
     with pytest.raises(pellucid.InputError, match=fragment):
-        ours("CausalLM", tmp_path).generate(IDS, **options)
+        our_model("CausalLM", tmp_path).generate(IDS, **options)
 
 
-def test_where_and_how_a_model_is_opened(tmp_path: Path) -> None:
-    reference("bert", "", tmp_path, vocab_size=600)
-    shutil.copytree(WORDS / "bert", tmp_path, dirs_exist_ok=True)
-    for place in ("cpu", {"": "cpu"}, {"": torch.device("cpu")}):
-        assert ours("", tmp_path, device_map=place).device.type == "cpu"
-    for place in ("auto", "balanced", "sequential"):
-        assert ours("", tmp_path, device_map=place).device == ours("", tmp_path, device_map="auto").device
-    model = ours(
+def test_loading_and_saving_options(tmp_path: Path) -> None:
+    reference_model("bert", "", tmp_path, vocab_size=600)
+    shutil.copytree(TOKENIZERS / "bert", tmp_path, dirs_exist_ok=True)
+    for device in ("cpu", {"": "cpu"}, {"": torch.device("cpu")}):
+        assert our_model("", tmp_path, device_map=device).device.type == "cpu"
+    for device in ("auto", "balanced", "sequential"):
+        assert our_model("", tmp_path, device_map=device).device == our_model("", tmp_path, device_map="auto").device
+    model = our_model(
         "", tmp_path, subfolder="", variant=None, load_in_8bit=False, offload_folder="x", max_memory={0: "1GB"}
     )
     assert model.name_or_path == str(tmp_path)
@@ -201,7 +201,7 @@ def test_where_and_how_a_model_is_opened(tmp_path: Path) -> None:
         "feature-extraction", model=str(tmp_path), device_map="auto", batch_size=8, torch_dtype="auto"
     )
     assert pipe.device == pipe.model.device
-    for said, fragment in (
+    for invalid, fragment in (
         ({"device_map": {"embeddings": 0, "layers": "cpu"}}, "device_map names 2 devices, and a model is on one"),
         (
             {"load_in_8bit": True},
@@ -212,7 +212,7 @@ def test_where_and_how_a_model_is_opened(tmp_path: Path) -> None:
         ({"ignore_mismatched_sizes": "yes"}, "^ignore_mismatched_sizes is 'yes', expected true or false"),
     ):
         with pytest.raises(pellucid.InputError, match=fragment):
-            ours("", tmp_path, **said)
+            our_model("", tmp_path, **invalid)
     for options, fragment in (
         ({"safe_serialization": False}, "safe_serialization is False, and no pickle is written here"),
         ({"state_dict": model.state_dict()}, "state_dict is .* which is not supported here: what the model holds"),
@@ -225,7 +225,7 @@ def test_where_and_how_a_model_is_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "wanted"),
+    ("value", "expected"),
     [
         (None, "usual"),
         (0, "cuda:0"),
@@ -238,28 +238,28 @@ def test_where_and_how_a_model_is_opened(tmp_path: Path) -> None:
         ("cuda:1", "cuda:1"),
     ],
 )
-def test_a_place_of_the_reference_is_a_device(said: Any, wanted: Any) -> None:
-    assert resolve_device("device_map", said, "usual") == wanted
+def test_device_map_gives_a_device(value: Any, expected: Any) -> None:
+    assert resolve_device("device_map", value, "usual") == expected
 
 
-def test_a_number_is_a_gpu_for_models_and_pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reference("bert", "", tmp_path, vocab_size=600)
-    shutil.copytree(WORDS / "bert", tmp_path, dirs_exist_ok=True)
-    assert ours("", tmp_path, device_map=-1).device.type == "cpu"
+def test_number_as_device_is_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reference_model("bert", "", tmp_path, vocab_size=600)
+    shutil.copytree(TOKENIZERS / "bert", tmp_path, dirs_exist_ok=True)
+    assert our_model("", tmp_path, device_map=-1).device.type == "cpu"
     assert compat.pipeline("feature-extraction", model=str(tmp_path), device=-1).device.type == "cpu"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for number in (0, 1):
         with pytest.raises(pellucid.InputError, match="this PyTorch sees no CUDA GPU"):
-            ours("", tmp_path, device_map=number)
+            our_model("", tmp_path, device_map=number)
         with pytest.raises(pellucid.InputError, match="this PyTorch sees no CUDA GPU"):
             compat.pipeline("feature-extraction", model=str(tmp_path), device=number)
     with pytest.raises(pellucid.InputError, match="device_map names 0 devices, and a model is on one"):
-        ours("", tmp_path, device_map={})
+        our_model("", tmp_path, device_map={})
 
 
-def test_what_is_not_there_is_told_in_one_sentence(tmp_path: Path) -> None:
-    reference("bert", "", tmp_path)
-    model = ours("", tmp_path)
+def test_missing_attributes_are_explained(tmp_path: Path) -> None:
+    reference_model("bert", "", tmp_path)
+    model = our_model("", tmp_path)
     with pytest.raises(AttributeError, match=r"this BertModel has no 'pooler'.*are in .network.*in .pellucid$"):
         print(model.pooler)
     with pytest.raises(AttributeError, match=r"this BertModel has no 'push_to_hub': save_pretrained.*`hf upload NAME"):
@@ -273,29 +273,29 @@ def test_what_is_not_there_is_told_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(AttributeError, match=r"a GenerationConfig has no 'update': set attributes; to_dict\(\) gives"):
         model.generation_config.update(max_new_tokens=3)
     with pytest.raises(AttributeError, match=r"this tokenizer has no 'train_new_from_iterator': pellucid.train_tok"):
-        compat.AutoTokenizer.from_pretrained(WORDS / "bert").train_new_from_iterator(["one"], 90)
+        compat.AutoTokenizer.from_pretrained(TOKENIZERS / "bert").train_new_from_iterator(["one"], 90)
     with pytest.raises(AttributeError, match=r"this tokenizer has no 'push_to_hub': save_pretrained.*`hf upload"):
-        compat.AutoTokenizer.from_pretrained(WORDS / "bert").push_to_hub("somewhere")
+        compat.AutoTokenizer.from_pretrained(TOKENIZERS / "bert").push_to_hub("somewhere")
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_what_is_set_on_a_model_s_settings_is_saved(tmp_path: Path) -> None:
-    reference("gpt2", "SequenceClassification", tmp_path / "one")
-    model = ours("SequenceClassification", tmp_path / "one")
+def test_changed_config_is_saved(tmp_path: Path) -> None:
+    reference_model("gpt2", "SequenceClassification", tmp_path / "one")
+    model = our_model("SequenceClassification", tmp_path / "one")
     model.config.problem_type, model.config.pad_token_id = "multi_label_classification", 5
     model.save_pretrained(tmp_path / "two")
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "two")
     assert (theirs.config.problem_type, theirs.config.pad_token_id) == ("multi_label_classification", 5)
-    again = ours("SequenceClassification", tmp_path / "two")
+    again = our_model("SequenceClassification", tmp_path / "two")
     assert (again.config.problem_type, again.pellucid.config.pad_token_id) == ("multi_label_classification", 5)
 
 
-def test_a_config_that_is_handed_over_is_not_changed(tmp_path: Path) -> None:
+def test_given_config_is_not_modified(tmp_path: Path) -> None:
     """As in the reference, so that one config can serve several models."""
-    reference("bert", "SequenceClassification", tmp_path)
+    reference_model("bert", "SequenceClassification", tmp_path)
     config = compat.AutoConfig.from_pretrained(tmp_path)
     before, kind = config.to_dict(), compat.AutoModelForSequenceClassification
-    first, second = (kind.from_pretrained(tmp_path, config=config, output_attentions=said) for said in (True, False))
+    first, second = (kind.from_pretrained(tmp_path, config=config, output_attentions=flag) for flag in (True, False))
     first(torch.tensor([[5, 6]]), labels=torch.tensor([1]))
     assert first.config.problem_type == "single_label_classification" and first.config.output_attentions
     assert second.config.problem_type is None and config.to_dict() == before
@@ -303,50 +303,55 @@ def test_a_config_that_is_handed_over_is_not_changed(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_padding_that_is_named_later_is_not_the_end_of_a_text(family: str, tmp_path: Path) -> None:
-    theirs = reference(family, "SequenceClassification", tmp_path, pad_token_id=None)
-    model, ids = ours("SequenceClassification", tmp_path), torch.tensor([[5, 9, 14, 33, 21], [5, 9, 14, 0, 0]])
+def test_pad_token_set_later_is_skipped_in_classification(family: str, tmp_path: Path) -> None:
+    theirs = reference_model(family, "SequenceClassification", tmp_path, pad_token_id=None)
+    model, ids = our_model("SequenceClassification", tmp_path), torch.tensor([[5, 9, 14, 33, 21], [5, 9, 14, 0, 0]])
     theirs.config.pad_token_id = model.config.pad_token_id = 0
     torch.testing.assert_close(model(ids).logits, theirs(ids).logits, rtol=0, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["bert-feelings", "roberta-toxic", "bart-nli", "gpt2-feelings"])
-def test_a_trained_head_of_other_labels_begins_anew(name: str, tmp_path: Path, caplog: Any) -> None:
+def test_head_with_other_labels_is_initialized_anew(name: str, tmp_path: Path, caplog: Any) -> None:
     """What else the head holds is kept, as by the reference."""
     tiny.write(name, tmp_path / "one")
-    opened = compat.AutoModelForSequenceClassification.from_pretrained
+    load = compat.AutoModelForSequenceClassification.from_pretrained
     with pytest.raises(
         pellucid.errors.CheckpointMismatchError, match=r"expected \[7\b.*; ignore_mismatched_sizes=True"
     ):
-        opened(tmp_path / "one", num_labels=7)
+        load(tmp_path / "one", num_labels=7)
     caplog.clear()
-    found = opened(tmp_path / "one", num_labels=7, ignore_mismatched_sizes=True)
-    part = "head.classifier" if name in ("roberta-toxic", "bart-nli") else "head"
-    assert f"for its {part}: they are random" in caplog.text and found.pellucid.loaded.untrained == (part,)
-    own = transformers.AutoModelForSequenceClassification
-    wanted = own.from_pretrained(tmp_path / "one", num_labels=7, ignore_mismatched_sizes=True)
-    drawn = {f"network.head.classifier.{kind}" for kind in ("weight", "bias")}
-    other = opened(tmp_path / "one", num_labels=7, ignore_mismatched_sizes=True)
-    other.load_state_dict(wanted.state_dict())
-    for part, numbers in other.state_dict().items():
-        assert torch.equal(numbers, found.state_dict()[part]) == (part not in drawn) or not numbers.any(), part
-    found.save_pretrained(tmp_path / "two")
+    model = load(tmp_path / "one", num_labels=7, ignore_mismatched_sizes=True)
+    tensor_name = "head.classifier" if name in ("roberta-toxic", "bart-nli") else "head"
+    assert f"for its {tensor_name}: they are random" in caplog.text and model.pellucid.loaded.untrained == (
+        tensor_name,
+    )
+    reference_class = transformers.AutoModelForSequenceClassification
+    expected = reference_class.from_pretrained(tmp_path / "one", num_labels=7, ignore_mismatched_sizes=True)
+    random_weights = {f"network.head.classifier.{kind}" for kind in ("weight", "bias")}
+    other = load(tmp_path / "one", num_labels=7, ignore_mismatched_sizes=True)
+    other.load_state_dict(expected.state_dict())
+    for tensor_name, weights in other.state_dict().items():
+        assert (
+            torch.equal(weights, model.state_dict()[tensor_name]) == (tensor_name not in random_weights)
+            or not weights.any()
+        ), tensor_name
+    model.save_pretrained(tmp_path / "two")
     ids = torch.tensor([[0, 5, 6, 2]])
-    alike(pellucid.load(tmp_path / "two")(ids).logits, found(ids).logits)
+    assert_nearly_equal(pellucid.load(tmp_path / "two")(ids).logits, model(ids).logits)
     with pytest.warns(UserWarning, match=r"^the random weights of head\.classifier are frozen"):
-        found.network.head.requires_grad_(False)
-        found.train()(ids, labels=torch.ones(1, 7) if name == "roberta-toxic" else torch.tensor([3]))
-    same = opened(tmp_path / "one", ignore_mismatched_sizes=True)
-    alike(same(ids).logits, opened(tmp_path / "one")(ids).logits)
+        model.network.head.requires_grad_(False)
+        model.train()(ids, labels=torch.ones(1, 7) if name == "roberta-toxic" else torch.tensor([3]))
+    reloaded = load(tmp_path / "one", ignore_mismatched_sizes=True)
+    assert_nearly_equal(reloaded(ids).logits, load(tmp_path / "one")(ids).logits)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("export", ["torch.jit.trace", "torch.export"])
-def test_what_cannot_be_exported_is_told(export: str, tmp_path: Path) -> None:
+def test_export_is_refused(export: str, tmp_path: Path) -> None:
     """It ended within, at a number that torch does not know yet."""
-    reference("gpt2", "CausalLM", tmp_path)
-    model, inputs = ours("CausalLM", tmp_path), {"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}
+    reference_model("gpt2", "CausalLM", tmp_path)
+    model, inputs = our_model("CausalLM", tmp_path), {"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}
     with pytest.raises(
         pellucid.InputError, match=r"^a pass checks the values of its ids and masks, .*for transformers"
     ):
@@ -357,21 +362,21 @@ def test_what_cannot_be_exported_is_told(export: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "distilbert", "gpt2", "llama", "t5"])
-def test_configs_of_the_same_facts_are_equal(family: str, tmp_path: Path) -> None:
-    reference(family, "", tmp_path)
+def test_configs_of_equal_facts_are_equal(family: str, tmp_path: Path) -> None:
+    reference_model(family, "", tmp_path)
     config, again = (compat.AutoConfig.from_pretrained(tmp_path) for _ in range(2))
     theirs = transformers.AutoConfig.from_pretrained(tmp_path)
     assert config == again and config != theirs
     assert type(config).from_dict(config.to_dict()) == config == compat.PretrainedConfig.from_dict(config.to_dict())
     assert config != type(config).from_dict(config.to_dict(), num_labels=7)
-    found, wanted = (
+    found, expected = (
         one.GenerationConfig.from_model_config(facts) for one, facts in ((compat, config), (transformers, theirs))
     )
     for name in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"):
-        assert getattr(found, name) == getattr(wanted, name)
+        assert getattr(found, name) == getattr(expected, name)
 
 
-def test_facts_of_another_family_are_told() -> None:
+def test_facts_of_another_family_are_refused() -> None:
     with pytest.raises(pellucid.InputError, match="model_type is 'gpt2', which is not for BertConfig: use GPT2Config"):
         compat.BertConfig.from_dict({"model_type": "gpt2"})
     assert compat.BertConfig.from_dict({"num_hidden_layers": 3}) == compat.BertConfig(num_hidden_layers=3)
@@ -379,9 +384,9 @@ def test_facts_of_another_family_are_told() -> None:
         compat.PretrainedConfig.from_dict({"num_hidden_layers": 3})
 
 
-def test_labels_are_saved_by_their_numbers(tmp_path: Path) -> None:
-    reference("bert", "SequenceClassification", tmp_path / "one")
-    model = ours("SequenceClassification", tmp_path / "one")
+def test_labels_are_saved_in_order(tmp_path: Path) -> None:
+    reference_model("bert", "SequenceClassification", tmp_path / "one")
+    model = our_model("SequenceClassification", tmp_path / "one")
     model.config.id2label = {2: "perhaps", 1: "yes", 0: "no"}
     model.save_pretrained(tmp_path / "two")
     for again in (pellucid.load(tmp_path / "two"), transformers.AutoModel.from_pretrained(tmp_path / "two")):
@@ -390,19 +395,19 @@ def test_labels_are_saved_by_their_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("file", [True, False], ids=["generation_config", "config"])
-def test_what_is_set_on_how_a_model_writes_is_saved(file: bool, tmp_path: Path) -> None:
-    reference("gpt2", "CausalLM", tmp_path / "one", bos_token_id=1, eos_token_id=2, pad_token_id=0)
+def test_changed_generation_config_is_saved(file: bool, tmp_path: Path) -> None:
+    reference_model("gpt2", "CausalLM", tmp_path / "one", bos_token_id=1, eos_token_id=2, pad_token_id=0)
     if not file:
         (tmp_path / "one" / "generation_config.json").unlink()
-    model = ours("CausalLM", tmp_path / "one")
+    model = our_model("CausalLM", tmp_path / "one")
     model.save_pretrained(tmp_path / "same")
     assert (tmp_path / "same" / "generation_config.json").exists() == file
     model.generation_config.max_new_tokens, model.generation_config.no_repeat_ngram_size = 4, 2
     model.save_pretrained(tmp_path / "two")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "two")
-    ids = given("", False)["input_ids"][:1]
-    wanted = model.generate(ids)
-    assert wanted.shape[1] <= ids.shape[1] + 4
-    assert torch.equal(theirs.generate(ids), wanted) and torch.equal(
-        ours("CausalLM", tmp_path / "two").generate(ids), wanted
+    ids = model_inputs("", False)["input_ids"][:1]
+    expected = model.generate(ids)
+    assert expected.shape[1] <= ids.shape[1] + 4
+    assert torch.equal(theirs.generate(ids), expected) and torch.equal(
+        our_model("CausalLM", tmp_path / "two").generate(ids), expected
     )

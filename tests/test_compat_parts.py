@@ -16,7 +16,7 @@ from torch import nn
 
 import pellucid
 from pellucid import compat
-from tests.test_compat_auto import ours, reference
+from tests.test_compat_auto import our_model, reference_model
 
 IDS = torch.tensor([[5, 9, 14, 33, 21]])
 HEADS = [
@@ -31,36 +31,38 @@ HEADS = [
 
 
 @pytest.mark.parametrize(("family", "task", "name"), HEADS)
-def test_a_map_of_the_head_is_the_one_that_was_set(family: str, task: str, name: str, tmp_path: Path) -> None:
-    theirs, model = reference(family, task, tmp_path), ours(task, tmp_path)
+def test_replaced_head_layer_is_used_as_in_the_reference(family: str, task: str, name: str, tmp_path: Path) -> None:
+    theirs, model = reference_model(family, task, tmp_path), our_model(task, tmp_path)
     assert torch.equal(getattr(model, name).weight, getattr(theirs, name).weight)
     rows = {"pre_classifier": 24, "qa_outputs": 2}.get(name, 7)
     torch.manual_seed(0)
     new = nn.Sequential(nn.Linear(24, rows)) if task == "QuestionAnswering" else nn.Linear(24, rows)
-    held = family in ("bert", "distilbert") and task != "QuestionAnswering"
-    told = (
-        contextlib.nullcontext() if held else pytest.warns(UserWarning, match=f"^{name} is used and trained as set, ")
+    keeps_config = family in ("bert", "distilbert") and task != "QuestionAnswering"
+    expected_warning = (
+        contextlib.nullcontext()
+        if keeps_config
+        else pytest.warns(UserWarning, match=f"^{name} is used and trained as set, ")
     )
-    with told:
+    with expected_warning:
         setattr(model, name, new)
     setattr(theirs, name, new)
     assert getattr(model, name) is getattr(theirs, name) is new
-    found, wanted = model(IDS)[0], theirs(IDS)[0]
-    assert found.shape == wanted.shape
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+    found, expected = model(IDS)[0], theirs(IDS)[0]
+    assert found.shape == expected.shape
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
     found.sum().backward()
     assert all(one.grad is not None for one in new.parameters())
     assert model.num_parameters() == theirs.num_parameters()
 
 
 @pytest.mark.parametrize("task", ["SequenceClassification", "TokenClassification"])
-def test_there_are_as_many_labels_as_a_new_head_has(task: str, tmp_path: Path) -> None:
-    reference("bert", task, tmp_path / "one")
-    model = ours(task, tmp_path / "one")
+def test_number_of_labels_follows_a_replaced_head(task: str, tmp_path: Path) -> None:
+    reference_model("bert", task, tmp_path / "one")
+    model = our_model(task, tmp_path / "one")
     model.classifier = nn.Linear(24, 7)
     assert model.num_labels == model.config.num_labels == len(model.pellucid.config.labels) == 7
-    whole = task == "SequenceClassification"
-    model(IDS, labels=torch.tensor([6]) if whole else torch.full_like(IDS, 6)).loss.backward()
+    per_text = task == "SequenceClassification"
+    model(IDS, labels=torch.tensor([6]) if per_text else torch.full_like(IDS, 6)).loss.backward()
     assert model.network.head.classifier.weight.grad.abs().sum() > 0
     model.save_pretrained(tmp_path / "two")
     again = getattr(transformers, f"AutoModelFor{task}").from_pretrained(tmp_path / "two")
@@ -95,20 +97,20 @@ def test_there_are_as_many_labels_as_a_new_head_has(task: str, tmp_path: Path) -
         ("gpt2", "CausalLM", "transformer", nn.Identity(), "'lm_head', which is .network.head.decoder$"),
     ],
 )
-def test_a_part_that_no_pass_would_ask_is_refused(
+def test_parts_that_would_not_be_used_cannot_be_set(
     family: str, task: str, name: str, value: Any, fragment: str, tmp_path: Path
 ) -> None:
-    reference(family, task, tmp_path)
-    model = ours(task, tmp_path)
+    reference_model(family, task, tmp_path)
+    model = our_model(task, tmp_path)
     before, count = model(IDS)[0], model.num_parameters()
     with pytest.raises(pellucid.InputError, match=fragment):
         setattr(model, name, value)
     assert torch.equal(model(IDS)[0], before) and model.num_parameters() == count
 
 
-def test_what_is_no_part_is_set_as_on_any_module(tmp_path: Path) -> None:
-    reference("bert", "SequenceClassification", tmp_path)
-    model = ours("SequenceClassification", tmp_path)
+def test_other_attributes_are_set_as_on_any_module(tmp_path: Path) -> None:
+    reference_model("bert", "SequenceClassification", tmp_path)
+    model = our_model("SequenceClassification", tmp_path)
     model.hf_quantizer, model.hf_device_map, model.note = None, {"": "cpu"}, "mine"
     assert (model.hf_quantizer, model.hf_device_map, model.note) == (None, {"": "cpu"}, "mine")
 
@@ -117,11 +119,11 @@ def test_what_is_no_part_is_set_as_on_any_module(tmp_path: Path) -> None:
             super().__init__(config)
             self.top = nn.Linear(24, 2)
 
-        def forward(self, *inputs: Any, **said: Any) -> Any:
-            return self.top(super().forward(*inputs, **said).last_hidden_state[:, 0])
+        def forward(self, *inputs: Any, **options: Any) -> Any:
+            return self.top(super().forward(*inputs, **options).last_hidden_state[:, 0])
 
-    own = Own(compat.AutoConfig.from_pretrained(tmp_path))
-    assert own(IDS).shape == (1, 2) and "top.weight" in own.state_dict()
+    derived = Own(compat.AutoConfig.from_pretrained(tmp_path))
+    assert derived(IDS).shape == (1, 2) and "top.weight" in derived.state_dict()
 
 
 @pytest.mark.parametrize(
@@ -135,30 +137,30 @@ def test_what_is_no_part_is_set_as_on_any_module(tmp_path: Path) -> None:
         ("save_pretraned", r"\(did you mean save_pretrained"),
     ],
 )
-def test_what_is_not_there_is_told_by_names_that_are_for_all(name: str, fragment: str, tmp_path: Path) -> None:
-    reference("gpt2", "CausalLM", tmp_path)
-    model = ours("CausalLM", tmp_path)
-    with pytest.raises(AttributeError, match=fragment) as caught:
+def test_missing_attributes_are_explained_by_public_names(name: str, fragment: str, tmp_path: Path) -> None:
+    reference_model("gpt2", "CausalLM", tmp_path)
+    model = our_model("CausalLM", tmp_path)
+    with pytest.raises(AttributeError, match=fragment) as error:
         getattr(model, name)
-    assert " _" not in str(caught.value) and not hasattr(model, name)
+    assert " _" not in str(error.value) and not hasattr(model, name)
 
 
-def test_what_the_reference_s_libraries_ask_of_a_model_is_answered(tmp_path: Path) -> None:
-    theirs, model = reference("gpt2", "CausalLM", tmp_path / "one"), ours("CausalLM", tmp_path / "one")
+def test_attributes_that_reference_libraries_read_exist(tmp_path: Path) -> None:
+    theirs, model = reference_model("gpt2", "CausalLM", tmp_path / "one"), our_model("CausalLM", tmp_path / "one")
     assert model.can_generate() == theirs.can_generate() and model.tie_weights() is None
-    reference("bert", "TokenClassification", tmp_path / "two")
-    reader = ours("TokenClassification", tmp_path / "two")
-    assert not reader.can_generate() and reader.num_labels == 3
-    reader.num_labels = 7  # as is often set along with a new head
-    reader.classifier = nn.Linear(24, 7)
-    assert reader.num_labels == reader.config.num_labels == len(reader.pellucid.config.labels) == 7
-    assert vars(reader)["name_or_path"] == reader.name_or_path == str(tmp_path / "two")
+    reference_model("bert", "TokenClassification", tmp_path / "two")
+    encoder = our_model("TokenClassification", tmp_path / "two")
+    assert not encoder.can_generate() and encoder.num_labels == 3
+    encoder.num_labels = 7  # as is often set along with a new head
+    encoder.classifier = nn.Linear(24, 7)
+    assert encoder.num_labels == encoder.config.num_labels == len(encoder.pellucid.config.labels) == 7
+    assert vars(encoder)["name_or_path"] == encoder.name_or_path == str(tmp_path / "two")
 
 
-GONE = "removed from this BertForSequenceClassification: set it to a module first"
+REMOVED = "removed from this BertForSequenceClassification: set it to a module first"
 
 
-class Apart(nn.Module):
+class OpaqueHead(nn.Module):
     """A head whose number of labels cannot be read from the outside."""
 
     def __init__(self, number: int) -> None:
@@ -169,27 +171,27 @@ class Apart(nn.Module):
         return self.top(states)
 
 
-class Twice(nn.Linear):
+class DoubledLinear(nn.Linear):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return 2 * super().forward(input)
 
 
-def classifier(folder: Path, family: str = "bert") -> Any:
-    reference(family, "SequenceClassification", folder)
-    return ours("SequenceClassification", folder)
+def our_classifier(folder: Path, family: str = "bert") -> Any:
+    reference_model(family, "SequenceClassification", folder)
+    return our_model("SequenceClassification", folder)
 
 
 @pytest.mark.parametrize("number", [2, 7])
-def test_a_chain_has_labels_as_a_map_has_and_another_those_that_are_said(number: int, tmp_path: Path) -> None:
-    model = classifier(tmp_path)
+def test_number_of_labels_of_a_sequential_or_opaque_head(number: int, tmp_path: Path) -> None:
+    model = our_classifier(tmp_path)
     with pytest.warns(
         UserWarning, match=r"^classifier is used and trained as set, but only state_dict\(\) keeps it: this mod"
     ):
         model.classifier = nn.Sequential(nn.Dropout(0.1), nn.Sequential(nn.Linear(24, number), nn.Identity()))
     assert model.num_labels == len(model.pellucid.config.labels) == number
-    other = ours("SequenceClassification", tmp_path)
+    other = our_model("SequenceClassification", tmp_path)
     with pytest.warns(UserWarning, match="its number of labels is unknown: set model.num_labels$"):
-        other.classifier = Apart(number)
+        other.classifier = OpaqueHead(number)
     assert other.num_labels == 3
     other.num_labels = number
     assert len(other.current_model().config.labels) == number
@@ -198,8 +200,8 @@ def test_a_chain_has_labels_as_a_map_has_and_another_those_that_are_said(number:
         other.save_pretrained(tmp_path / "two")
 
 
-def test_a_map_within_a_part_is_set_in_the_network_and_has_its_labels(tmp_path: Path) -> None:
-    model = classifier(tmp_path / "one", "roberta")
+def test_head_layer_set_in_the_network_changes_the_labels(tmp_path: Path) -> None:
+    model = our_classifier(tmp_path / "one", "roberta")
     model.network.head.classifier = nn.Linear(24, 7)
     assert model.config.num_labels == len(model.config.id2label) == 7
     assert model.num_labels == len(model.current_model().config.labels) == 7
@@ -208,29 +210,31 @@ def test_a_map_within_a_part_is_set_in_the_network_and_has_its_labels(tmp_path: 
     torch.testing.assert_close(again(IDS).logits, model(IDS).logits, rtol=0, atol=1e-5)
 
 
-def test_a_map_that_computes_otherwise_is_not_saved_as_one_that_does_not(tmp_path: Path) -> None:
-    model = classifier(tmp_path / "one")
-    with pytest.warns(UserWarning, match="head.classifier is a Twice, which does not compute"):
-        model.classifier = Twice(24, 3)
+def test_subclass_of_linear_is_not_saved_as_linear(tmp_path: Path) -> None:
+    model = our_classifier(tmp_path / "one")
+    with pytest.warns(UserWarning, match="head.classifier is a DoubledLinear, which does not compute"):
+        model.classifier = DoubledLinear(24, 3)
     with pytest.raises(
-        pellucid.InputError, match=r"head.classifier is a Twice, .* would be lost; put back what it replaced$"
+        pellucid.InputError, match=r"head.classifier is a DoubledLinear, .* would be lost; put back what it replaced$"
     ):
         model.save_pretrained(tmp_path / "two")
-    with pytest.raises(pellucid.InputError, match=r"head.classifier is a Twice, .*; put back what it replaced$"):
+    with pytest.raises(
+        pellucid.InputError, match=r"head.classifier is a DoubledLinear, .*; put back what it replaced$"
+    ):
         model.pellucid.save(tmp_path / "two")
     del model.classifier
     assert not hasattr(model, "classifier")
-    for ask in (lambda: model.classifier, lambda: delattr(model, "classifier")):
-        with pytest.raises(AttributeError, match=f"^classifier was {GONE}$"):
-            ask()
+    for access in (lambda: model.classifier, lambda: delattr(model, "classifier")):
+        with pytest.raises(AttributeError, match=f"^classifier was {REMOVED}$"):
+            access()
     model.classifier = nn.Linear(24, 3)
     model.save_pretrained(tmp_path / "two")
     torch.testing.assert_close(pellucid.load(tmp_path / "two")(IDS).logits, model(IDS).logits, rtol=0, atol=1e-5)
 
 
-def test_a_table_that_is_no_more_one_with_that_of_tokens_is_saved_where_the_config_says_so(tmp_path: Path) -> None:
-    reference("gpt2", "CausalLM", tmp_path / "one")
-    model = ours("CausalLM", tmp_path / "one")
+def test_separate_output_embeddings_are_saved_if_untied_in_the_config(tmp_path: Path) -> None:
+    reference_model("gpt2", "CausalLM", tmp_path / "one")
+    model = our_model("CausalLM", tmp_path / "one")
     with pytest.warns(UserWarning, match="if they are two, set config.tie_word_embeddings = False$"):
         model.lm_head = nn.Linear(24, model.config.vocab_size, bias=False)
     model.config.tie_word_embeddings = False
@@ -240,34 +244,41 @@ def test_a_table_that_is_no_more_one_with_that_of_tokens_is_saved_where_the_conf
     torch.testing.assert_close(pellucid.load(tmp_path / "two")(IDS).logits, model(IDS).logits, rtol=0, atol=1e-5)
 
 
-def test_a_part_beside_a_forward_of_its_own_is_asked(tmp_path: Path) -> None:
-    model = classifier(tmp_path)
+def test_part_beside_an_overridden_forward_is_used(tmp_path: Path) -> None:
+    model = our_classifier(tmp_path)
     model.forward = types.MethodType(lambda self, ids: self.top(type(self).forward(self, ids).logits), model)
     model.top = nn.Linear(3, 2)
     assert model(IDS).shape == (1, 2) and "top.weight" in model.state_dict()
 
 
-class Locked(compat.BertForSequenceClassification):
+class WithGetstate(compat.BertForSequenceClassification):
     def __getstate__(self) -> dict[str, Any]:
         return {name: one for name, one in vars(self).items() if name != "lock"}
 
 
-class Reduced(compat.BertForSequenceClassification):
+class WithReduce(compat.BertForSequenceClassification):
     def __reduce__(self) -> Any:
         return type(self), (self.config,)
 
 
-def test_copies_go_by_the_ways_of_a_subclass(tmp_path: Path) -> None:
-    config = classifier(tmp_path).config
-    model = Locked(config)
+def test_copies_respect_getstate_and_reduce(tmp_path: Path) -> None:
+    config = our_classifier(tmp_path).config
+    model = WithGetstate(config)
     model.lock = threading.Lock()
-    for one in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
-        assert type(one) is Locked and "lock" not in vars(one) and torch.equal(one(IDS).logits, model(IDS).logits)
-    assert type(copy.copy(reduced := Reduced(config))) is Reduced and copy.copy(reduced).network is not reduced.network
+    for copied in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert (
+            type(copied) is WithGetstate
+            and "lock" not in vars(copied)
+            and torch.equal(copied(IDS).logits, model(IDS).logits)
+        )
+    assert (
+        type(copy.copy(reduced := WithReduce(config))) is WithReduce
+        and copy.copy(reduced).network is not reduced.network
+    )
 
 
-def test_a_model_that_was_pickled_before_there_were_names_of_its_parts_has_them(tmp_path: Path) -> None:
-    model = classifier(tmp_path)
+def test_older_pickle_gets_the_names_of_its_parts(tmp_path: Path) -> None:
+    model = our_classifier(tmp_path)
     for name in ("maps", "name_or_path"):
         del vars(model)[name]
     model._load_state_dict_pre_hooks.clear()
@@ -280,32 +291,32 @@ def test_a_model_that_was_pickled_before_there_were_names_of_its_parts_has_them(
     assert again.classifier.weight.mean() == 1
 
 
-def test_a_head_or_a_map_of_it_that_is_gone_is_told_of(tmp_path: Path) -> None:
-    model = classifier(tmp_path)
+def test_removed_head_is_reported(tmp_path: Path) -> None:
+    model = our_classifier(tmp_path)
     del model.classifier
-    gone = "^classifier was removed from this BertForSequenceClassification: set it to a module first$"
-    with pytest.raises(AttributeError, match=gone):
+    message = "^classifier was removed from this BertForSequenceClassification: set it to a module first$"
+    with pytest.raises(AttributeError, match=message):
         model(IDS)
     del model.network.head
     assert model.config.num_labels == model.num_labels == 3
-    with pytest.raises(AttributeError, match=gone):
+    with pytest.raises(AttributeError, match=message):
         model(IDS)
-    reference("bert", "TokenClassification", tmp_path)
-    model = ours("TokenClassification", tmp_path)
+    reference_model("bert", "TokenClassification", tmp_path)
+    model = our_model("TokenClassification", tmp_path)
     model.network.head = None
     assert model(IDS).last_hidden_state.shape == (*IDS.shape, 24)
 
 
 @pytest.mark.parametrize(("family", "task"), [("bert", ""), ("gpt2", ""), ("t5", "Seq2SeqLM")])
-def test_there_are_as_many_states_as_layers_were_left(family: str, task: str, tmp_path: Path) -> None:
-    reference(family, task, tmp_path)
-    model = ours(task, tmp_path)
-    side, cut = ("encoder_", model.network.encoder) if task else ("", model.network)
-    cut.layers = cut.layers[:1]
+def test_hidden_states_follow_removed_layers(family: str, task: str, tmp_path: Path) -> None:
+    reference_model(family, task, tmp_path)
+    model = our_model(task, tmp_path)
+    prefix, encoder = ("encoder_", model.network.encoder) if task else ("", model.network)
+    encoder.layers = encoder.layers[:1]
     found = model(IDS, output_hidden_states=True, output_attentions=True)
-    assert [len(found[f"{side}{seen}"]) for seen in ("hidden_states", "attentions")] == [2, 1]
+    assert [len(found[f"{prefix}{kind}"]) for kind in ("hidden_states", "attentions")] == [2, 1]
     if task:
-        whole = len(model.network.decoder.layers)
-        assert len(found.decoder_hidden_states) - 1 == len(found.cross_attentions) == whole > 1
+        depth = len(model.network.decoder.layers)
+        assert len(found.decoder_hidden_states) - 1 == len(found.cross_attentions) == depth > 1
     else:
         assert torch.equal(found.hidden_states[-1], found.last_hidden_state)

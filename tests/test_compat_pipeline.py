@@ -23,7 +23,7 @@ from pellucid.errors import InputError
 from pellucid.tasks.zero_shot import ZeroShotClassification
 from tests.parity.tiny import write
 
-WORDS = Path(__file__).parent / "parity" / "golden" / "tokenizers"
+TOKENIZERS = Path(__file__).parent / "parity" / "golden" / "tokenizers"
 GOOD, BAD = "I love this film.", "I hate this film. The story is boring!"
 
 
@@ -34,7 +34,7 @@ class Texts(torch.utils.data.Dataset[str]):
         return (GOOD, BAD)[number]
 
 
-def test_a_generator_is_answered_as_it_is_read(checkpoint: Callable[[str], Path]) -> None:
+def test_generator_of_texts_is_answered_lazily(checkpoint: Callable[[str], Path]) -> None:
     classify = pipeline("sentiment-analysis", model=str(checkpoint("bert-feelings")), device=-1)
     found = classify(text for text in (GOOD, BAD))
     assert isinstance(found, types.GeneratorType)
@@ -44,50 +44,50 @@ def test_a_generator_is_answered_as_it_is_read(checkpoint: Callable[[str], Path]
     assert list(tag(iter([GOOD, BAD]))) == tag([GOOD, BAD])
 
 
-def _near(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_tolerance(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The same labels; scores to 1e-6, since MKL's products depend on the alignment of weights in memory."""
     return [one | {"score": pytest.approx(one["score"], abs=1e-6)} for one in answers]
 
 
-def test_a_model_and_a_tokenizer_may_be_opened_already(checkpoint: Callable[[str], Path]) -> None:
-    place = checkpoint("bert-feelings")
-    wanted = _near(pipeline("text-classification", str(place))(GOOD))
-    model, words = pellucid.load(place), AutoTokenizer.from_pretrained(place)
-    for tokenizer in (None, str(place), words, model.tokenizer):
-        made = pipeline("text-classification", model=model, tokenizer=tokenizer)
-        assert made(GOOD) == wanted and isinstance(made.tokenizer, AutoTokenizer)
+def test_model_and_tokenizer_may_be_loaded_objects(checkpoint: Callable[[str], Path]) -> None:
+    folder = checkpoint("bert-feelings")
+    expected = _with_tolerance(pipeline("text-classification", str(folder))(GOOD))
+    model, words = pellucid.load(folder), AutoTokenizer.from_pretrained(folder)
+    for tokenizer in (None, str(folder), words, model.tokenizer):
+        pipe = pipeline("text-classification", model=model, tokenizer=tokenizer)
+        assert pipe(GOOD) == expected and isinstance(pipe.tokenizer, AutoTokenizer)
     cased = pipeline("text-classification", model=model, tokenizer=checkpoint("bert-people"))
-    assert cased(GOOD) != wanted
+    assert cased(GOOD) != expected
 
 
-def test_a_model_that_came_without_words_is_given_some(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
-    place = checkpoint("bert-feelings")
+def test_model_without_tokenizer_needs_one(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = checkpoint("bert-feelings")
     for name in ("config.json", "model.safetensors"):
-        shutil.copyfile(place / name, tmp_path / name)
-    model, words = (
+        shutil.copyfile(folder / name, tmp_path / name)
+    model, tokenizer = (
         compat.AutoModelForSequenceClassification.from_pretrained(tmp_path),
-        AutoTokenizer.from_pretrained(place),
+        AutoTokenizer.from_pretrained(folder),
     )
-    wanted = _near(pipeline("text-classification", str(place))(GOOD))
-    for given in (model, model.pellucid):
-        assert pipeline("text-classification", model=given, tokenizer=words)(GOOD) == wanted
+    expected = _with_tolerance(pipeline("text-classification", str(folder))(GOOD))
+    for loaded in (model, model.pellucid):
+        assert pipeline("text-classification", model=loaded, tokenizer=tokenizer)(GOOD) == expected
     with pytest.raises(pellucid.InputError, match="came without a tokenizer"):
         pipeline("text-classification", model=model)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_what_is_set_on_a_model_is_heard_by_its_pipeline(checkpoint: Callable[[str], Path]) -> None:
+def test_pipeline_follows_later_changes_of_its_model(checkpoint: Callable[[str], Path]) -> None:
     found = []
     for library in (compat, transformers):
         model: Any = library.AutoModelForSequenceClassification.from_pretrained(checkpoint("bert-feelings"))
         tokenizer = library.AutoTokenizer.from_pretrained(checkpoint("bert-feelings"))
         model.config.id2label = {2: "good", 0: "bad", 1: "so"}
         model.config.problem_type = "multi_label_classification"
-        made = library.pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
-        answers = made([GOOD, BAD], top_k=None)
+        pipe = library.pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
+        answers = pipe([GOOD, BAD], top_k=None)
         model.config.id2label = {0: "bad", 1: "fair", 2: "good"}  # after the pipeline was made
         model.config.problem_type = "single_label_classification"
-        answers += made([GOOD, BAD], top_k=None)
+        answers += pipe([GOOD, BAD], top_k=None)
         found.append([[(one["label"], pytest.approx(one["score"], abs=2e-6)) for one in each] for each in answers])
     assert found[0] == found[1]
     assert [{label for label, _ in found[0][i]} for i in (0, 2)] == [{"good", "bad", "so"}, {"good", "bad", "fair"}]
@@ -98,7 +98,7 @@ def test_what_is_set_on_a_model_is_heard_by_its_pipeline(checkpoint: Callable[[s
     assert not {*writer.generation_config.suppress_tokens} & {*other["generated_token_ids"][-2:]}
 
 
-def test_edits_last_as_long_as_their_block(checkpoint: Callable[[str], Path]) -> None:
+def test_edits_apply_only_within_their_block(checkpoint: Callable[[str], Path]) -> None:
     """Regardless of whether a pipeline has its own tokenizer, and was made before the block or inside it."""
     model, zeros = pellucid.load(checkpoint("bert-feelings")), {"layers.0.attention.output": zero()}
     plain = pipeline("text-classification", model)(GOOD)
@@ -106,22 +106,22 @@ def test_edits_last_as_long_as_their_block(checkpoint: Callable[[str], Path]) ->
         edited = pipeline("text-classification", model)(GOOD)
     assert edited != plain
     network = compat.AutoModelForSequenceClassification.from_pretrained(checkpoint("bert-feelings"))
-    words = AutoTokenizer.from_pretrained(checkpoint("bert-feelings"))
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint("bert-feelings"))
     with network.pellucid.edit(zeros):
-        made = pipeline("text-classification", network, tokenizer=words)
-        assert made(GOOD) == edited
-    assert made(GOOD) == plain
-    for own, late in ((False, True), (True, False), (True, True)):
-        made = pipeline("text-classification", model, tokenizer=checkpoint("bert-feelings") if own else None)
-        for turn in range(2):
-            with model.edit(zeros) if turn == 0 else made.model.edit(zeros):
-                if late:
-                    made.tokenizer.truncation_side = "left" if turn == 0 else "right"
-                assert made(GOOD) == edited
-            assert made(GOOD) == plain == pipeline("text-classification", model)(GOOD)
+        pipe = pipeline("text-classification", network, tokenizer=tokenizer)
+        assert pipe(GOOD) == edited
+    assert pipe(GOOD) == plain
+    for own_tokenizer, change_later in ((False, True), (True, False), (True, True)):
+        pipe = pipeline("text-classification", model, tokenizer=checkpoint("bert-feelings") if own_tokenizer else None)
+        for attempt in range(2):
+            with model.edit(zeros) if attempt == 0 else pipe.model.edit(zeros):
+                if change_later:
+                    pipe.tokenizer.truncation_side = "left" if attempt == 0 else "right"
+                assert pipe(GOOD) == edited
+            assert pipe(GOOD) == plain == pipeline("text-classification", model)(GOOD)
 
 
-def test_a_model_that_is_edited_is_not_resized() -> None:
+def test_edited_model_cannot_be_resized() -> None:
     model = compat.AutoModel.from_config(compat.BertConfig(hidden_size=8, num_attention_heads=2, num_hidden_layers=1))
     with model.pellucid.edit({"layers.0.attention.output": zero()}):
         with pytest.raises(InputError, match="edited here, and would be resized for good"):
@@ -132,34 +132,34 @@ def test_a_model_that_is_edited_is_not_resized() -> None:
     assert model.pellucid.config.vocab_size == 40
 
 
-def test_arguments_that_change_no_answer_are_taken(checkpoint: Callable[[str], Path]) -> None:
-    same = {"framework": "pt", "use_fast": True, "batch_size": 8, "num_workers": 0, "trust_remote_code": False}
-    made = pipeline("text-classification", model=checkpoint("bert-feelings"), **same)
-    assert made([GOOD, BAD], batch_size=2, padding=True) == pipeline("text-classification", made.model)([GOOD, BAD])
+def test_options_without_effect_are_accepted(checkpoint: Callable[[str], Path]) -> None:
+    ignored = {"framework": "pt", "use_fast": True, "batch_size": 8, "num_workers": 0, "trust_remote_code": False}
+    pipe = pipeline("text-classification", model=checkpoint("bert-feelings"), **ignored)
+    assert pipe([GOOD, BAD], batch_size=2, padding=True) == pipeline("text-classification", pipe.model)([GOOD, BAD])
     half = pipeline("text-classification", model=checkpoint("bert-feelings"), torch_dtype=torch.bfloat16)
-    assert half(GOOD)[0]["score"] == pytest.approx(made(GOOD)[0]["score"], abs=0.05)
+    assert half(GOOD)[0]["score"] == pytest.approx(pipe(GOOD)[0]["score"], abs=0.05)
 
 
-def test_what_a_model_is_opened_with_is_heeded_or_refused(
+def test_model_options_apply_or_are_refused(
     checkpoint: Callable[[str], Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    said: dict[str, Any] = {"model": checkpoint("bert-feelings"), "trust_remote_code": True}
-    half = pipeline("text-classification", model_kwargs={"torch_dtype": torch.bfloat16}, **said)
-    plain, quick = (pipeline(model=said["model"], torch_dtype=kind)(GOOD) for kind in (None, torch.bfloat16))
-    assert half(GOOD) == quick != plain
+    options: dict[str, Any] = {"model": checkpoint("bert-feelings"), "trust_remote_code": True}
+    half = pipeline("text-classification", model_kwargs={"torch_dtype": torch.bfloat16}, **options)
+    plain, bfloat16 = (pipeline(model=options["model"], torch_dtype=kind)(GOOD) for kind in (None, torch.bfloat16))
+    assert half(GOOD) == bfloat16 != plain
     assert "trust_remote_code=True: pellucid runs no code" in caplog.text
     with pytest.raises(InputError, match="model_kwargs hold num_labels, which this pipeline does not use"):
-        pipeline("text-classification", model_kwargs={"num_labels": 3}, **said)
+        pipeline("text-classification", model_kwargs={"num_labels": 3}, **options)
     with pytest.raises(InputError, match="no option 'cache_dir'"):
-        pipeline("text-classification", cache_dir="here", **said)
+        pipeline("text-classification", cache_dir="here", **options)
 
 
-def test_text_is_drawn_as_the_reference_draws_it(checkpoint: Callable[[str], Path]) -> None:
-    go_on = pipeline("text-generation", model=checkpoint("llama"))
-    (one,), (other,) = (go_on("Once upon a time", seed=seed, max_new_tokens=8) for seed in (1, 2))
+def test_default_sampling_matches_the_reference(checkpoint: Callable[[str], Path]) -> None:
+    pipe = pipeline("text-generation", model=checkpoint("llama"))
+    (one,), (other,) = (pipe("Once upon a time", seed=seed, max_new_tokens=8) for seed in (1, 2))
     assert one != other
-    drawn = {"do_sample": True, "temperature": 0.7, "top_k": 50, "seed": 1, "max_new_tokens": 8}
-    assert pellucid.pipeline("text-generation", go_on.model)("Once upon a time", **drawn) == one
+    options = {"do_sample": True, "temperature": 0.7, "top_k": 50, "seed": 1, "max_new_tokens": 8}
+    assert pellucid.pipeline("text-generation", pipe.model)("Once upon a time", **options) == one
 
 
 @pytest.mark.parametrize(
@@ -171,28 +171,30 @@ def test_text_is_drawn_as_the_reference_draws_it(checkpoint: Callable[[str], Pat
         ("translation", "t5-tasks"),
     ],
 )
-def test_what_is_drawn_follows_the_seed_of_torch(checkpoint: Callable[[str], Path], task: str, name: str) -> None:
+def test_sampling_follows_the_seed_of_torch(checkpoint: Callable[[str], Path], task: str, name: str) -> None:
     """As in the reference and in `generate`; the items of a list are sampled independently."""
-    write = pipeline(task, model=checkpoint(name), do_sample=True, max_new_tokens=8, temperature=2.0)
+    pipe = pipeline(task, model=checkpoint(name), do_sample=True, max_new_tokens=8, temperature=2.0)
 
-    def drawn(by: int, **more: Any) -> list[Any]:
-        set_seed(by)
-        return [listed(one) for one in write(["Once upon a time"] * 2, **more)]
+    def sampled(torch_seed: int, **options: Any) -> list[Any]:
+        set_seed(torch_seed)
+        return [as_list(one) for one in pipe(["Once upon a time"] * 2, **options)]
 
-    assert drawn(1) == drawn(1) != drawn(2)
-    assert drawn(1)[0] != drawn(1)[1] and drawn(1, seed=3) == drawn(2, seed=3)
-    (several,) = listed(write(["Once upon a time"], num_return_sequences=3))
+    assert sampled(1) == sampled(1) != sampled(2)
+    assert sampled(1)[0] != sampled(1)[1] and sampled(1, seed=3) == sampled(2, seed=3)
+    (several,) = as_list(pipe(["Once upon a time"], num_return_sequences=3))
     assert len({str(one) for one in several}) == 3
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("cleans", [True, False])
-def test_a_filled_text_is_cleaned_as_the_tokenizer_says(checkpoint: Callable[[str], Path], cleans: bool) -> None:
+def test_fill_mask_follows_clean_up_of_the_tokenizer(checkpoint: Callable[[str], Path], cleans: bool) -> None:
     found = []
     for library in (compat, transformers):
-        words = library.AutoTokenizer.from_pretrained(checkpoint("bert-filler"), clean_up_tokenization_spaces=cleans)
-        fill = library.pipeline("fill-mask", model=str(checkpoint("bert-filler")), tokenizer=words)
-        found.append([one["sequence"] for one in fill(f"It isn't {words.mask_token}, is it?")])
+        tokenizer = library.AutoTokenizer.from_pretrained(
+            checkpoint("bert-filler"), clean_up_tokenization_spaces=cleans
+        )
+        pipe = library.pipeline("fill-mask", model=str(checkpoint("bert-filler")), tokenizer=tokenizer)
+        found.append([one["sequence"] for one in pipe(f"It isn't {tokenizer.mask_token}, is it?")])
     assert found[0] == found[1] and all(("isn't" in one) == cleans for one in found[0])
 
 
@@ -206,60 +208,60 @@ def test_a_filled_text_is_cleaned_as_the_tokenizer_says(checkpoint: Callable[[st
         ("t5", True, ",,,"),
     ],
 )
-def test_a_written_text_is_cleaned_by_the_rule_of_its_tokenizer(
+def test_generated_text_follows_clean_up_of_the_tokenizer(
     checkpoint: Callable[[str], Path], kind: str, cleans: bool | None, end: str
 ) -> None:
     folder, found = checkpoint("gpt2"), []
     for library in (compat, transformers):
-        words = library.AutoTokenizer.from_pretrained(WORDS / kind)
-        *space, comma = words(" ,", add_special_tokens=False)["input_ids"]
+        tokenizer = library.AutoTokenizer.from_pretrained(TOKENIZERS / kind)
+        *space, comma = tokenizer(" ,", add_special_tokens=False)["input_ids"]
         bias = [[[*space, comma], 100.0], *([[one], 50.0] for one in space)]
-        write = library.pipeline("text-generation", model=str(folder), tokenizer=words)
-        asked: dict[str, Any] = {} if cleans is None else {"clean_up_tokenization_spaces": cleans}
+        pipe = library.pipeline("text-generation", model=str(folder), tokenizer=tokenizer)
+        cleaning: dict[str, Any] = {} if cleans is None else {"clean_up_tokenization_spaces": cleans}
         options = {"do_sample": False, "max_new_tokens": 6, "sequence_bias": bias}
-        found.append(write("It was then", **options, **asked)[0]["generated_text"])
+        found.append(pipe("It was then", **options, **cleaning)[0]["generated_text"])
     assert found[0] == found[1] and found[0].endswith(f"then{end}")
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_a_prompt_is_cut_where_the_tokenizer_says(checkpoint: Callable[[str], Path], side: str) -> None:
+def test_prompt_is_truncated_on_the_side_of_the_tokenizer(checkpoint: Callable[[str], Path], side: str) -> None:
     folder, prompt = checkpoint("gpt2"), "Once upon a time there was a dog in the garden of a small house near the lake"
-    asked = {"truncation": True, "do_sample": False, "max_new_tokens": 4, "return_tensors": True}
-    asked |= {"tokenizer_encode_kwargs": {"max_length": 9}}
+    options = {"truncation": True, "do_sample": False, "max_new_tokens": 4, "return_tensors": True}
+    options |= {"tokenizer_encode_kwargs": {"max_length": 9}}
     found = []
     for library in (compat, transformers):
-        words = library.AutoTokenizer.from_pretrained(folder, truncation_side=side)
-        found.append(library.pipeline("text-generation", model=str(folder), tokenizer=words)(prompt, **asked))
+        tokenizer = library.AutoTokenizer.from_pretrained(folder, truncation_side=side)
+        found.append(library.pipeline("text-generation", model=str(folder), tokenizer=tokenizer)(prompt, **options))
     ids = [one[0]["generated_token_ids"] for one in found]
     assert ids[0] == ids[1]
-    plain = compat.pipeline("text-generation", model=str(folder))(prompt, **asked)
+    plain = compat.pipeline("text-generation", model=str(folder))(prompt, **options)
     assert (plain[0]["generated_token_ids"] == ids[0]) == (side == "right")
 
 
-def test_a_conversation_that_is_cut_gives_the_ids_that_were_read(checkpoint: Callable[[str], Path]) -> None:
-    go_on = pipeline("text-generation", model=checkpoint("llama-chat"), return_tensors=True, seed=1, max_new_tokens=4)
+def test_truncated_conversation_returns_the_ids_that_were_read(checkpoint: Callable[[str], Path]) -> None:
+    pipe = pipeline("text-generation", model=checkpoint("llama-chat"), return_tensors=True, seed=1, max_new_tokens=4)
     turns = [{"role": role, "content": "The dog sleeps."} for role in ("user", "assistant") * 9] + [
         {"role": "user", "content": "The end."}
     ]
-    ids = go_on.tokenizer.apply_chat_template(turns, add_generation_prompt=True)
+    ids = pipe.tokenizer.apply_chat_template(turns, add_generation_prompt=True)
     assert len(ids["input_ids"]) > 128
-    (found,) = go_on(turns, truncation=True)
+    (found,) = pipe(turns, truncation=True)
     read = found["generated_token_ids"][:-4]
-    assert 40 < len(read) <= 92 and read == go_on(turns[-5:])[0]["generated_token_ids"][:-4]
+    assert 40 < len(read) <= 92 and read == pipe(turns[-5:])[0]["generated_token_ids"][:-4]
 
 
-def test_a_tokenizer_s_length_holds_where_a_text_is_to_be_cut(checkpoint: Callable[[str], Path]) -> None:
+def test_tokenizer_length_applies_only_with_truncation(checkpoint: Callable[[str], Path]) -> None:
     """Otherwise the model's limit applies, which this reference exceeds. Errors name the pipeline's own arguments."""
-    go_on = pipeline("text-generation", model=checkpoint("llama"), max_new_tokens=2, return_tensors=True)
-    assert go_on.tokenizer.model_max_length == 96 and go_on.model.config.max_sequence_length == 128
+    pipe = pipeline("text-generation", model=checkpoint("llama"), max_new_tokens=2, return_tensors=True)
+    assert pipe.tokenizer.model_max_length == 96 and pipe.model.config.max_sequence_length == 128
     prompt = "dog " * 105
-    size = len(go_on.tokenizer(prompt).input_ids)
+    size = len(pipe.tokenizer(prompt).input_ids)
     assert 96 < size < 126
-    assert len(go_on(prompt)[0]["generated_token_ids"]) == size + 2
-    assert len(go_on(prompt, truncation=True)[0]["generated_token_ids"]) == 96
+    assert len(pipe(prompt)[0]["generated_token_ids"]) == size + 2
+    assert len(pipe(prompt, truncation=True)[0]["generated_token_ids"]) == 96
     with pytest.raises(InputError, match=r"than the 128 that can be continued: pass truncation=True to cut it$"):
-        go_on(prompt * 3)
+        pipe(prompt * 3)
     with pytest.raises(InputError, match=r"that are read at once: pass truncation=True to cut it$"):
         pipeline("text-classification", model=checkpoint("bert-feelings"))(prompt * 3)
     with pytest.raises(InputError, match=r"read at once: pass tokenizer_kwargs=\{'truncation': True\} to cut it$"):
@@ -267,28 +269,28 @@ def test_a_tokenizer_s_length_holds_where_a_text_is_to_be_cut(checkpoint: Callab
 
 
 @pytest.mark.parametrize(("task", "name"), [("text-generation", "gpt2"), ("summarization", "bart")])
-def test_what_beams_alone_read_is_left_out_without_them(
+def test_beam_options_are_ignored_without_beams(
     checkpoint: Callable[[str], Path], caplog: pytest.LogCaptureFixture, task: str, name: str
 ) -> None:
     drawing = {"seed": 1} if task == "text-generation" else {}
-    write = pipeline(task, model=checkpoint(name), num_beams=1, max_new_tokens=4, **drawing)
-    plain = write(GOOD)
+    pipe = pipeline(task, model=checkpoint(name), num_beams=1, max_new_tokens=4, **drawing)
+    plain = pipe(GOOD)
     assert not caplog.text
-    assert write(GOOD, length_penalty=1.0, early_stopping=False) == plain
+    assert pipe(GOOD, length_penalty=1.0, early_stopping=False) == plain
     assert (
         caplog.text.count("early_stopping, length_penalty: left out, since it has no effect without sampling or beams")
         == 1
     )
 
 
-def test_a_pipeline_that_would_draw_within_beams_tells_what_it_does(
+def test_sampling_with_beams_is_reported(
     checkpoint: Callable[[str], Path], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     """The reference samples within the beams; each call here does one or the other."""
     folder = tmp_path / "three"
     shutil.copytree(checkpoint("llama"), folder)
     (folder / "generation_config.json").write_text(json.dumps({"num_beams": 3}))
-    for task, name, call, does in (
+    for task, name, call, decoding in (
         ("text-generation", "llama", {"num_beams": 2}, "searches"),
         ("text-generation", folder, {"top_k": 1}, "draws"),
         ("summarization", "bart", {"do_sample": True}, "draws"),
@@ -297,10 +299,10 @@ def test_a_pipeline_that_would_draw_within_beams_tells_what_it_does(
         ("text-generation", "llama", {}, None),
     ):
         caplog.clear()
-        write = pipeline(task, model=name if isinstance(name, Path) else checkpoint(name))
-        assert write(["The house", "A"], max_new_tokens=2, **call)
-        assert caplog.text.count("do not go together, and ") == (does is not None), (task, call)
-        assert does is None or f": this {does}" in caplog.text
+        pipe = pipeline(task, model=name if isinstance(name, Path) else checkpoint(name))
+        assert pipe(["The house", "A"], max_new_tokens=2, **call)
+        assert caplog.text.count("do not go together, and ") == (decoding is not None), (task, call)
+        assert decoding is None or f": this {decoding}" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -313,28 +315,29 @@ def test_a_pipeline_that_would_draw_within_beams_tells_what_it_does(
         ("text-generation", "gpt2", "text_inputs", {"do_sample": False, "max_new_tokens": 3}),
     ],
 )
-def test_what_is_asked_about_may_be_given_by_name(
+def test_input_may_be_passed_by_name(
     checkpoint: Callable[[str], Path], task: str, model: str, name: str, call: dict[str, Any]
 ) -> None:
-    made = pipeline(task, checkpoint(model))
-    assert made(**{name: GOOD}, **call) == made(GOOD, **call)
+    pipe = pipeline(task, checkpoint(model))
+    assert pipe(**{name: GOOD}, **call) == pipe(GOOD, **call)
     with pytest.raises(InputError, match="2 arguments were given"):
-        made(GOOD, **{name: GOOD}, **call)
+        pipe(GOOD, **{name: GOOD}, **call)
 
 
 @pytest.mark.parametrize("name", ["bert-feelings", "roberta-toxic"])
-def test_a_second_text_that_is_empty_is_none(checkpoint: Callable[[str], Path], name: str) -> None:
+def test_empty_second_text_is_no_pair(checkpoint: Callable[[str], Path], name: str) -> None:
     """As in a table in which most rows are not pairs; it used to be read as a pair, with other scores."""
     ours, theirs = (
-        lib.pipeline("text-classification", str(checkpoint(name)), device="cpu") for lib in (compat, transformers)
+        library.pipeline("text-classification", str(checkpoint(name)), device="cpu")
+        for library in (compat, transformers)
     )
     pairs = [{"text": "a good film", "text_pair": ""}, {"text": "a good film", "text_pair": "and a bad one"}]
-    for given in (pairs[0], pairs, [[["a good film", ""]]], {"text": "", "text_pair": ""}):
-        for found, wanted in zip(*(listed(one(given)) for one in (ours, theirs)), strict=True):
-            assert found["label"] == wanted["label"] and found["score"] == pytest.approx(wanted["score"], abs=1e-6)
+    for inputs in (pairs[0], pairs, [[["a good film", ""]]], {"text": "", "text_pair": ""}):
+        for found, expected in zip(*(as_list(one(inputs)) for one in (ours, theirs)), strict=True):
+            assert found["label"] == expected["label"] and found["score"] == pytest.approx(expected["score"], abs=1e-6)
 
 
-def listed(found: Any) -> list[Any]:
+def as_list(found: Any) -> list[Any]:
     return found if isinstance(found, list) else [found]
 
 
@@ -349,17 +352,19 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_settings_of_a_call_stand_in_place_of_those_of_the_pipeline(
+def test_generation_config_of_a_call_replaces_that_of_the_pipeline(
     checkpoint: Callable[[str], Path], tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     found = []
     for library in (compat, transformers):
-        words = library.AutoTokenizer.from_pretrained(checkpoint("gpt2"))
+        tokenizer = library.AutoTokenizer.from_pretrained(checkpoint("gpt2"))
         model: Any = library.AutoModelForCausalLM.from_pretrained(checkpoint("gpt2"))
-        made = library.pipeline("text-generation", model=model, tokenizer=words, device="cpu", return_full_text=False)
+        pipe = library.pipeline(
+            "text-generation", model=model, tokenizer=tokenizer, device="cpu", return_full_text=False
+        )
         transformers.GenerationConfig(do_sample=False, **settings).save_pretrained(tmp_path)
-        said = library.GenerationConfig.from_pretrained(tmp_path)
-        found.append(made(GOOD, generation_config=said, tokenizer=words))
+        generation_config = library.GenerationConfig.from_pretrained(tmp_path)
+        found.append(pipe(GOOD, generation_config=generation_config, tokenizer=tokenizer))
     assert found[0] == found[1]
 
 
@@ -368,52 +373,54 @@ NONE = {"max_new_tokens": None}
 
 @pytest.mark.filterwarnings("ignore")  # the reference warns about the length that it uses
 @pytest.mark.parametrize("call", [NONE | {"max_length": 10}, NONE, {"max_new_tokens": 3}], ids=str)
-@pytest.mark.parametrize("made", [{}, {"max_new_tokens": 5}, NONE], ids=str)
-def test_an_emptied_number_of_new_tokens_counts(
-    made: dict[str, Any], call: dict[str, Any], checkpoint: Callable[[str], Path], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("options", [{}, {"max_new_tokens": 5}, NONE], ids=str)
+def test_max_new_tokens_none_matches_the_reference(
+    options: dict[str, Any], call: dict[str, Any], checkpoint: Callable[[str], Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     found = []
     for library in (compat, transformers):
-        write = library.pipeline("text-generation", model=str(checkpoint("gpt2")), device="cpu", **made)
-        found.append(list(write("A B", do_sample=False, return_tensors=True, **call)[0]["generated_token_ids"]))
+        pipe = library.pipeline("text-generation", model=str(checkpoint("gpt2")), device="cpu", **options)
+        found.append(list(pipe("A B", do_sample=False, return_tensors=True, **call)[0]["generated_token_ids"]))
     assert found[0] == found[1] and "max_length is ignored" not in caplog.text
 
 
-ENDS = list(range(2, 90, 3))
+END_TOKENS = list(range(2, 90, 3))
 
 
 @pytest.mark.parametrize("call", [{}, {"return_tensors": True}, {"skip_special_tokens": False}, {"pad_token_id": 5}])
-@pytest.mark.parametrize("said", [{"pad_token_id": 7}, {"pad_token_id": 3}, {}], ids=str)
+@pytest.mark.parametrize("settings", [{"pad_token_id": 7}, {"pad_token_id": 3}, {}], ids=str)
 @pytest.mark.parametrize("several", [{}, {"num_beams": 3, "num_return_sequences": 3}], ids=["one", "three"])
-def test_an_end_token_stays_whoever_names_it(
+def test_end_token_that_is_not_special_stays_in_the_text(
     checkpoint: Callable[[str], Path],
     tmp_path: Path,
     call: dict[str, Any],
-    said: dict[str, Any],
+    settings: dict[str, Any],
     several: dict[str, Any],
 ) -> None:
     """An end token that is not special is part of the text, and the padding of a shorter text follows it."""
     folder = shutil.copytree(checkpoint("gpt2"), tmp_path / "model")
-    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ENDS, "bos_token_id": 0, **said}))
+    (folder / "generation_config.json").write_text(
+        json.dumps({"eos_token_id": END_TOKENS, "bos_token_id": 0, **settings})
+    )
     found = []
     for library in (compat, transformers):
-        made = library.pipeline("text-generation", str(folder), device="cpu")
-        found.append(made(GOOD, do_sample=False, max_new_tokens=10, **several, **call))
+        pipe = library.pipeline("text-generation", str(folder), device="cpu")
+        found.append(pipe(GOOD, do_sample=False, max_new_tokens=10, **several, **call))
     assert found[0] == found[1]
 
 
-def test_a_hole_keeps_the_end_of_a_prompt_whatever_the_tokenizer_says(checkpoint: Callable[[str], Path]) -> None:
+def test_hole_keeps_the_end_of_the_prompt(checkpoint: Callable[[str], Path]) -> None:
     folder, prompt = str(checkpoint("gpt2")), "Once upon a time there was a dog in the garden. " * 12
-    asked = {"handle_long_generation": "hole", "do_sample": False, "max_new_tokens": 4, "return_full_text": False}
+    options = {"handle_long_generation": "hole", "do_sample": False, "max_new_tokens": 4, "return_full_text": False}
     found = []
     for side in ("left", "right"):
-        words = AutoTokenizer.from_pretrained(folder, truncation_side=side)
-        found.append(pipeline("text-generation", model=folder, tokenizer=words)(prompt, **asked))
+        tokenizer = AutoTokenizer.from_pretrained(folder, truncation_side=side)
+        found.append(pipeline("text-generation", model=folder, tokenizer=tokenizer)(prompt, **options))
     plain = pipeline("text-generation", model=folder)
-    assert found[0] == found[1] == plain(prompt, **asked) == plain(prompt, **asked, max_length=20)
+    assert found[0] == found[1] == plain(prompt, **options) == plain(prompt, **options, max_length=20)
 
 
-LASTING: list[tuple[str, str, str, dict[str, Any], dict[str, Any]]] = [
+LASTING_OPTIONS: list[tuple[str, str, str, dict[str, Any], dict[str, Any]]] = [
     ("token-classification", "bert-people", GOOD, {"aggregation_strategy": "simple", "ignore_labels": []}, {}),
     ("text-classification", "bert-feelings", GOOD, {"function_to_apply": "none"}, {}),
     ("question-answering", "bert-reader", BAD, {"top_k": 3, "max_answer_len": 2, "align_to_words": False}, {}),
@@ -430,74 +437,80 @@ LASTING: list[tuple[str, str, str, dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("task", "name", "given", "options", "always"), LASTING)
-def test_none_in_a_call_leaves_what_the_pipeline_was_made_with(
+@pytest.mark.parametrize(("task", "name", "text", "options", "common"), LASTING_OPTIONS)
+def test_none_in_a_call_keeps_the_options_of_the_pipeline(
     checkpoint: Callable[[str], Path],
     task: str,
     name: str,
-    given: Any,
+    text: Any,
     options: dict[str, Any],
-    always: dict[str, Any],
+    common: dict[str, Any],
 ) -> None:
     if task == "question-answering":
-        given = {"question": "Who?", "context": given}
-    made, plain = (pipeline(task, model=checkpoint(name), **one, **always) for one in (options, {}))
-    wanted = plain(given, **options)
-    assert made(given) == made(given, **dict.fromkeys(options)) == wanted != plain(given)
+        text = {"question": "Who?", "context": text}
+    pipe, plain = (pipeline(task, model=checkpoint(name), **one, **common) for one in (options, {}))
+    expected = plain(text, **options)
+    assert pipe(text) == pipe(text, **dict.fromkeys(options)) == expected != plain(text)
 
 
-def test_what_a_call_says_of_labels_stands_over_what_the_pipeline_was_made_with(
+def test_label_options_of_a_call_override_those_of_the_pipeline(
     checkpoint: Callable[[str], Path],
 ) -> None:
     """As the reference merges them: `top_k=None` means all, `multi_label=None` means no."""
-    two = pipeline("text-classification", model=checkpoint("bert-feelings"), top_k=2)
-    best = two(GOOD, top_k=None)
+    pipe = pipeline("text-classification", model=checkpoint("bert-feelings"), top_k=2)
+    best = pipe(GOOD, top_k=None)
     assert [one["score"] for one in best] == sorted((one["score"] for one in best), reverse=True) and len(best) == 3
-    assert two(GOOD) == [best[:2]] and two([GOOD], return_all_scores=True) == [best]
-    assert two([GOOD], return_all_scores=False) == [best[:1]]
-    judge = pipeline("zero-shot-classification", model=checkpoint("bert-nli"), candidate_labels=["good", "bad"])
-    alone = pipeline("zero-shot-classification", judge.model, candidate_labels=["good", "bad"], multi_class=True)
-    assert judge(GOOD, multi_label=None) == judge(GOOD) == alone(GOOD, multi_label=None) != alone(GOOD)
-    read = pipeline("feature-extraction", model=checkpoint("bert-body"), tokenize_kwargs={"max_length": 3})
-    assert len(read(GOOD, tokenize_kwargs={"truncation": True})[0]) == 3
+    assert pipe(GOOD) == [best[:2]] and pipe([GOOD], return_all_scores=True) == [best]
+    assert pipe([GOOD], return_all_scores=False) == [best[:1]]
+    zero_shot = pipeline("zero-shot-classification", model=checkpoint("bert-nli"), candidate_labels=["good", "bad"])
+    multi_label = pipeline(
+        "zero-shot-classification", zero_shot.model, candidate_labels=["good", "bad"], multi_class=True
+    )
+    assert (
+        zero_shot(GOOD, multi_label=None) == zero_shot(GOOD) == multi_label(GOOD, multi_label=None) != multi_label(GOOD)
+    )
+    features = pipeline("feature-extraction", model=checkpoint("bert-body"), tokenize_kwargs={"max_length": 3})
+    assert len(features(GOOD, tokenize_kwargs={"truncation": True})[0]) == 3
 
 
 @pytest.mark.parametrize(
-    "said", ["It is {0}, {0}.", "{!s} it is", "{:s} it is", "{{{}}} it is", "{{a}} {}", "{0!s}{{", "{}"]
+    "template", ["It is {0}, {0}.", "{!s} it is", "{:s} it is", "{{{}}} it is", "{{a}} {}", "{0!s}{{", "{}"]
 )
-def test_hypotheses_are_made_as_the_reference_makes_them(
-    checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, said: str
+def test_hypothesis_templates_are_formatted_as_in_the_reference(
+    checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, template: str
 ) -> None:
-    read: list[str] = []
-    plain = ZeroShotClassification.text_windows
+    hypotheses: list[str] = []
+    original = ZeroShotClassification.text_windows
 
     def text_windows(self: Any, work: Any, index: int, item: str, hypothesis: str) -> Any:
-        read.append(hypothesis)
-        return plain(self, work, index, item, hypothesis)
+        hypotheses.append(hypothesis)
+        return original(self, work, index, item, hypothesis)
 
     monkeypatch.setattr(ZeroShotClassification, "text_windows", text_windows)
-    judge = pipeline("zero-shot-classification", model=checkpoint("bert-nli"), candidate_labels=["good", "{0} dog"])
-    judge(GOOD, hypothesis_template=said)
-    assert read == [said.format(label) for label in ("good", "{0} dog")]
+    pipe = pipeline("zero-shot-classification", model=checkpoint("bert-nli"), candidate_labels=["good", "{0} dog"])
+    pipe(GOOD, hypothesis_template=template)
+    assert hypotheses == [template.format(label) for label in ("good", "{0} dog")]
 
 
-@pytest.mark.parametrize("said", ["{label}", "{:>10}", "{} {{}}", "{} {}", "{} {0}", "{1}", "{0.a}", "{!r}", "} {}"])
-def test_hypotheses_that_are_not_read_are_refused(checkpoint: Callable[[str], Path], said: str) -> None:
-    judge = pipeline("zero-shot-classification", model=checkpoint("bert-nli"), candidate_labels=["good", "dog"])
-    with pytest.raises(InputError, match=re.escape(f"hypothesis_template is {said!r}")):
-        judge(GOOD, hypothesis_template=said)
+@pytest.mark.parametrize(
+    "template", ["{label}", "{:>10}", "{} {{}}", "{} {}", "{} {0}", "{1}", "{0.a}", "{!r}", "} {}"]
+)
+def test_invalid_hypothesis_templates_are_refused(checkpoint: Callable[[str], Path], template: str) -> None:
+    pipe = pipeline("zero-shot-classification", model=checkpoint("bert-nli"), candidate_labels=["good", "dog"])
+    with pytest.raises(InputError, match=re.escape(f"hypothesis_template is {template!r}")):
+        pipe(GOOD, hypothesis_template=template)
 
 
-def test_of_labels_with_one_score_the_last_comes_first(checkpoint: Callable[[str], Path]) -> None:
+def test_last_of_labels_with_equal_scores_comes_first(checkpoint: Callable[[str], Path]) -> None:
     """As the reference sorts them."""
-    judge = pipeline("zero-shot-classification", model=checkpoint("bert-nli"))
+    pipe = pipeline("zero-shot-classification", model=checkpoint("bert-nli"))
     labels = ["dog", "Dog", "small house", "DOG"]
-    found = judge(GOOD, candidate_labels=labels)
-    alike = [label for label in found["labels"] if label.lower() == "dog"]
-    assert alike == ["DOG", "Dog", "dog"] and found["scores"] == sorted(found["scores"], reverse=True)
+    answer = pipe(GOOD, candidate_labels=labels)
+    same_score = [label for label in answer["labels"] if label.lower() == "dog"]
+    assert same_score == ["DOG", "Dog", "dog"] and answer["scores"] == sorted(answer["scores"], reverse=True)
 
 
-def test_a_file_may_ask_for_all_scores(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_return_all_scores_of_a_config_applies(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = write("bert-feelings", tmp_path) / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"return_all_scores": True}))
     classify = pipeline("text-classification", model=str(tmp_path))
@@ -508,17 +521,17 @@ def test_a_file_may_ask_for_all_scores(tmp_path: Path, caplog: pytest.LogCapture
     assert len(pipeline("text-classification", model=str(tmp_path), top_k=2)([GOOD])[0]) == 3
 
 
-def test_max_length_counts_the_prompt_where_it_is_heeded(checkpoint: Callable[[str], Path]) -> None:
-    go_on = pipeline("text-generation", model=checkpoint("llama"), max_length=14, do_sample=False, return_tensors=True)
+def test_max_length_includes_the_prompt(checkpoint: Callable[[str], Path]) -> None:
+    pipe = pipeline("text-generation", model=checkpoint("llama"), max_length=14, do_sample=False, return_tensors=True)
     for prompt in ("Once upon a time", "The dog"):
-        assert len(go_on(prompt)[0]["generated_token_ids"]) == 14
-    assert [len(one[0]["generated_token_ids"]) for one in go_on(["Once upon a time", "The dog"])] == [14, 14]
+        assert len(pipe(prompt)[0]["generated_token_ids"]) == 14
+    assert [len(one[0]["generated_token_ids"]) for one in pipe(["Once upon a time", "The dog"])] == [14, 14]
     with pytest.raises(InputError, match="max_length is 14, and the prompt is as long"):
-        go_on("Once upon a time there was a dog in the garden of a small house")
+        pipe("Once upon a time there was a dog in the garden of a small house")
 
 
 @pytest.mark.parametrize(
-    ("options", "as_if", "said"),
+    ("options", "equivalent", "message"),
     [
         (
             {"max_new_tokens": 3, "min_new_tokens": 9},
@@ -537,45 +550,43 @@ def test_max_length_counts_the_prompt_where_it_is_heeded(checkpoint: Callable[[s
         ),
     ],
 )
-def test_what_nothing_follows_from_is_told(
+def test_options_without_effect_are_logged(
     checkpoint: Callable[[str], Path],
     caplog: pytest.LogCaptureFixture,
     options: dict[str, Any],
-    as_if: dict[str, Any],
-    said: str,
+    equivalent: dict[str, Any],
+    message: str,
 ) -> None:
     """As in the reference; `Model.generate` refuses these options."""
     common = {"max_new_tokens": 5, "do_sample": False, "return_tensors": True}
-    go_on = pipeline("text-generation", model=checkpoint("llama"))
-    wanted = go_on("The dog", **common | as_if)
+    pipe = pipeline("text-generation", model=checkpoint("llama"))
+    expected = pipe("The dog", **common | equivalent)
     model = compat.AutoModelForCausalLM.from_pretrained(checkpoint("llama"))
-    ids = go_on.tokenizer("The dog", return_tensors="pt")
+    ids = pipe.tokenizer("The dog", return_tensors="pt")
     del common["return_tensors"]
-    written = model.generate(**ids, **common | as_if)
+    generated = model.generate(**ids, **common | equivalent)
     assert not caplog.text
-    assert go_on("The dog", **common | options, return_tensors=True) == wanted and caplog.text.count(said) == 1
-    assert torch.equal(model.generate(**ids, **common | options), written) and caplog.text.count(said) == 2
+    assert pipe("The dog", **common | options, return_tensors=True) == expected and caplog.text.count(message) == 1
+    assert torch.equal(model.generate(**ids, **common | options), generated) and caplog.text.count(message) == 2
 
 
-def test_what_is_set_on_the_tokenizer_of_a_pipeline_holds(checkpoint: Callable[[str], Path]) -> None:
-    go_on = pipeline("text-generation", model=checkpoint("llama"), do_sample=False, max_new_tokens=3)
-    before = go_on("The dog")
-    go_on.tokenizer.pad_token_id = go_on.model.config.end_tokens[0]
-    assert go_on.model.tokenizer.pad_token_id == go_on.model.config.end_tokens[0]
-    assert go_on(["The dog", "Once upon a time"])[0] == before
-    words = AutoTokenizer.from_pretrained(checkpoint("llama"))
-    assert pipeline("text-generation", model=checkpoint("llama"), tokenizer=words).tokenizer is words
-    assert go_on.tokenizer("The dog", return_tensors="pt")["input_ids"].shape[0] == 1
+def test_changes_of_the_tokenizer_apply(checkpoint: Callable[[str], Path]) -> None:
+    pipe = pipeline("text-generation", model=checkpoint("llama"), do_sample=False, max_new_tokens=3)
+    before = pipe("The dog")
+    pipe.tokenizer.pad_token_id = pipe.model.config.end_tokens[0]
+    assert pipe.model.tokenizer.pad_token_id == pipe.model.config.end_tokens[0]
+    assert pipe(["The dog", "Once upon a time"])[0] == before
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint("llama"))
+    assert pipeline("text-generation", model=checkpoint("llama"), tokenizer=tokenizer).tokenizer is tokenizer
+    assert pipe.tokenizer("The dog", return_tensors="pt")["input_ids"].shape[0] == 1
 
 
-def test_a_max_length_that_is_not_heeded_is_told(
-    checkpoint: Callable[[str], Path], caplog: pytest.LogCaptureFixture
-) -> None:
-    go_on = pipeline("text-generation", model=checkpoint("llama"), max_new_tokens=7, do_sample=False)
+def test_ignored_max_length_is_logged(checkpoint: Callable[[str], Path], caplog: pytest.LogCaptureFixture) -> None:
+    pipe = pipeline("text-generation", model=checkpoint("llama"), max_new_tokens=7, do_sample=False)
     with caplog.at_level(logging.WARNING, "pellucid"):
-        plain = go_on("The dog")
+        plain = pipe("The dog")
         assert not caplog.text
-        assert go_on("The dog", max_length=4) == plain
+        assert pipe("The dog", max_length=4) == plain
     assert "max_length is ignored beside max_new_tokens, which is 7" in caplog.text
 
 
@@ -654,51 +665,53 @@ REFUSED = [
 
 
 @pytest.mark.filterwarnings("ignore:the target")
-@pytest.mark.parametrize(("task", "name", "inputs", "call", "wanted"), REFUSED)
-def test_refused(
+@pytest.mark.parametrize(("task", "name", "inputs", "call", "message"), REFUSED)
+def test_invalid_calls_are_refused(
     checkpoint: Callable[[str], Path],
     task: str,
     name: str,
     inputs: tuple[object, ...],
     call: dict[str, object],
-    wanted: str,
+    message: str,
 ) -> None:
     with pytest.raises(InputError) as error:
         pipeline(task, model=checkpoint(name))(*inputs, **call)
-    assert re.search(wanted, str(error.value))
+    assert re.search(message, str(error.value))
     assert str(error.value).count("\n") == 0
 
 
-def test_what_cannot_be_made(checkpoint: Callable[[str], Path]) -> None:
-    for task, options, wanted in (
+def test_invalid_pipelines_are_refused(checkpoint: Callable[[str], Path]) -> None:
+    for task, options, message in (
         ("text-classificaton", {}, "text-classification"),
         ("text-ranking", {}, "the reference has no task 'text-ranking'"),
         ("token-classification", {}, "token-classification needs"),
         ("text-classification", {"top": 2}, "no option 'top'"),
         ("text-classification", {"tokenizer": 3}, "tokenizer is int"),
     ):
-        with pytest.raises(InputError, match=wanted):
+        with pytest.raises(InputError, match=message):
             pipeline(task, model=checkpoint("bert-feelings"), **options)
 
 
-@pytest.mark.parametrize("opened", [True, False])
-def test_a_pipeline_is_saved_whole(checkpoint: Callable[[str], Path], opened: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("loaded", [True, False])
+def test_saved_pipeline_holds_model_and_tokenizer(
+    checkpoint: Callable[[str], Path], loaded: bool, tmp_path: Path
+) -> None:
     folder: Any = checkpoint("bert-feelings")
-    model = compat.AutoModelForSequenceClassification.from_pretrained(folder) if opened else folder
-    made = pipeline("text-classification", model=model, tokenizer=AutoTokenizer.from_pretrained(folder))
-    made.tokenizer.add_tokens(["<new>"])
-    made.save_pretrained(tmp_path / "two")
-    assert pipeline("text-classification", tmp_path / "two")(GOOD) == made(GOOD)
+    model = compat.AutoModelForSequenceClassification.from_pretrained(folder) if loaded else folder
+    pipe = pipeline("text-classification", model=model, tokenizer=AutoTokenizer.from_pretrained(folder))
+    pipe.tokenizer.add_tokens(["<new>"])
+    pipe.save_pretrained(tmp_path / "two")
+    assert pipeline("text-classification", tmp_path / "two")(GOOD) == pipe(GOOD)
     theirs = transformers.pipeline("text-classification", str(tmp_path / "two"))
-    assert theirs(GOOD)[0]["score"] == pytest.approx(made(GOOD)[0]["score"], abs=1e-5)
+    assert theirs(GOOD)[0]["score"] == pytest.approx(pipe(GOOD)[0]["score"], abs=1e-5)
     assert "<new>" in theirs.tokenizer.get_vocab()
     with pytest.raises(AttributeError, match=r"this pipeline has no 'preprocess': call it, or use its .model and"):
-        made.preprocess(GOOD)
+        pipe.preprocess(GOOD)
     with pytest.raises(InputError, match="no argument 'shard' for saving"):
-        made.save_pretrained(tmp_path / "three", shard=3)
+        pipe.save_pretrained(tmp_path / "three", shard=3)
 
 
-def test_labels_by_place_are_led_to_their_name(checkpoint: Callable[[str], Path]) -> None:
+def test_positional_labels_are_refused_with_their_name(checkpoint: Callable[[str], Path]) -> None:
     classify = pellucid.pipeline("zero-shot-classification", checkpoint("bert-nli"))
     with pytest.raises(InputError, match=r"takes sequences, and 2 arguments were given: .* as candidate_labels=...$"):
         classify(GOOD, ["a", "b"])

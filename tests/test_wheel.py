@@ -14,39 +14,43 @@ import pellucid
 
 ROOT = Path(__file__).parents[1]
 
-PROBE = "-m pip --disable-pip-version-check --no-cache-dir --retries 0 --timeout 15 download --no-deps packaging"
+DOWNLOAD = "-m pip --disable-pip-version-check --no-cache-dir --retries 0 --timeout 15 download --no-deps packaging"
 """Downloads a package of 70 KB from pip's index."""
 
 
-def test_a_type_checker_finds_every_public_name() -> None:
+def test_type_checkers_find_every_public_name() -> None:
     """Names are resolved on first use, so type checkers get imports; a file of the same name would hide one."""
-    page = ast.parse(Path(pellucid.__file__).read_text(encoding="utf-8"))
-    told = next(node for node in page.body if isinstance(node, ast.If))
-    found = {one.name: line.module for line in told.body if isinstance(line, ast.ImportFrom) for one in line.names}
-    assert {"__version__", *found} == set(pellucid.__all__)
-    for name, module in found.items():
-        package = importlib.import_module(str(module))
+    tree = ast.parse(Path(pellucid.__file__).read_text(encoding="utf-8"))
+    type_checking = next(node for node in tree.body if isinstance(node, ast.If))
+    module_by_name = {
+        one.name: line.module for line in type_checking.body if isinstance(line, ast.ImportFrom) for one in line.names
+    }
+    assert {"__version__", *module_by_name} == set(pellucid.__all__)
+    for name, imported_from in module_by_name.items():
+        package = importlib.import_module(str(imported_from))
         assert hasattr(package, name)
-        hidden = hasattr(package, "__path__") and importlib.util.find_spec(f"{module}.{name}") is not None
-        assert not hidden, f"{module}.{name} is a file too"
+        hidden = hasattr(package, "__path__") and importlib.util.find_spec(f"{imported_from}.{name}") is not None
+        assert not hidden, f"{imported_from}.{name} is a file too"
 
 
 @pytest.mark.parametrize("name", ["generate", "score"])
-def test_a_type_checker_knows_that_one_text_has_one_answer(name: str) -> None:
+def test_type_checkers_know_that_one_text_has_one_answer(name: str) -> None:
     """The README uses `model.score(text).perplexity`, which a list does not have."""
-    one, several = (typing.get_type_hints(way)["return"] for way in typing.get_overloads(getattr(pellucid.Model, name)))
-    assert several == list[one]
+    single, several = (
+        typing.get_type_hints(overload)["return"] for overload in typing.get_overloads(getattr(pellucid.Model, name))
+    )
+    assert several == list[single]
 
 
 @pytest.mark.slow
-def test_the_wheel_alone_draws_and_judges(tmp_path: Path) -> None:
+def test_wheel_works_in_its_own_environment(tmp_path: Path) -> None:
     if shutil.which("make") is None:
         pytest.skip("there is no make")
-    asked = subprocess.run([sys.executable, *PROBE.split(), "--dest", tmp_path / "asked"], capture_output=True)
-    if asked.returncode:
+    download = subprocess.run([sys.executable, *DOWNLOAD.split(), "--dest", tmp_path / "asked"], capture_output=True)
+    if download.returncode:
         pytest.skip("no package index answers, from which a build takes its backend")
     folder, programs = tmp_path / "dist", Path(sys.executable).parent
     command = ["make", "wheel", "--assume-old=.venv/dev", f"BIN={programs}", f"DIST={folder}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "it draws and judges" in done.stdout and len([*folder.glob("pellucid-*.whl")]) == 1
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "it draws and judges" in result.stdout and len([*folder.glob("pellucid-*.whl")]) == 1

@@ -14,7 +14,7 @@ from pathlib import Path
 
 MOST_BYTES = 3_000_000
 ADAPTER = "checkpoints/packaged/sentiment-minilm"
-NEEDED = (
+REQUIRED_FILES = (
     "py.typed",
     "view/web/page.html",
     "view/web/app.js",
@@ -27,12 +27,12 @@ def main(folder: str) -> None:
     (wheel,) = Path(folder).resolve().glob("pellucid-*.whl")
     assert wheel.stat().st_size < MOST_BYTES, f"{wheel.name} has {wheel.stat().st_size:,} bytes"
     names = zipfile.ZipFile(wheel).namelist()
-    for needed in NEEDED:
+    for needed in REQUIRED_FILES:
         assert f"pellucid/{needed}" in names, f"{wheel.name} lacks {needed}"
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as directory:
         os.environ.pop("PYTHONPATH", None)  # the caller's would take precedence over the wheel
-        subprocess.run([sys.executable, "-m", "venv", f"{place}/env"], check=True)
-        python = Path(place, "env", "Scripts" if sys.platform == "win32" else "bin", "python")
+        subprocess.run([sys.executable, "-m", "venv", f"{directory}/env"], check=True)
+        python = Path(directory, "env", "Scripts" if sys.platform == "win32" else "bin", "python")
         install = [
             str(python),
             "-m",
@@ -44,18 +44,18 @@ def main(folder: str) -> None:
             str(wheel),
         ]
         subprocess.run(install, check=True)
-        home = Path(subprocess.check_output([str(python), "-c", _SITE], text=True).strip())
-        (home / "borrowed.pth").write_text(sysconfig.get_paths()["purelib"])
-        where = subprocess.check_output(
-            [str(python), "-c", "import pellucid; print(pellucid.__file__)"], cwd=place, text=True
+        site_packages = Path(subprocess.check_output([str(python), "-c", _SITE], text=True).strip())
+        (site_packages / "borrowed.pth").write_text(sysconfig.get_paths()["purelib"])
+        package_path = subprocess.check_output(
+            [str(python), "-c", "import pellucid; print(pellucid.__file__)"], cwd=directory, text=True
         )
-        assert place in where, f"pellucid came from {where.strip()} and not from the wheel"
+        assert directory in package_path, f"pellucid came from {package_path.strip()} and not from the wheel"
         look = [str(python), "-m", "pellucid", "look", "time flies like an arrow", "-o", "page.html"]
-        subprocess.run(look, cwd=place, check=True)
-        assert Path(place, "page.html").stat().st_size > 100_000
-        judge = [str(python), "-m", "pellucid", "run", "sentiment-analysis", "I love glass"]
-        said = subprocess.check_output(judge, cwd=place, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"})
-        assert said.startswith("POSITIVE"), said
+        subprocess.run(look, cwd=directory, check=True)
+        assert Path(directory, "page.html").stat().st_size > 100_000
+        classify = [str(python), "-m", "pellucid", "run", "sentiment-analysis", "I love glass"]
+        output = subprocess.check_output(classify, cwd=directory, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"})
+        assert output.startswith("POSITIVE"), output
     sys.stdout.write(f"{wheel.name}: {wheel.stat().st_size:,} bytes, and it draws and judges\n")
 
 

@@ -18,7 +18,7 @@ from pellucid.blocks.steps import Kernels
 from pellucid.errors import InputError
 from pellucid.machine import processor_features
 from tests.checkpoints.families import TINY, save
-from tests.usual import forget_kernels, in_threads
+from tests.torch_state import forget_kernels, in_threads
 
 pytest.importorskip("numba")
 pytestmark = [

@@ -12,7 +12,7 @@ from pellucid.blocks.availability import usable_kernels
 from pellucid.blocks.code_image import Image, link
 from pellucid.blocks.steps import PlainTable
 from pellucid.errors import ResourceError
-from tests.usual import forget_kernels
+from tests.torch_state import forget_kernels
 
 llvm = pytest.importorskip("llvmlite.binding")
 pytestmark = pytest.mark.skipif(

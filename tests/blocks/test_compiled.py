@@ -45,7 +45,7 @@ from pellucid.generation.loop import generation_module
 from pellucid.machine import processor_info
 from tests.checkpoints.families import TINY, save
 from tests.quick import few
-from tests.usual import forget_kernels, in_threads
+from tests.torch_state import forget_kernels, in_threads
 
 pytest.importorskip("numba")
 pytestmark = [

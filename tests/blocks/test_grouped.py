@@ -18,7 +18,7 @@ from pellucid.blocks.rounding import GRID, in_blocks
 from pellucid.edits import add
 from pellucid.errors import InputError
 from tests.checkpoints.families import save
-from tests.usual import in_threads
+from tests.torch_state import in_threads
 
 pytest.importorskip("numba")
 llvm = pytest.importorskip("llvmlite.binding")

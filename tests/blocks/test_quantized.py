@@ -17,8 +17,8 @@ from pellucid.errors import InputError
 from pellucid.generation import read_settings, write
 from pellucid.machine import has_int8_products
 from pellucid.models import count
+from tests.matrix_products import needs_x86, run_with_avx2
 from tests.parity.reference import tiny
-from tests.products import in_an_older_processor, of_that_kind
 
 
 def numbers(*shape: int) -> torch.Tensor:
@@ -135,10 +135,10 @@ def test_the_processor_is_asked_for_whole_numbers(monkeypatch: pytest.MonkeyPatc
         assert asked == (wanted if enough == 1 and able else [])
 
 
-@of_that_kind
+@needs_x86
 def test_an_older_processor_takes_8_bits() -> None:
     """oneDNN's integer sums overflow when it is restricted to AVX2, which PyTorch's query for VNNI does not reveal."""
-    in_an_older_processor("""
+    run_with_avx2("""
 import torch
 from pellucid.blocks import quantized, rounding
 codes, scale = rounding.to_8_bits(4096, 576, [torch.rand(4096, 576)])

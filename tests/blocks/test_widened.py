@@ -11,7 +11,7 @@ from pellucid.blocks.copies import packed_copy
 from pellucid.blocks.packing import Packing, Widening, float_packing
 from pellucid.blocks.relative import RotaryPositions
 from pellucid.blocks.widened import MIN_FLOAT_ROWS_EMULATED, MIN_FLOAT_ROWS_NATIVE, WidenedLinear, WidenedTable
-from tests.products import in_an_older_processor, of_that_kind
+from tests.matrix_products import needs_x86, run_with_avx2
 
 HALF = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 
@@ -96,10 +96,10 @@ def test_it_is_chosen_where_float32_is_quicker(monkeypatch: pytest.MonkeyPatch) 
         assert type(chosen) is (Widening if quicker == torch.float32 else Packing)
 
 
-@of_that_kind
+@needs_x86
 def test_an_older_processor_takes_half_precision() -> None:
     """Without AVX-512, oneDNN prepacks no matrix in half precision."""
-    in_an_older_processor("""
+    run_with_avx2("""
 import torch
 import pellucid
 config = pellucid.Config.of("bert", vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,

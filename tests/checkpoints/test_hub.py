@@ -23,8 +23,8 @@ from tests.checkpoints.builders import PICKLED, WEIGHTS, as_bin, good, sentence,
 from tests.checkpoints.families import TINY
 from tests.checkpoints.gguf_files import tiny_llama
 from tests.checkpoints.hub import LOAD, LOCATE, NAME, Hub, ask, asking, closed_port, fails, found, words
-from tests.interrupted import ANOTHER, MAIN
 from tests.quick import few
+from tests.sigint import ANOTHER, MAIN
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -51,10 +51,10 @@ from tests.checkpoints.builders import (
 from tests.checkpoints.families import TINY
 from tests.conftest import tiny_config
 from tests.models.test_packable import twice
-from tests.nobody import as_nobody, open_folder
 from tests.parity.reference import tiny as reference
-from tests.search.children import KILLED, ended, start
+from tests.search.child_processes import KILLED, exit_code_of, start_fork
 from tests.text.making import train_pieces
+from tests.unprivileged import as_nobody, open_folder
 
 TEXTS = ["time flies like an arrow", "fruit flies like a banana", "Köln, 東京 & 👩‍👩‍👧", "", "word " * 400]
 
@@ -609,7 +609,7 @@ def killed(folder: Path, step: int) -> None:
 def test_what_a_kill_leaves_is_named_and_swept(step: int, tmp_path: Path, tiny: pellucid.Model) -> None:
     folder = good(tmp_path / "model", num_labels=3)
     before = digests(folder)
-    assert ended(start(lambda: killed(folder, step))) == KILLED
+    assert exit_code_of(start_fork(lambda: killed(folder, step))) == KILLED
     with pytest.raises(NotFoundError, match=r"holds no whole model: a save into it was interrupted") as caught:
         pellucid.load(folder)
     old = Path(str(caught.value).partition("files in ")[2].removesuffix(" back"))
@@ -796,7 +796,7 @@ def test_what_a_link_leads_to_is_saved_into(tiny: pellucid.Model, tmp_path: Path
     for overwrite in (False, True):
         tiny.save(tmp_path / "model", overwrite=overwrite)
         assert names(tmp_path / "real") == ["config.json", WEIGHTS] and names(tmp_path) == ["model", "real"]
-    assert ended(start(lambda: killed(tmp_path / "model", 2))) == KILLED
+    assert exit_code_of(start_fork(lambda: killed(tmp_path / "model", 2))) == KILLED
     for folder in (tmp_path / "model", tmp_path / "real"):
         with pytest.raises(NotFoundError, match=r"holds no whole model: a save into it was interrupted"):
             pellucid.load(folder)
@@ -815,12 +815,12 @@ def test_a_volume_is_saved_into(tiny: pellucid.Model, tmp_path: Path) -> None:
         for overwrite in (False, True):
             tiny.save(volume, overwrite=overwrite)
             assert names(volume) == ["config.json", WEIGHTS] and names(tmp_path) == ["volume"]
-        assert ended(start(lambda: killed(volume, 2))) == KILLED
+        assert exit_code_of(start_fork(lambda: killed(volume, 2))) == KILLED
         with pytest.raises(NotFoundError, match=r"holds no whole model: a save into it was interrupted"):
             pellucid.load(volume)
         assert pellucid.load(tiny.save(volume, overwrite=True)).config == tiny.config
         assert names(volume) == ["config.json", WEIGHTS]
 
-    if (code := ended(start(work))) == 77:
+    if (code := exit_code_of(start_fork(work))) == 77:
         pytest.skip("this machine lets nobody mount")
     assert code == 0

@@ -15,7 +15,7 @@ from pellucid.checkpoints.source import locate
 from pellucid.errors import CorruptFileError, InputError
 from tests.checkpoints.builders import WEIGHTS, good, shards
 from tests.conftest import tiny_config
-from tests.usual import closed
+from tests.torch_state import make_unopenable
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -96,7 +96,7 @@ def test_files_that_are_no_part_of_it_may_come_and_go(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("name", ["config.json", WEIGHTS])
 def test_a_file_that_may_not_be_read_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = good(tmp_path / "model")
-    closed(monkeypatch, folder / name)
+    make_unopenable(monkeypatch, folder / name)
     for read in (pellucid.load, load.read_plan, load.read_config):
         if read is load.read_config and name == WEIGHTS:
             continue
@@ -108,7 +108,7 @@ def test_a_file_that_may_not_be_read_is_named(name: str, tmp_path: Path, monkeyp
 def test_so_is_a_tokenizer(minilm: pellucid.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     name = minilm.loaded.name
     path = locate(name).folder / "tokenizer.json"
-    closed(monkeypatch, path)
+    make_unopenable(monkeypatch, path)
     with pytest.raises(InputError) as caught:
         pellucid.load(name)
     assert str(caught.value) == f"cannot read {path}: Permission denied"
@@ -116,7 +116,7 @@ def test_so_is_a_tokenizer(minilm: pellucid.Model, monkeypatch: pytest.MonkeyPat
 
 def test_so_is_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "trace.safetensors").write_bytes(b"")
-    closed(monkeypatch, tmp_path / "trace.safetensors")
+    make_unopenable(monkeypatch, tmp_path / "trace.safetensors")
     with pytest.raises(InputError) as caught:
         pellucid.open_trace(tmp_path / "trace.safetensors")
     assert str(caught.value) == f"cannot read {tmp_path / 'trace.safetensors'}: Permission denied"

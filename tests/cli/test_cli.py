@@ -41,8 +41,8 @@ from pellucid.errors import (
 )
 from tests import documents
 from tests.cli.called import Pellucid, caller
-from tests.importing import refuse
-from tests.usual import needs_gpu
+from tests.failing_imports import fail_import
+from tests.torch_state import needs_gpu
 
 LONG = "word " * 299 + "word"
 
@@ -705,7 +705,7 @@ def test_memory_that_is_missing_is_one_sentence(
 def test_an_early_interrupt_is_no_traceback(
     typed: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    refuse(monkeypatch, "pellucid.cli.errors", KeyboardInterrupt())
+    fail_import(monkeypatch, "pellucid.cli.errors", KeyboardInterrupt())
     assert typed("--version") == INTERRUPTED
     assert capsys.readouterr().err == "pellucid: interrupted\n"
 

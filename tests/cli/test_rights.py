@@ -8,7 +8,7 @@ from pellucid.cli.options import NonEmptyPath
 from pellucid.cli.reading import file_argument
 from pellucid.errors import InputError
 from pellucid.files import target_of, write_atomically
-from tests.nobody import as_nobody, open_folder
+from tests.unprivileged import as_nobody, open_folder
 
 
 def test_an_output_that_may_not_be_read_is_written() -> None:

@@ -46,12 +46,12 @@ def pair(writer: str, ends: tuple[int, ...] = (), length: int = 160, **facts: An
         changes["bos_token_id"] = 1
     with tempfile.TemporaryDirectory() as folder:
         theirs = tiny(Path(folder), architecture, dtype=torch.float64, **changes)
-        _enliven(theirs)
+        _set_varied_weights(theirs)
         theirs.save_pretrained(folder)
         return Pair(theirs, pellucid.load(folder, dtype="float64"))
 
 
-def _enliven(model: Any) -> None:
+def _set_varied_weights(model: Any) -> None:
     """Sets weights with which greedy generation varies; with plain random ones a model repeats one token for ever.
 
     Gains of either sign, so that a token is not its own most likely successor where input and output embeddings are
@@ -73,8 +73,8 @@ def _enliven(model: Any) -> None:
 
 def prompts(lengths: Sequence[int] = (17, 5, 11), vocabulary: int = 99) -> list[list[int]]:
     """Random prompts of these lengths."""
-    chance = torch.Generator().manual_seed(3)
-    return [torch.randint(3, vocabulary, (length,), generator=chance).tolist() for length in lengths]
+    generator = torch.Generator().manual_seed(3)
+    return [torch.randint(3, vocabulary, (length,), generator=generator).tolist() for length in lengths]
 
 
 def generate(
@@ -86,8 +86,8 @@ def generate(
     longest = max(map(len, texts))
     ids, mask = (torch.full((len(texts), longest), fill) for fill in (padding, 0))
     for row, text in enumerate(texts):
-        places = slice(longest - len(text), None) if both.decodes_only else slice(len(text))
-        ids[row, places], mask[row, places] = torch.tensor(text), 1
+        positions = slice(longest - len(text), None) if both.decodes_only else slice(len(text))
+        ids[row, positions], mask[row, positions] = torch.tensor(text), 1
     theirs.generation_config = transformers.GenerationConfig(
         pad_token_id=padding,
         bos_token_id=1,
@@ -103,17 +103,17 @@ def generate(
 
 def greedy(both: Pair, texts: Sequence[Sequence[int]], ends: Sequence[int] = (), **options: Any) -> list[list[int]]:
     """The greedy continuation of each text, including its end token."""
-    wide = generate(both, texts, **options).sequences
+    sequences = generate(both, texts, **options).sequences
     start = max(map(len, texts)) if both.decodes_only else 1
     found = []
-    for row in wide[:, start:].tolist():
-        stops = [place for place, token in enumerate(row) if token in ends]
+    for row in sequences[:, start:].tolist():
+        stops = [position for position, token in enumerate(row) if token in ends]
         found.append(row[: stops[0] + 1] if stops else row)
     return found
 
 
 @dataclass(frozen=True)
-class Found:
+class ReferenceHypothesis:
     """One hypothesis of the reference's beam search."""
 
     ids: list[int]
@@ -121,21 +121,23 @@ class Found:
     log_probabilities: list[float]
 
 
-def beams(both: Pair, texts: Sequence[Sequence[int]], **options: Any) -> list[list[Found]]:
+def beams(both: Pair, texts: Sequence[Sequence[int]], **options: Any) -> list[list[ReferenceHypothesis]]:
     """The reference's hypotheses for each prompt, the best first."""
-    answer = generate(both, texts, **options)
-    steps = both.theirs.compute_transition_scores(answer.sequences, answer.scores, answer.beam_indices)
+    output = generate(both, texts, **options)
+    steps = both.theirs.compute_transition_scores(output.sequences, output.scores, output.beam_indices)
     start = max(map(len, texts)) if both.decodes_only else 1
-    found: list[list[Found]] = [[] for _ in texts]
-    for row, length in enumerate((answer.beam_indices >= 0).sum(dim=1).tolist()):
-        ids = answer.sequences[row, start : start + length].tolist()
-        score = answer.sequences_scores[row].item()
-        found[row * len(texts) // len(answer.sequences)].append(Found(ids, score, steps[row, :length].tolist()))
+    found: list[list[ReferenceHypothesis]] = [[] for _ in texts]
+    for row, length in enumerate((output.beam_indices >= 0).sum(dim=1).tolist()):
+        ids = output.sequences[row, start : start + length].tolist()
+        score = output.sequences_scores[row].item()
+        found[row * len(texts) // len(output.sequences)].append(
+            ReferenceHypothesis(ids, score, steps[row, :length].tolist())
+        )
     return found
 
 
 @functools.lru_cache(maxsize=64)
-def late_ends(writer: str) -> tuple[int, ...]:
+def late_end_tokens(writer: str) -> tuple[int, ...]:
     """For each prompt the token that first appears latest in its greedy text; as end tokens they end texts apart."""
     rows = greedy(pair(writer), prompts(), max_new_tokens=100)
     return tuple(sorted({max(row, key=row.index) for row in rows}))

@@ -15,90 +15,92 @@ import pellucid
 from pellucid.errors import InputError
 from pellucid.generation import Settings, Step, loop, read_settings, write
 from pellucid.generation.reader import DecodingState
-from tests.generation.reference import WRITERS, greedy, late_ends, pair, prompts
+from tests.generation.reference import WRITERS, greedy, late_end_tokens, pair, prompts
 from tests.quick import few
 
 STEPS = 100
 
 
-def texts(
+def generated_texts(
     model: pellucid.Model, prompt_ids: Sequence[Sequence[int]], **options: Any
 ) -> tuple[list[list[int]], list[str]]:
     """What is generated for each prompt, and why it ends."""
     settings = read_settings({"max_new_tokens": STEPS} | options)
     count = len(prompt_ids) * settings.num_return_sequences
     written: list[list[int]] = [[] for _ in range(count)]
-    why = [""] * count
+    reasons = [""] * count
     for step in write(model.loaded, prompt_ids, settings):
         for row, token in zip(step.rows, step.tokens, strict=True):
-            assert not why[row], "a finished text goes on"
+            assert not reasons[row], "a finished text goes on"
             written[row].append(token)
         for row, reason in step.finished.items():
-            why[row] = reason
-    return written, why
+            reasons[row] = reason
+    return written, reasons
 
 
 # -- the reference --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_the_reference_writes_the_same(writer: str) -> None:
+def test_greedy_texts_match_the_reference(writer: str) -> None:
     both, prompt_ids = pair(writer), prompts()
-    wanted = greedy(both, prompt_ids, max_new_tokens=STEPS)
-    assert [len(row) for row in wanted] == [STEPS] * 3
-    assert all(len(set(row)) > 4 for row in wanted), "texts of few words show little"
-    assert texts(both.ours, prompt_ids) == (wanted, ["length"] * 3)
-    for prompt, row in zip(prompt_ids, wanted):
-        assert texts(both.ours, [prompt]) == ([row], ["length"])
+    expected = greedy(both, prompt_ids, max_new_tokens=STEPS)
+    assert [len(row) for row in expected] == [STEPS] * 3
+    assert all(len(set(row)) > 4 for row in expected), "texts of few words show little"
+    assert generated_texts(both.ours, prompt_ids) == (expected, ["length"] * 3)
+    for prompt, row in zip(prompt_ids, expected):
+        assert generated_texts(both.ours, [prompt]) == ([row], ["length"])
 
 
 @pytest.mark.parametrize("writer", few(WRITERS, list(WRITERS)[::2]))
-def test_texts_end_where_the_reference_ends_them(writer: str) -> None:
-    ends = late_ends(writer)
+def test_texts_end_where_those_of_the_reference_end(writer: str) -> None:
+    ends = late_end_tokens(writer)
     both, prompt_ids = pair(writer, ends), prompts()
-    wanted = greedy(both, prompt_ids, ends, max_new_tokens=STEPS)
-    lengths = [len(row) for row in wanted]
+    expected = greedy(both, prompt_ids, ends, max_new_tokens=STEPS)
+    lengths = [len(row) for row in expected]
     assert len(set(lengths)) > 1 and min(lengths) < STEPS, "texts that end together leave nobody behind"
-    found, why = texts(both.ours, prompt_ids)
-    assert found == wanted
-    assert why == ["end" if row[-1] in ends else "length" for row in wanted]
-    assert [texts(both.ours, [prompt])[0][0] for prompt in prompt_ids] == wanted
-    stopped = texts(pair(writer).ours, prompt_ids, stop_token_ids=ends)
-    assert stopped == (found, why)
+    found, reasons = generated_texts(both.ours, prompt_ids)
+    assert found == expected
+    assert reasons == ["end" if row[-1] in ends else "length" for row in expected]
+    assert [generated_texts(both.ours, [prompt])[0][0] for prompt in prompt_ids] == expected
+    stopped = generated_texts(pair(writer).ours, prompt_ids, stop_token_ids=ends)
+    assert stopped == (found, reasons)
 
 
 # -- who is in the pass ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("writer", ["MistralForCausalLM", "BartForConditionalGeneration"])
-def test_a_finished_text_leaves_the_pass(writer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_text_leaves_the_batch(writer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    reading = DecodingState.next
+    next_logits = DecodingState.next
 
-    def counted(reader: DecodingState, tokens: torch.Tensor) -> torch.Tensor:
+    def counted_next(reader: DecodingState, tokens: torch.Tensor) -> torch.Tensor:
         sizes.append(len(tokens))
-        return reading(reader, tokens)
+        return next_logits(reader, tokens)
 
-    monkeypatch.setattr(DecodingState, "next", counted)
-    both = pair(writer, late_ends(writer))
-    lengths = [len(text) for text in texts(both.ours, prompts())[0]]
+    monkeypatch.setattr(DecodingState, "next", counted_next)
+    both = pair(writer, late_end_tokens(writer))
+    lengths = [len(text) for text in generated_texts(both.ours, prompts())[0]]
     assert sizes == [sum(length > step for length in lengths) for step in range(1, max(lengths))]
 
 
-def test_steps_name_their_texts() -> None:
-    both = pair("LlamaForCausalLM", late_ends("LlamaForCausalLM"))
+def test_steps_list_the_rows_of_their_texts() -> None:
+    both = pair("LlamaForCausalLM", late_end_tokens("LlamaForCausalLM"))
     steps = list(write(both.ours.loaded, prompts(), read_settings({"max_new_tokens": STEPS}), log_probabilities=True))
-    there = [0, 1, 2]
+    unfinished = [0, 1, 2]
     for step in steps:
-        assert step.rows == there
-        assert step.log_probabilities is not None and step.log_probabilities.shape == (len(there), 99)
+        assert step.rows == unfinished
+        assert step.log_probabilities is not None and step.log_probabilities.shape == (len(unfinished), 99)
         assert step.log_probabilities.argmax(dim=1).tolist() == step.tokens  # greedy and without rules
-        torch.testing.assert_close(step.log_probabilities.exp().sum(dim=1), torch.ones(len(there)), check_dtype=False)
-        there = [row for row in there if row not in step.finished]
-    assert not there
+        torch.testing.assert_close(
+            step.log_probabilities.exp().sum(dim=1), torch.ones(len(unfinished)), check_dtype=False
+        )
+        unfinished = [row for row in unfinished if row not in step.finished]
+    assert not unfinished
 
 
-def test_a_judge_ends_a_text() -> None:
+def test_judge_ends_a_text() -> None:
     both, judged = pair("Qwen2ForCausalLM"), []
 
     def judge(row: int, token: int) -> str | None:
@@ -114,161 +116,165 @@ def test_a_judge_ends_a_text() -> None:
 
 
 @pytest.mark.parametrize("writer", ["GPT2LMHeadModel", "T5ForConditionalGeneration"])
-def test_a_seed_gives_the_same_text_alone_and_in_a_batch(writer: str) -> None:
-    both, prompt_ids = pair(writer, late_ends(writer)), prompts()
+def test_seed_gives_the_same_text_alone_and_in_a_batch(writer: str) -> None:
+    both, prompt_ids = pair(writer, late_end_tokens(writer)), prompts()
     options = {"do_sample": True, "seed": 5, "max_new_tokens": 40}
-    together, _ = texts(both.ours, prompt_ids, **options)
-    assert [texts(both.ours, [prompt], **options)[0][0] for prompt in prompt_ids] == together
-    assert texts(both.ours, prompt_ids[::-1], **options)[0] == together[::-1]
-    assert texts(both.ours, prompt_ids, **options | {"seed": 6})[0] != together
-    assert texts(both.ours, prompt_ids[:1] * 2, **options)[0] == together[:1] * 2
+    together, _ = generated_texts(both.ours, prompt_ids, **options)
+    assert [generated_texts(both.ours, [prompt], **options)[0][0] for prompt in prompt_ids] == together
+    assert generated_texts(both.ours, prompt_ids[::-1], **options)[0] == together[::-1]
+    assert generated_texts(both.ours, prompt_ids, **options | {"seed": 6})[0] != together
+    assert generated_texts(both.ours, prompt_ids[:1] * 2, **options)[0] == together[:1] * 2
 
 
 @pytest.mark.usefixtures("steps")
 @pytest.mark.parametrize("writer", ["LlamaForCausalLM", "GPT2LMHeadModel", "BartForConditionalGeneration", "T5 gated"])
-def test_float32_draws_the_same_alone_and_in_a_batch(writer: str, tmp_path: Path) -> None:
+def test_float32_samples_the_same_alone_and_in_a_batch(writer: str, tmp_path: Path) -> None:
     """In the usual precision, with the packed blocks, whose sums round differently for one row and for many."""
-    exact, prompt_ids = pair(writer, late_ends(writer)).ours, prompts()
+    exact, prompt_ids = pair(writer, late_end_tokens(writer)).ours, prompts()
     single = pellucid.load(exact.save(tmp_path), dtype="float32")
     for options in ({"do_sample": True, "seed": 5}, {"do_sample": False}):
-        wanted = texts(exact, prompt_ids, **options, max_new_tokens=40)
-        assert texts(single, prompt_ids, **options, max_new_tokens=40) == wanted
-        assert [texts(single, [prompt], **options, max_new_tokens=40)[0][0] for prompt in prompt_ids] == wanted[0]
+        expected = generated_texts(exact, prompt_ids, **options, max_new_tokens=40)
+        assert generated_texts(single, prompt_ids, **options, max_new_tokens=40) == expected
+        assert [
+            generated_texts(single, [prompt], **options, max_new_tokens=40)[0][0] for prompt in prompt_ids
+        ] == expected[0]
 
 
-def test_several_texts_are_drawn_for_each_prompt() -> None:
-    both, prompt_ids = pair("LlamaForCausalLM", late_ends("LlamaForCausalLM")), prompts()
+def test_num_return_sequences_samples_several_texts_per_prompt() -> None:
+    both, prompt_ids = pair("LlamaForCausalLM", late_end_tokens("LlamaForCausalLM")), prompts()
     options = {"do_sample": True, "seed": 5, "max_new_tokens": 40, "num_return_sequences": 3}
-    together, _ = texts(both.ours, prompt_ids, **options)
+    together, _ = generated_texts(both.ours, prompt_ids, **options)
     assert len({tuple(text) for text in together}) == 9
     for i, prompt in enumerate(prompt_ids):
-        assert texts(both.ours, [prompt], **options)[0] == together[3 * i : 3 * i + 3]
-        first = texts(both.ours, [prompt], **options | {"num_return_sequences": 1})[0]
+        assert generated_texts(both.ours, [prompt], **options)[0] == together[3 * i : 3 * i + 3]
+        first = generated_texts(both.ours, [prompt], **options | {"num_return_sequences": 1})[0]
         assert first == together[3 * i : 3 * i + 1]
 
 
-def test_no_seed_draws_anew() -> None:
+def test_without_seed_samples_differ_and_the_global_generator_is_unchanged() -> None:
     both, options = pair("LlamaForCausalLM"), {"do_sample": True, "max_new_tokens": 20}
     before = torch.get_rng_state()
-    assert texts(both.ours, prompts(), **options) != texts(both.ours, prompts(), **options)
+    assert generated_texts(both.ours, prompts(), **options) != generated_texts(both.ours, prompts(), **options)
     assert torch.equal(torch.get_rng_state(), before), "the caller's random numbers are his own"
 
 
 # -- leaving early --------------------------------------------------------------------------------------------------
 
 
-class Kept:
+class CacheWatcher:
     """Watches whether the cache of the last reader still exists."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cache: Any = lambda: None
-        beginning = loop.prefill
+        prefill = loop.prefill
 
-        def noted(*given: Any) -> Any:
-            reader, logits = beginning(*given)
+        def noted_prefill(*arguments: Any) -> Any:
+            reader, logits = prefill(*arguments)
             self.cache = weakref.ref(reader.cache)
             return reader, logits
 
-        monkeypatch.setattr(loop, "prefill", noted)
+        monkeypatch.setattr(loop, "prefill", noted_prefill)
 
     def __bool__(self) -> bool:
         gc.collect()
         return self.cache() is not None
 
 
-def written(steps: int = 50) -> Iterator[Step]:
+def generation_steps(steps: int = 50) -> Iterator[Step]:
     return write(pair("LlamaForCausalLM").ours.loaded, prompts(), Settings(max_new_tokens=steps))
 
 
-def test_a_reader_who_stops_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept, threads = Kept(monkeypatch), threading.enumerate()
-    going = written()
-    assert len(list(itertools.islice(going, 3))) == 3
-    assert kept
-    del going
-    assert not kept
+def test_dropping_the_iterator_frees_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache_exists, threads = CacheWatcher(monkeypatch), threading.enumerate()
+    steps = generation_steps()
+    assert len(list(itertools.islice(steps, 3))) == 3
+    assert cache_exists
+    del steps
+    assert not cache_exists
     assert threading.enumerate() == threads
 
 
-def test_a_closed_text_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept, threads = Kept(monkeypatch), threading.enumerate()
-    going = written()
-    next(going)
-    assert kept
-    going.close()  # type: ignore[attr-defined]
-    assert not kept
+def test_closing_the_iterator_frees_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache_exists, threads = CacheWatcher(monkeypatch), threading.enumerate()
+    steps = generation_steps()
+    next(steps)
+    assert cache_exists
+    steps.close()  # type: ignore[attr-defined]
+    assert not cache_exists
     assert threading.enumerate() == threads
-    assert list(going) == []
+    assert list(steps) == []
 
 
-def test_an_error_of_the_reader_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept, threads = Kept(monkeypatch), threading.enumerate()
-    going = written()
-    next(going)
-    assert kept
+def test_error_thrown_into_the_iterator_frees_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache_exists, threads = CacheWatcher(monkeypatch), threading.enumerate()
+    steps = generation_steps()
+    next(steps)
+    assert cache_exists
     with pytest.raises(ZeroDivisionError):
-        going.throw(ZeroDivisionError())  # type: ignore[attr-defined]
-    assert not kept
+        steps.throw(ZeroDivisionError())  # type: ignore[attr-defined]
+    assert not cache_exists
     assert threading.enumerate() == threads
     assert torch.is_inference_mode_enabled() is False
 
 
-def test_between_steps_the_caller_may_learn() -> None:
-    for _ in written(steps=3):
+def test_caller_may_compute_gradients_between_steps() -> None:
+    for _ in generation_steps(steps=3):
         assert not torch.is_inference_mode_enabled() and torch.is_grad_enabled()
         weight = torch.ones(2, requires_grad=True)
         (weight * 3).sum().backward()
         assert weight.grad is not None
 
 
-def test_a_finished_text_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Kept(monkeypatch)
-    going = written(steps=3)
-    assert len(list(going)) == 3
-    assert not kept
+def test_finished_generation_frees_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache_exists = CacheWatcher(monkeypatch)
+    steps = generation_steps(steps=3)
+    assert len(list(steps)) == 3
+    assert not cache_exists
 
 
 # -- how much -------------------------------------------------------------------------------------------------------
 
 
-def test_time_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_max_time_ends_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count(1000)  # a second passes at each call
     monkeypatch.setattr(loop.time, "monotonic", lambda: float(next(clock)))
     model = pair("LlamaForCausalLM").ours
-    found, why = texts(model, prompts(), max_time=3.5)
-    assert [len(text) for text in found] == [4] * 3 and why == ["time"] * 3
+    found, reasons = generated_texts(model, prompts(), max_time=3.5)
+    assert [len(text) for text in found] == [4] * 3 and reasons == ["time"] * 3
     monkeypatch.undo()
-    assert found == [text[:4] for text in texts(model, prompts())[0]]
+    assert found == [text[:4] for text in generated_texts(model, prompts())[0]]
 
 
-def test_no_time_still_gives_a_token() -> None:
-    assert texts(pair("LlamaForCausalLM").ours, prompts(), max_time=1e-9)[1] == ["time"] * 3
+def test_expired_max_time_still_gives_one_token() -> None:
+    assert generated_texts(pair("LlamaForCausalLM").ours, prompts(), max_time=1e-9)[1] == ["time"] * 3
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_no_more_is_written_than_the_model_has_positions_for(writer: str) -> None:
+def test_texts_end_at_the_last_position_of_the_model(writer: str) -> None:
     both, prompt_ids = pair(writer, length=30), prompts((17, 5))
-    rooms = [
-        40 if both.ours.config.max_sequence_length is None else 31 - (len(own) if both.decodes_only else 1)
-        for own in prompt_ids
+    limits = [
+        40 if both.ours.config.max_sequence_length is None else 31 - (len(prompt) if both.decodes_only else 1)
+        for prompt in prompt_ids
     ]
-    found, why = texts(both.ours, prompt_ids, max_new_tokens=40)
-    assert [len(text) for text in found] == rooms and why == ["length"] * 2
-    assert found == [greedy(both, [own], max_new_tokens=room)[0] for own, room in zip(prompt_ids, rooms)]
-    forced = texts(both.ours, prompt_ids, max_new_tokens=40, forced_eos_token_id=5)[0]  # each at its own maximum length
+    found, reasons = generated_texts(both.ours, prompt_ids, max_new_tokens=40)
+    assert [len(text) for text in found] == limits and reasons == ["length"] * 2
+    assert found == [greedy(both, [prompt], max_new_tokens=limit)[0] for prompt, limit in zip(prompt_ids, limits)]
+    forced = generated_texts(both.ours, prompt_ids, max_new_tokens=40, forced_eos_token_id=5)[
+        0
+    ]  # each at its own maximum length
     assert forced == [[*text[:-1], 5] for text in found]
 
 
 @pytest.mark.parametrize("writer", ["GPT2LMHeadModel", "BartForConditionalGeneration"])
-def test_the_longest_prompt_that_fits(writer: str) -> None:
+def test_longest_prompt_gives_one_token_and_a_longer_one_is_refused(writer: str) -> None:
     both = pair(writer, length=30)
-    wanted = greedy(both, prompts((30,)), max_new_tokens=1 if both.decodes_only else 30)
-    assert texts(both.ours, prompts((30,)))[0] == wanted, "the last token is chosen, and never read"
+    expected = greedy(both, prompts((30,)), max_new_tokens=1 if both.decodes_only else 30)
+    assert generated_texts(both.ours, prompts((30,)))[0] == expected, "the last token is chosen, and never read"
     with pytest.raises(InputError, match="prompt 1 has 31 tokens, and this model reads 30 in all: cut it"):
         write(both.ours.loaded, prompts((5, 31)), Settings())
 
 
-def test_a_prompt_needs_a_token() -> None:
+def test_empty_prompt_is_refused() -> None:
     model = pair("LlamaForCausalLM").ours
     with pytest.raises(InputError, match="prompt 1 is empty: a model needs a token to begin with"):
         write(model.loaded, [[5], []], Settings())
@@ -276,7 +282,7 @@ def test_a_prompt_needs_a_token() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("options", "fragment"),
     [
         ({"num_beams": 4}, "num_beams is 4, and beam search has its texts only at the end: pass num_beams=1"),
         (
@@ -285,13 +291,13 @@ def test_a_prompt_needs_a_token() -> None:
         ),
     ],
 )
-def test_what_would_be_passed_over_is_refused(asked: dict[str, Any], said: str) -> None:
+def test_options_that_would_be_ignored_are_refused(options: dict[str, Any], fragment: str) -> None:
     loaded = pair("LlamaForCausalLM").ours.loaded
-    with pytest.raises(InputError, match=said):
-        write(loaded, prompts((5,)), Settings(**asked))
+    with pytest.raises(InputError, match=fragment):
+        write(loaded, prompts((5,)), Settings(**options))
 
 
-def test_an_encoder_does_not_write() -> None:
+def test_models_without_language_model_head_are_refused() -> None:
     model = pellucid.build(pellucid.Config.of("bert", num_hidden_layers=1, hidden_size=12, vocab_size=9))
     with pytest.raises(InputError, match="kind 'encoder'"):
         write(model.loaded, [[1, 1, 1]], read_settings({}))

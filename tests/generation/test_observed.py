@@ -19,15 +19,15 @@ def model(request: pytest.FixtureRequest) -> pellucid.Model:
 
 
 def test_every_step_is_recorded(model: pellucid.Model) -> None:
-    pair = model.config.kind == "encoder-decoder"
+    encoder_decoder = model.config.kind == "encoder-decoder"
     traced = model.trace_writing("a b c d", max_new_tokens=5)
-    names = "decoder.layers.1" if pair else "layers.1"
-    prompt_length = 1 if pair else len(model.tokenizer.encode(["a b c d"])[0].ids)
+    prefix = "decoder.layers.1" if encoder_decoder else "layers.1"
+    prompt_length = 1 if encoder_decoder else len(model.tokenizer.encode(["a b c d"])[0].ids)
     ids = model.tokenizer.encode(["a b c d"])[0].ids
     chosen = [step.tokens[0] for step in write(model.loaded, [ids], read_settings({"max_new_tokens": 5}))]
     assert [step.id for step in traced.steps] == chosen
     for i, step in enumerate(traced.steps):
-        weights = step[f"{names}.attention.weights"]
+        weights = step[f"{prefix}.attention.weights"]
         assert weights.shape[-2:] == (prompt_length if i == 0 else 1, prompt_length + i)
         assert len(step.read) == weights.shape[-2] and len(step.before) == weights.shape[-1]
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
@@ -37,7 +37,7 @@ def test_every_step_is_recorded(model: pellucid.Model) -> None:
     assert traced.text == model.generate("a b c d", max_new_tokens=5)
 
 
-def test_the_last_pass_sees_what_a_pass_over_everything_sees(model: pellucid.Model) -> None:
+def test_last_pass_equals_a_pass_over_the_whole_text(model: pellucid.Model) -> None:
     if model.config.kind == "encoder-decoder":
         pytest.skip("a pass over everything reads a target, which begins with its start token")
     traced = model.trace_writing("a b c d", max_new_tokens=4)
@@ -46,7 +46,7 @@ def test_the_last_pass_sees_what_a_pass_over_everything_sees(model: pellucid.Mod
     torch.testing.assert_close(traced.steps[-1]["norm.output"], whole, rtol=0, atol=1e-5)
 
 
-def test_only_what_is_asked_for_is_kept(model: pellucid.Model) -> None:
+def test_only_requested_points_are_kept(model: pellucid.Model) -> None:
     traced = model.trace_writing("a b", keep="*layers.0.attention.weights", max_new_tokens=3)
     assert {name.split("layers")[-1] for step in traced.steps for name in step} == {".0.attention.weights"}
     with pytest.raises(InputError, match=r"no point is called 'layers.0.atention'"):
@@ -57,7 +57,7 @@ def test_only_what_is_asked_for_is_kept(model: pellucid.Model) -> None:
         trace_writing(model.loaded, "a b", num_return_sequences=3)
 
 
-def test_a_step_is_asked_by_other_names_too(model: pellucid.Model) -> None:
+def test_steps_accept_aliases_of_points(model: pellucid.Model) -> None:
     side, theirs = ("decoder.", "decoder_") if model.config.kind == "encoder-decoder" else ("", "")
     (step,) = model.trace_writing("a b c", max_new_tokens=1, keep=f"{theirs}attentions[*]").steps
     assert step.names() == list(step) == [f"{side}layers.{i}.attention.weights" for i in range(len(step))]
@@ -67,7 +67,7 @@ def test_a_step_is_asked_by_other_names_too(model: pellucid.Model) -> None:
         step["logits"]
 
 
-def test_it_ends_where_writing_ends_and_says_the_same(model: pellucid.Model) -> None:
+def test_traced_text_ends_where_the_generated_one_ends(model: pellucid.Model) -> None:
     whole = model.complete("a b c d", max_new_tokens=12)
     stop = whole.text[len(whole.text) // 2 :][:2]
     for option in ({"stop": stop}, {"stop_token_ids": [whole.ids[4]]}):
@@ -77,12 +77,12 @@ def test_it_ends_where_writing_ends_and_says_the_same(model: pellucid.Model) -> 
         assert len(completion.ids) < len(whole.ids)
 
 
-def test_a_checkpoint_that_writes_several_texts_is_traced_with_one(model: pellucid.Model) -> None:
+def test_num_return_sequences_of_a_checkpoint_is_ignored(model: pellucid.Model) -> None:
     several = replace(model.loaded, generation={"num_return_sequences": 3, "do_sample": True})
     options = {"do_sample": False, "max_new_tokens": 3}
     assert trace_writing(several, "a b", **options).text == model.generate("a b", max_new_tokens=3)
 
 
-def test_steps_and_texts_are_told_apart(model: pellucid.Model) -> None:
+def test_steps_and_texts_compare_by_identity(model: pellucid.Model) -> None:
     first, second = (model.trace_writing("a b", keep="logits", max_new_tokens=2) for _ in range(2))
     assert first == first and first != second and first.steps[0] in first.steps and len({*first.steps}) == 2

@@ -21,7 +21,7 @@ from pellucid.generation.rules import OPTIONS, apply, chain
 
 VOCAB, GIVEN, MOST, ENDS = 40, 6, 20, (7, 9, 70)  # the last end token is not in the vocabulary
 
-WRITING: list[dict[str, Any]] = [
+LOGIT_RULES: list[dict[str, Any]] = [
     {
         "sequence_bias": {
             (1,): 2.5,
@@ -48,7 +48,7 @@ WRITING: list[dict[str, Any]] = [
     {"suppress_tokens": [0, 3, 12, 39]},
     {"begin_suppress_tokens": [1, 7, 20]},
 ]
-DRAWING: list[dict[str, Any]] = [
+SAMPLING_RULES: list[dict[str, Any]] = [
     *({"temperature": value} for value in (0.3, 1.9)),
     *({"top_k": value} for value in (1, 5, 39)),
     *({"top_p": value} for value in (0.05, 0.5, 0.9, 0.99)),
@@ -57,21 +57,21 @@ DRAWING: list[dict[str, Any]] = [
     *({"epsilon_cutoff": value} for value in (0.003, 0.05, 0.9)),
     *({"eta_cutoff": value} for value in (0.003, 0.05, 0.9)),
 ]
-FIRST: list[dict[str, Any]] = [
+FIRST_TOKEN_RULES: list[dict[str, Any]] = [
     {"forced_bos_token_id": 3},
     {"begin_suppress_tokens": [1, 7, 20]},
     {"begin_suppress_tokens": [1, 7, 20], "forced_bos_token_id": 3},
 ]
 """Rules whose effect depends on whether the text is a single token so far."""
 
-MILD: list[dict[str, Any]] = [
+MILD_SAMPLING_RULES: list[dict[str, Any]] = [
     *({"temperature": 1.5}, {"top_k": 5}, {"top_k": 12}, {"top_p": 0.8}, {"top_p": 0.95}, {"min_p": 0.03}),
     *({"min_p": 0.2}, {"typical_p": 0.8}, {"typical_p": 0.95}, {"epsilon_cutoff": 0.01}, {"epsilon_cutoff": 0.1}),
 ]
 """Values of the sampling rules that leave tokens for the next rule; without `eta_cutoff`, with which the reference
 fails where the rules before it left none."""
 
-OURS: list[dict[str, Any]] = [
+OWN_RULES: list[dict[str, Any]] = [
     {"logit_bias": {3: 1.5, "4": -2.0}},
     {"frequency_penalty": 0.4},
     {"presence_penalty": -0.7},
@@ -80,7 +80,7 @@ OURS: list[dict[str, Any]] = [
 """Rules that the reference does not have."""
 
 
-def said(options: Mapping[str, Any]) -> str:
+def options_id(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in options.items())[:50]
 
 
@@ -88,10 +88,10 @@ def some_logits(rows: int = 5, vocab: int = VOCAB, seed: int = 1) -> Tensor:
     return 3 * torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed))
 
 
-def texts(new: int, *, given: int = GIVEN, most: int = MOST, rows: int = 5) -> GenerationProgress:
+def some_progress(new: int, *, given: int = GIVEN, limit: int = MOST, rows: int = 5) -> GenerationProgress:
     """Texts of few different tokens, with many repetitions."""
     ids = torch.randint(0, 8, (rows, given + MOST), generator=torch.Generator().manual_seed(2))
-    return GenerationProgress(ids[:, : given + new], given, most, ENDS)
+    return GenerationProgress(ids[:, : given + new], given, limit, ENDS)
 
 
 @pytest.fixture(scope="module")
@@ -101,248 +101,265 @@ def reference() -> Any:
     return transformers.GPT2LMHeadModel(config)
 
 
-def by_reference(
-    model: Any, options: Mapping[str, Any], sampling: bool, logits: Tensor, written: GenerationProgress
+def reference_logits(
+    model: Any, options: Mapping[str, Any], sampling: bool, logits: Tensor, progress: GenerationProgress
 ) -> Tensor:
     config = transformers.GenerationConfig()
-    length = written.prompt_length + written.max_new_tokens
+    length = progress.prompt_length + progress.max_new_tokens
     for name, value in {"top_k": 0, "do_sample": sampling, "max_length": length, **options}.items():
         setattr(config, name, value)  # set afterwards, because the constructor refuses contradictions
-    config = model._prepare_generated_length(config, False, False, "input_ids", written.prompt_length, written.ids)
-    config._eos_token_tensor = torch.tensor(written.end_tokens)
-    processors = model._get_logits_processor(config, input_ids_seq_length=written.prompt_length, device="cpu")
-    return processors(written.ids, logits.clone())
+    config = model._prepare_generated_length(config, False, False, "input_ids", progress.prompt_length, progress.ids)
+    config._eos_token_tensor = torch.tensor(progress.end_tokens)
+    processors = model._get_logits_processor(config, input_ids_seq_length=progress.prompt_length, device="cpu")
+    return processors(progress.ids, logits.clone())
 
 
-def ours(options: Mapping[str, Any], logits: Tensor, written: GenerationProgress, *, sampling: bool = False) -> Tensor:
+def our_logits(
+    options: Mapping[str, Any], logits: Tensor, progress: GenerationProgress, *, sampling: bool = False
+) -> Tensor:
     for rule in chain(options, sampling=sampling, vocab_size=logits.shape[1]):
-        logits = rule(logits, written)
+        logits = rule(logits, progress)
     return logits
 
 
 # -- the reference --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", WRITING, ids=said)
-def test_rules_of_writing_are_the_reference(options: dict[str, Any], reference: Any) -> None:
+@pytest.mark.parametrize("options", LOGIT_RULES, ids=options_id)
+def test_logit_rules_match_the_reference(options: dict[str, Any], reference: Any) -> None:
     changed = False
     for new in (0, 1, 2, 5, MOST - 1):
-        logits, written = some_logits(), texts(new)
+        logits, progress = some_logits(), some_progress(new)
         before = logits.clone()
-        found = ours(options, logits, written)
-        assert torch.equal(found, by_reference(reference, options, False, logits, written))
+        found = our_logits(options, logits, progress)
+        assert torch.equal(found, reference_logits(reference, options, False, logits, progress))
         assert torch.equal(logits, before)
         changed |= not torch.equal(found, before)
     assert changed
 
 
-@pytest.mark.parametrize("options", FIRST, ids=said)
+@pytest.mark.parametrize("options", FIRST_TOKEN_RULES, ids=options_id)
 @pytest.mark.parametrize("given", [1, 2])
-def test_rules_of_the_beginning_are_the_reference(options: dict[str, Any], given: int, reference: Any) -> None:
+def test_rules_for_the_first_token_match_the_reference(options: dict[str, Any], given: int, reference: Any) -> None:
     for new in range(4):
-        logits, written = some_logits(), texts(new, given=given)
-        found = ours(options, logits, written)
-        assert torch.equal(found, by_reference(reference, options, False, logits, written))
+        logits, progress = some_logits(), some_progress(new, given=given)
+        found = our_logits(options, logits, progress)
+        assert torch.equal(found, reference_logits(reference, options, False, logits, progress))
         begins = new < 2 if given == 1 and len(options) == 2 else new == 0
         assert torch.equal(found, logits) != (begins and (given == 1 or "begin_suppress_tokens" in options))
 
 
-@pytest.mark.parametrize("options", DRAWING, ids=said)
+@pytest.mark.parametrize("options", SAMPLING_RULES, ids=options_id)
 @pytest.mark.parametrize("vocab", [VOCAB, 5_000])
-def test_rules_of_drawing_are_the_reference(options: dict[str, Any], vocab: int, reference: Any) -> None:
-    logits, written = some_logits(vocab=vocab), texts(3)
+def test_sampling_rules_match_the_reference(options: dict[str, Any], vocab: int, reference: Any) -> None:
+    logits, progress = some_logits(vocab=vocab), some_progress(3)
     logits[1] /= 10  # nearly uniform
     logits[2] *= 5
     logits[3, 3:-1] = -torch.inf  # as after another rule
-    found = ours(options, logits, written, sampling=True)
-    assert torch.equal(found, by_reference(reference, options, True, logits, written))
+    found = our_logits(options, logits, progress, sampling=True)
+    assert torch.equal(found, reference_logits(reference, options, True, logits, progress))
     assert not torch.equal(found, logits)
     assert bool((found > -torch.inf).any(dim=1).all())
 
 
-def test_of_equally_likely_tokens_top_p_keeps_as_many_as_it_needs(reference: Any) -> None:
+def test_top_p_keeps_as_few_of_equally_likely_tokens_as_it_needs(reference: Any) -> None:
     logits = torch.zeros(5, VOCAB)
     logits[1, ::2] = 1
     logits[2, :3] = 2
     logits[3, 7] = 9
     logits[4, 4:] = -torch.inf
     for top_p in (0.01, 0.25, 0.3, 0.5, 0.52, 0.77, 0.99):
-        found = ours({"top_p": top_p}, logits, texts(3), sampling=True)
-        wanted = by_reference(reference, {"top_p": top_p}, True, logits, texts(3))
-        assert torch.equal(found.sort().values, wanted.sort().values)  # of equal ones, an arbitrary one is kept
-    found = ours({"top_p": 0.49}, logits, texts(3), sampling=True)
+        found = our_logits({"top_p": top_p}, logits, some_progress(3), sampling=True)
+        expected = reference_logits(reference, {"top_p": top_p}, True, logits, some_progress(3))
+        assert torch.equal(found.sort().values, expected.sort().values)  # of equal ones, an arbitrary one is kept
+    found = our_logits({"top_p": 0.49}, logits, some_progress(3), sampling=True)
     assert (found[0] == 0).nonzero().flatten().tolist() == list(range(20))
     assert (found[1] == 1).nonzero().flatten().tolist() == list(range(0, 28, 2))
 
 
 @pytest.mark.parametrize("sampling", [False, True])
-def test_chains_are_the_reference(sampling: bool, reference: Any) -> None:
-    chance = random.Random(4)
-    pool: dict[str, list[Any]] = {}
-    for options in [*WRITING, *FIRST, {"forced_bos_token_id": 7}, *(MILD if sampling else [])]:
+def test_chains_match_the_reference(sampling: bool, reference: Any) -> None:
+    generator = random.Random(4)
+    values_by_name: dict[str, list[Any]] = {}
+    for options in [
+        *LOGIT_RULES,
+        *FIRST_TOKEN_RULES,
+        {"forced_bos_token_id": 7},
+        *(MILD_SAMPLING_RULES if sampling else []),
+    ]:
         for name, value in options.items():
-            pool.setdefault(name, []).append(value)
+            values_by_name.setdefault(name, []).append(value)
     for attempt in range(80):
-        options = {name: chance.choice(values) for name, values in pool.items() if chance.random() < 0.5}
-        given, new = chance.choice((1, GIVEN)), chance.choice((0, 0, 1, 2, 5))
+        options = {
+            name: generator.choice(values) for name, values in values_by_name.items() if generator.random() < 0.5
+        }
+        given, new = generator.choice((1, GIVEN)), generator.choice((0, 0, 1, 2, 5))
         logits = some_logits(seed=attempt)
-        written = texts(new, given=given, most=chance.choice((new + 1, MOST)))
-        wanted = by_reference(reference, options, sampling, logits, written)
-        torch.testing.assert_close(ours(options, logits, written, sampling=sampling), wanted, rtol=1e-6, atol=1e-6)
+        progress = some_progress(new, given=given, limit=generator.choice((new + 1, MOST)))
+        expected = reference_logits(reference, options, sampling, logits, progress)
+        torch.testing.assert_close(
+            our_logits(options, logits, progress, sampling=sampling), expected, rtol=1e-6, atol=1e-6
+        )
 
 
 # -- what the reference does not have -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [options for options in OURS if "logit_bias" not in options], ids=said)
-def test_counted_penalties_are_their_formula(options: dict[str, float]) -> None:
-    logits, written = some_logits(), texts(9)
-    wanted = logits.clone()
-    for row, chosen in enumerate(written.ids[:, GIVEN:].tolist()):
+@pytest.mark.parametrize("options", [options for options in OWN_RULES if "logit_bias" not in options], ids=options_id)
+def test_counted_penalties_match_their_formula(options: dict[str, float]) -> None:
+    logits, progress = some_logits(), some_progress(9)
+    expected = logits.clone()
+    for row, chosen in enumerate(progress.ids[:, GIVEN:].tolist()):
         for token, times in Counter(chosen).items():
-            wanted[row, token] -= options.get("frequency_penalty", 0) * times + options.get("presence_penalty", 0)
-    torch.testing.assert_close(ours(options, logits, written), wanted, rtol=1e-6, atol=1e-6)
-    assert torch.equal(ours(options, logits, texts(0)), logits)  # tokens of the prompt do not count
+            expected[row, token] -= options.get("frequency_penalty", 0) * times + options.get("presence_penalty", 0)
+    torch.testing.assert_close(our_logits(options, logits, progress), expected, rtol=1e-6, atol=1e-6)
+    assert torch.equal(our_logits(options, logits, some_progress(0)), logits)  # tokens of the prompt do not count
 
 
-def test_counted_penalties_follow_that_of_repetition() -> None:
-    logits, written = some_logits(), texts(9)
+def test_counted_penalties_follow_repetition_penalty() -> None:
+    logits, progress = some_logits(), some_progress(9)
     options = {"presence_penalty": 2.0, "repetition_penalty": 1.5}
-    after = ours({"presence_penalty": 2.0}, ours({"repetition_penalty": 1.5}, logits, written), written)
-    before = ours({"repetition_penalty": 1.5}, ours({"presence_penalty": 2.0}, logits, written), written)
-    assert torch.equal(ours(options, logits, written), after) and not torch.equal(after, before)
+    after = our_logits({"presence_penalty": 2.0}, our_logits({"repetition_penalty": 1.5}, logits, progress), progress)
+    before = our_logits({"repetition_penalty": 1.5}, our_logits({"presence_penalty": 2.0}, logits, progress), progress)
+    assert torch.equal(our_logits(options, logits, progress), after) and not torch.equal(after, before)
 
 
-def test_a_bias_of_a_token_is_one_of_a_sequence_of_one() -> None:
-    logits, written = some_logits(), texts(3)
-    both = ours({"logit_bias": {3: 1.5, "4": -2.0}}, logits, written)
-    assert torch.equal(both, ours({"sequence_bias": [[[3], 1.5], [[4], -2]]}, logits, written))
-    assert both[0, 3] == logits[0, 3] + 1.5
+def test_logit_bias_equals_sequence_bias_of_one_token() -> None:
+    logits, progress = some_logits(), some_progress(3)
+    biased = our_logits({"logit_bias": {3: 1.5, "4": -2.0}}, logits, progress)
+    assert torch.equal(biased, our_logits({"sequence_bias": [[[3], 1.5], [[4], -2]]}, logits, progress))
+    assert biased[0, 3] == logits[0, 3] + 1.5
 
 
-@pytest.mark.parametrize("options", [*WRITING, *FIRST, *OURS, {"no_repeat_ngram_size": 6}], ids=said)
-def test_padding_is_not_there(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "options", [*LOGIT_RULES, *FIRST_TOKEN_RULES, *OWN_RULES, {"no_repeat_ngram_size": 6}], ids=options_id
+)
+def test_padding_has_no_effect(options: dict[str, Any]) -> None:
     logits = some_logits()
     for new in (0, 1, 2, 7, MOST - 1):
-        whole = texts(new, given=12).ids
+        whole = some_progress(new, given=12).ids
         lengths = (12, 7, 3, 2, 1)
         padded = whole.clone()
         for row, length in enumerate(lengths):
             padded[row, : 12 - length] = -1
-        together = ours(options, logits, GenerationProgress(padded, 12, MOST, ENDS))
+        together = our_logits(options, logits, GenerationProgress(padded, 12, MOST, ENDS))
         for row, length in enumerate(lengths):
             alone = GenerationProgress(whole[row : row + 1, 12 - length :], length, MOST, ENDS)
-            assert torch.equal(together[row], ours(options, logits[row : row + 1], alone)[0]), (new, row)
+            assert torch.equal(together[row], our_logits(options, logits[row : row + 1], alone)[0]), (new, row)
 
 
-def test_double_precision_stays() -> None:
-    logits, written = some_logits().double(), texts(5)
-    for options in WRITING + DRAWING + FIRST + OURS:
-        assert ours(options, logits, written, sampling=True).dtype == torch.float64
+def test_float64_logits_stay_float64() -> None:
+    logits, progress = some_logits().double(), some_progress(5)
+    for options in LOGIT_RULES + SAMPLING_RULES + FIRST_TOKEN_RULES + OWN_RULES:
+        assert our_logits(options, logits, progress, sampling=True).dtype == torch.float64
 
 
 # -- the chain ------------------------------------------------------------------------------------------------------
 
 
-def test_no_option_is_without_its_tests() -> None:
-    assert {name for options in WRITING + DRAWING + FIRST + OURS for name in options} == set(OPTIONS)
+def test_every_option_has_tests() -> None:
+    assert {
+        name for options in LOGIT_RULES + SAMPLING_RULES + FIRST_TOKEN_RULES + OWN_RULES for name in options
+    } == set(OPTIONS)
     assert {name for name, _, _ in WRONG} == set(OPTIONS)
 
 
-def test_defaults_and_none_ask_for_nothing() -> None:
+def test_default_values_and_none_give_no_rules() -> None:
     assert chain({name: option.default or None for name, option in OPTIONS.items()}, sampling=True) == ()
     off = {"temperature": 1, "top_k": 0, "top_p": 1, "min_p": 0, "repetition_penalty": 1, "no_repeat_ngram_size": 0}
     assert chain({**off, "max_new_tokens": 9}, sampling=False) == ()
 
 
-def test_where_nothing_is_drawn_there_is_nothing_to_draw_from() -> None:
-    for options in DRAWING:
+def test_sampling_options_without_do_sample_are_refused() -> None:
+    for options in SAMPLING_RULES:
         ((name, value),) = options.items()
-        with pytest.raises(InputError) as caught:
+        with pytest.raises(InputError) as error:
             chain(options, sampling=False)
-        wanted = f"{name} is {value} and nothing is sampled: pass do_sample=True, or leave {name} out"
-        assert str(caught.value) == wanted
+        expected = f"{name} is {value} and nothing is sampled: pass do_sample=True, or leave {name} out"
+        assert str(error.value) == expected
 
 
 def test_a_chain_can_be_pickled() -> None:
-    logits, written = some_logits(), texts(5)
-    for options in WRITING + DRAWING + FIRST + OURS:
+    logits, progress = some_logits(), some_progress(5)
+    for options in LOGIT_RULES + SAMPLING_RULES + FIRST_TOKEN_RULES + OWN_RULES:
         for rule in chain(options, sampling=True):
-            assert torch.equal(pickle.loads(pickle.dumps(rule))(logits, written), rule(logits, written))
+            assert torch.equal(pickle.loads(pickle.dumps(rule))(logits, progress), rule(logits, progress))
 
 
-def test_contradictions_are_named_at_their_step() -> None:
+def test_contradicting_rules_are_named_at_their_step() -> None:
     rules = chain({"forced_eos_token_id": 7, "suppress_tokens": [7], "repetition_penalty": 1.5}, sampling=False)
-    assert torch.equal(apply(rules[:1], some_logits(), texts(3)), rules[0](some_logits(), texts(3)))
-    apply(rules, some_logits(), texts(MOST - 2))
-    with pytest.raises(InputError) as caught:
-        apply(rules, some_logits(), texts(MOST - 1))
-    wanted = "after 19 tokens no token is left to choose, because of forced_eos_token_id, suppress_tokens"
-    assert str(caught.value) == f"{wanted}: leave one of them out"
-    innocent = chain({"no_repeat_ngram_size": 1, "forced_eos_token_id": 7, "suppress_tokens": [7]}, sampling=False)
+    assert torch.equal(apply(rules[:1], some_logits(), some_progress(3)), rules[0](some_logits(), some_progress(3)))
+    apply(rules, some_logits(), some_progress(MOST - 2))
+    with pytest.raises(InputError) as error:
+        apply(rules, some_logits(), some_progress(MOST - 1))
+    expected = "after 19 tokens no token is left to choose, because of forced_eos_token_id, suppress_tokens"
+    assert str(error.value) == f"{expected}: leave one of them out"
+    with_harmless_rule = chain(
+        {"no_repeat_ngram_size": 1, "forced_eos_token_id": 7, "suppress_tokens": [7]}, sampling=False
+    )
     with pytest.raises(InputError, match="because of forced_eos_token_id, suppress_tokens: leave one"):
-        apply(innocent, some_logits(), texts(MOST - 1))  # leaving out the first option would not help
+        apply(with_harmless_rule, some_logits(), some_progress(MOST - 1))  # leaving out the first option would not help
     with pytest.raises(InputError, match=r"because of suppress_tokens$"):
-        apply(chain({"suppress_tokens": list(range(VOCAB))}, sampling=False), some_logits(), texts(1))
+        apply(chain({"suppress_tokens": list(range(VOCAB))}, sampling=False), some_logits(), some_progress(1))
     logits = some_logits()
-    assert apply((), logits, texts(3)) is logits
+    assert apply((), logits, some_progress(3)) is logits
 
 
-def harmless(logits: Tensor, written: GenerationProgress) -> Tensor:
+def forbid_some_tokens(logits: Tensor, progress: GenerationProgress) -> Tensor:
     return torch.where(torch.tensor([[0], [0], [1], [0], [0]]) * torch.arange(VOCAB) > 3, -torch.inf, logits)
 
 
-def nothing_at_all(logits: Tensor, written: GenerationProgress) -> Tensor:
+def forbid_every_token(logits: Tensor, progress: GenerationProgress) -> Tensor:
     return logits.index_fill(0, torch.tensor([1]), -torch.inf)
 
 
-def test_a_rule_of_ones_own_is_named_too_and_who_did_no_harm_is_not() -> None:
-    rules = (harmless, nothing_at_all)
-    with pytest.raises(InputError, match=r"because of nothing_at_all$"):
-        apply(rules, some_logits(), texts(3))
+def test_own_rule_that_forbids_everything_is_named_and_a_harmless_one_is_not() -> None:
+    rules = (forbid_some_tokens, forbid_every_token)
+    with pytest.raises(InputError, match=r"because of forbid_every_token$"):
+        apply(rules, some_logits(), some_progress(3))
 
 
 @pytest.mark.parametrize(
-    ("rule", "said"),
+    ("rule", "fragment"),
     [
-        (lambda logits, written: None, "gives NoneType, expected logits (5, 40)"),
-        (lambda logits, written: logits[0], "gives (40,) of torch.float32, expected logits (5, 40)"),
-        (lambda logits, written: logits[:, :5], "gives (5, 5) of torch.float32, expected logits (5, 40)"),
-        (lambda logits, written: logits.argsort(), "gives (5, 40) of torch.int64, expected logits (5, 40)"),
-        (lambda logits, written: logits.to_sparse(), "gives (5, 40) of torch.float32, torch.sparse_coo, on cpu"),
-        (lambda logits, written: logits.to("meta"), "gives (5, 40) of torch.float32, torch.strided, on meta"),
-        (lambda logits, written: logits / (torch.arange(VOCAB) > 0) * 0, "gives NaN or inf after 3 tokens"),
-        (lambda logits, written: logits.index_fill(1, torch.tensor(3), torch.inf), "gives NaN or inf after 3 tokens"),
+        (lambda logits, progress: None, "gives NoneType, expected logits (5, 40)"),
+        (lambda logits, progress: logits[0], "gives (40,) of torch.float32, expected logits (5, 40)"),
+        (lambda logits, progress: logits[:, :5], "gives (5, 5) of torch.float32, expected logits (5, 40)"),
+        (lambda logits, progress: logits.argsort(), "gives (5, 40) of torch.int64, expected logits (5, 40)"),
+        (lambda logits, progress: logits.to_sparse(), "gives (5, 40) of torch.float32, torch.sparse_coo, on cpu"),
+        (lambda logits, progress: logits.to("meta"), "gives (5, 40) of torch.float32, torch.strided, on meta"),
+        (lambda logits, progress: logits / (torch.arange(VOCAB) > 0) * 0, "gives NaN or inf after 3 tokens"),
+        (lambda logits, progress: logits.index_fill(1, torch.tensor(3), torch.inf), "gives NaN or inf after 3 tokens"),
     ],
 )
-def test_a_rule_that_gives_no_logits_is_named(rule: Any, said: str) -> None:
-    for rules in ((rule,), (harmless, rule), (rule, harmless)):
-        for ask in (apply, apply_with_max):
-            with pytest.raises(InputError, match=re.escape(f"the rule <lambda> {said}")):
-                ask(rules, some_logits(), texts(3))
+def test_rule_that_returns_no_logits_is_named(rule: Any, fragment: str) -> None:
+    for rules in ((rule,), (forbid_some_tokens, rule), (rule, forbid_some_tokens)):
+        for apply_rules in (apply, apply_with_max):
+            with pytest.raises(InputError, match=re.escape(f"the rule <lambda> {fragment}")):
+                apply_rules(rules, some_logits(), some_progress(3))
 
 
 @dataclasses.dataclass
-class Nothing:
+class NanRule:
     """A user's own rule that is not hashable."""
 
-    def __call__(self, logits: Tensor, written: GenerationProgress, strength: float = 1.0) -> Tensor:
+    def __call__(self, logits: Tensor, progress: GenerationProgress, strength: float = 1.0) -> Tensor:
         return logits * float("nan")
 
 
-def test_a_rule_is_named_by_itself_whatever_it_is() -> None:
-    for rule in (Nothing(), functools.partial(Nothing(), strength=2.0)):
-        with pytest.raises(InputError, match=r"the rule Nothing\(\) gives NaN or inf after 3 tokens"):
-            apply((rule,), some_logits(), texts(3))
+def test_callable_object_is_named_in_the_error() -> None:
+    for rule in (NanRule(), functools.partial(NanRule(), strength=2.0)):
+        with pytest.raises(InputError, match=r"the rule NanRule\(\) gives NaN or inf after 3 tokens"):
+            apply((rule,), some_logits(), some_progress(3))
 
 
-def test_no_rule_is_blamed_for_what_the_model_gives() -> None:
-    given = some_logits().index_fill(1, torch.tensor(3), torch.inf)
-    assert torch.equal(apply((lambda logits, written: logits,), given, texts(3)), given)
+def test_infinite_logits_of_the_model_are_not_blamed_on_a_rule() -> None:
+    logits_with_inf = some_logits().index_fill(1, torch.tensor(3), torch.inf)
+    assert torch.equal(apply((lambda logits, progress: logits,), logits_with_inf, some_progress(3)), logits_with_inf)
 
 
-def test_the_least_temperature_still_draws_the_likeliest() -> None:
-    cold = apply(chain({"temperature": 1e-30}, sampling=True), some_logits(), texts(3))
+def test_lowest_temperature_samples_the_most_likely_token() -> None:
+    cold = apply(chain({"temperature": 1e-30}, sampling=True), some_logits(), some_progress(3))
     assert torch.equal(cold.softmax(dim=-1), torch.eye(VOCAB)[some_logits().argmax(dim=-1)])
 
 
@@ -412,13 +429,13 @@ WRONG: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("name", "value", "sentence"), WRONG, ids=lambda part: str(part)[:20])
-def test_wrong_values_are_refused_when_the_chain_is_made(name: str, value: Any, sentence: str) -> None:
-    with pytest.raises(InputError) as caught:
+def test_invalid_values_are_refused_when_the_chain_is_made(name: str, value: Any, sentence: str) -> None:
+    with pytest.raises(InputError) as error:
         chain({name: value}, sampling=True, vocab_size=VOCAB)
-    assert str(caught.value) == sentence
+    assert str(error.value) == sentence
 
 
-def test_ids_are_whole_numbers_where_the_vocabulary_is_not_known() -> None:
+def test_ids_are_checked_without_a_vocabulary_size() -> None:
     assert chain({"suppress_tokens": [123_456]}, sampling=False)
     with pytest.raises(InputError, match="expected the id of a token"):
         chain({"suppress_tokens": [2**40]}, sampling=False)

@@ -48,13 +48,13 @@ def model(tokenizers: dict[str, Tokenizer]) -> pellucid.Model:
 
 
 @pytest.fixture(scope="module")
-def exact(tokenizers: dict[str, Tokenizer]) -> pellucid.Model:
+def float64_model(tokenizers: dict[str, Tokenizer]) -> pellucid.Model:
     """The same in float64."""
     return writer(tokenizers["byte_level"], max_position_embeddings=64, dtype="float64")
 
 
 @pytest.fixture(scope="module")
-def pair(tokenizers: dict[str, Tokenizer]) -> pellucid.Model:
+def encoder_decoder(tokenizers: dict[str, Tokenizer]) -> pellucid.Model:
     """An encoder-decoder, in float64."""
     return writer(tokenizers["pieces"], "t5", decoder_start_token_id=0, dtype="float64")
 
@@ -70,27 +70,27 @@ def smollm() -> pellucid.Model:
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("skip", [True, False])
-def test_the_parts_of_a_text_joined_are_the_text(name: str, skip: bool, tokenizers: dict[str, Tokenizer]) -> None:
-    tokenizer, chance = tokenizers[name], random.Random(0)
+def test_decoded_pieces_join_to_the_decoded_text(name: str, skip: bool, tokenizers: dict[str, Tokenizer]) -> None:
+    tokenizer, generator = tokenizers[name], random.Random(0)
     for length in itertools.chain(range(40), [40] * 400):
-        ids = [chance.randrange(len(tokenizer) + 3) for _ in range(length)]
+        ids = [generator.randrange(len(tokenizer) + 3) for _ in range(length)]
         stream = tokenizer.decode_stream(skip_special_tokens=skip)
         parts = [stream.step(i) for i in ids]
         assert "".join(parts) + stream.end() == tokenizer.decode(ids, skip_special_tokens=skip), ids
         assert stream.end() == ""
 
 
-def test_the_same_with_real_tokenizers(minilm: pellucid.Model, smollm: pellucid.Model) -> None:
+def test_decoded_pieces_join_with_real_tokenizers(minilm: pellucid.Model, smollm: pellucid.Model) -> None:
     for model in (minilm, smollm):
-        test_the_parts_of_a_text_joined_are_the_text("real", True, {"real": model.tokenizer})
+        test_decoded_pieces_join_to_the_decoded_text("real", True, {"real": model.tokenizer})
 
 
 @pytest.mark.parametrize("name", ["byte_level", "byte_fallback"])
-def test_no_character_is_broken(name: str, tokenizers: dict[str, Tokenizer]) -> None:
+def test_streamed_pieces_never_split_a_character(name: str, tokenizers: dict[str, Tokenizer]) -> None:
     tokenizer = tokenizers[name]
     ids = tokenizer.encode([ODD], add_special_tokens=False)[0].ids
     if name == "byte_fallback":  # its vocabulary lacks some of these characters
-        ids = [i for c in ODD for i in _spelled(tokenizer, c)]
+        ids = [i for c in ODD for i in _ids_of_character(tokenizer, c)]
     stream = tokenizer.decode_stream()
     parts = [stream.step(i) for i in ids]
     assert len(ids) > len(ODD) and "" in parts
@@ -98,12 +98,12 @@ def test_no_character_is_broken(name: str, tokenizers: dict[str, Tokenizer]) -> 
     assert not any("\ufffd" in part for part in parts)
 
 
-def _spelled(tokenizer: Tokenizer, character: str) -> list[int]:
+def _ids_of_character(tokenizer: Tokenizer, character: str) -> list[int]:
     whole = tokenizer.convert_tokens_to_ids([character])[0]
     return tokenizer.convert_tokens_to_ids([f"<0x{byte:02X}>" for byte in character.encode()]) if not whole else [whole]
 
 
-def test_bytes_that_make_no_character_come_at_the_end(tokenizers: dict[str, Tokenizer]) -> None:
+def test_incomplete_bytes_are_decoded_at_the_end(tokenizers: dict[str, Tokenizer]) -> None:
     tokenizer = tokenizers["byte_level"]
     cut_short = tokenizer.encode(["a👩"], add_special_tokens=False)[0].ids[:-1]
     stream = tokenizer.decode_stream()
@@ -111,7 +111,7 @@ def test_bytes_that_make_no_character_come_at_the_end(tokenizers: dict[str, Toke
     assert stream.end() == tokenizer.decode(cut_short)[1:] != ""
 
 
-def test_a_special_token_that_a_normalizer_spells_otherwise_comes_once(tokenizers: dict[str, Tokenizer]) -> None:
+def test_special_token_changed_by_a_normalizer_is_decoded_once(tokenizers: dict[str, Tokenizer]) -> None:
     """As `</s>` in old Llama files, which becomes `▁</s>`: the library then decodes it with the text."""
     from tokenizers import AddedToken, normalizers
     from tokenizers import Tokenizer as Backend
@@ -120,7 +120,7 @@ def test_a_special_token_that_a_normalizer_spells_otherwise_comes_once(tokenizer
     backend.normalizer = normalizers.Prepend("▁")
     backend.add_special_tokens([AddedToken("<|x|>", normalized=True, special=True)])
     tokenizer = Tokenizer(backend)
-    test_the_parts_of_a_text_joined_are_the_text("own", True, {"own": tokenizer})
+    test_decoded_pieces_join_to_the_decoded_text("own", True, {"own": tokenizer})
     ids = [tokenizer.largest_id, *tokenizer.encode(["a b"], add_special_tokens=False)[0].ids, tokenizer.largest_id]
     stream = tokenizer.decode_stream(skip_special_tokens=True)
     parts = [stream.step(i) for i in ids]
@@ -130,7 +130,7 @@ def test_a_special_token_that_a_normalizer_spells_otherwise_comes_once(tokenizer
 # -- stops -------------------------------------------------------------------------------------------------------------
 
 
-def naive(text: str, stops: list[str]) -> str:
+def text_before_stop(text: str, stops: list[str]) -> str:
     """Text before the first complete stop string, of several the longest; checked character by character."""
     for length in range(len(text) + 1):
         ending = [stop for stop in stops if text[:length].endswith(stop)]
@@ -139,34 +139,35 @@ def naive(text: str, stops: list[str]) -> str:
     return text
 
 
-def test_stops_are_found_wherever_the_parts_end() -> None:
-    chance = random.Random(1)
+def test_stop_strings_are_found_across_pieces() -> None:
+    generator = random.Random(1)
     for _ in range(3000):
-        text = "".join(chance.choice("ab") for _ in range(chance.randrange(25)))
+        text = "".join(generator.choice("ab") for _ in range(generator.randrange(25)))
         stops = [
-            "".join(chance.choice("ab") for _ in range(chance.randrange(1, 7))) for _ in range(chance.randrange(4))
+            "".join(generator.choice("ab") for _ in range(generator.randrange(1, 7)))
+            for _ in range(generator.randrange(4))
         ]
-        places = sorted(chance.randrange(len(text) + 1) for _ in range(chance.randrange(6)))
-        looker = StopMatcher(stops)
-        parts = [looker.push(text[i:j]) for i, j in itertools.pairwise([0, *places, len(text)])]
-        assert "".join(parts) + looker.flush() == naive(text, stops) == cut_at_stop(text, stops)[0]
-        assert looker.found == any(stop in text for stop in stops)
+        cuts = sorted(generator.randrange(len(text) + 1) for _ in range(generator.randrange(6)))
+        matcher = StopMatcher(stops)
+        parts = [matcher.push(text[i:j]) for i, j in itertools.pairwise([0, *cuts, len(text)])]
+        assert "".join(parts) + matcher.flush() == text_before_stop(text, stops) == cut_at_stop(text, stops)[0]
+        assert matcher.found == any(stop in text for stop in stops)
 
 
-def test_what_may_begin_a_stop_is_held_back() -> None:
-    looker = StopMatcher(["User:"])
-    assert [looker.push(part) for part in ("Fine. Us", "e", "ful", " U", "s", "er", ": no")] == [
+def test_possible_beginning_of_a_stop_string_is_held_back() -> None:
+    matcher = StopMatcher(["User:"])
+    assert [matcher.push(part) for part in ("Fine. Us", "e", "ful", " U", "s", "er", ": no")] == [
         "Fine. ", "", "Useful", " ", "", "", "",
     ]  # fmt: skip
-    assert looker.found and looker.flush() == ""
+    assert matcher.found and matcher.flush() == ""
 
 
-def test_stops_take_no_longer_for_long_texts() -> None:
+def test_time_to_match_stop_strings_does_not_grow_with_the_text() -> None:
     """With many long stop strings that nearly match everywhere."""
-    looker, part, times = StopMatcher(["a" * 999 + "b", "a" * 500 + "c"]), "a" * 2000, []
+    matcher, part, times = StopMatcher(["a" * 999 + "b", "a" * 500 + "c"]), "a" * 2000, []
     for _ in range(20):
         began = time.process_time()
-        looker.push(part)
+        matcher.push(part)
         times.append(time.process_time() - began)
     assert sorted(times[10:])[2] < 5 * sorted(times[:10])[2] + 0.01
 
@@ -176,78 +177,82 @@ def test_stops_take_no_longer_for_long_texts() -> None:
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("family", ["llama", "t5"])
-def test_pieces_joined_are_the_text(name: str, family: str, tokenizers: dict[str, Tokenizer]) -> None:
+def test_streamed_pieces_join_to_the_generated_text(name: str, family: str, tokenizers: dict[str, Tokenizer]) -> None:
     tokenizer = tokenizers[name]
     facts = {"decoder_start_token_id": 0} if family == "t5" else {"max_position_embeddings": 64}
-    nonsense = writer(tokenizer, family, **facts)
+    random_model = writer(tokenizer, family, **facts)
     letters = ["e", "in", "a ", "s t", "\ufffd"]
     for seed in range(6):
         stop = letters[:seed]
         options = {"max_new_tokens": 24, "do_sample": True, "seed": seed, "stop": stop}
-        pieces = list(nonsense.stream("the house", **options))
-        whole = nonsense.complete("the house", **options)
-        assert "".join(piece.text for piece in pieces) == whole.text == nonsense.generate("the house", **options)
+        pieces = list(random_model.stream("the house", **options))
+        whole = random_model.complete("the house", **options)
+        assert "".join(piece.text for piece in pieces) == whole.text == random_model.generate("the house", **options)
         assert [piece.id for piece in pieces] == list(whole.ids)
         assert [piece.finish_reason for piece in pieces] == [None] * (len(pieces) - 1) + [whole.finish_reason]
         body = whole.ids[:-1] if whole.finish_reason == "end" else whole.ids
-        assert whole.text == naive(tokenizer.decode(body, skip_special_tokens=True), stop)
+        assert whole.text == text_before_stop(tokenizer.decode(body, skip_special_tokens=True), stop)
 
 
 @pytest.mark.parametrize(
-    ("stop", "text", "why"), [("AAA", "", "stop"), ("AAAAAA", "AAAAA", "length"), (["B", "AAAAAB"], "AAAAA", "length")]
+    ("stop", "text", "reason"),
+    [("AAA", "", "stop"), ("AAAAAA", "AAAAA", "length"), (["B", "AAAAAB"], "AAAAA", "length")],
 )
-def test_what_is_held_back_is_given_at_the_end(
-    stop: str | list[str], text: str, why: str, tokenizers: dict[str, Tokenizer]
+def test_text_that_was_held_back_is_returned_at_the_end(
+    stop: str | list[str], text: str, reason: str, tokenizers: dict[str, Tokenizer]
 ) -> None:
     """Five times the byte of "A": only the end shows that they are whole characters."""
-    nonsense = writer(tokenizers["byte_fallback"])
-    (byte,) = nonsense.tokenizer.convert_tokens_to_ids(["<0x41>"])
+    random_model = writer(tokenizers["byte_fallback"])
+    (byte,) = random_model.tokenizer.convert_tokens_to_ids(["<0x41>"])
     options = {"stop": stop, "max_new_tokens": 5, "sequence_bias": [[[byte], 1000.0]]}
-    pieces, whole = list(nonsense.stream("the", **options)), nonsense.complete("the", **options)
-    assert ("".join(piece.text for piece in pieces), pieces[-1].finish_reason) == (text, why)
-    assert (whole.text, whole.finish_reason) == (text, why) and nonsense.generate("the", **options) == text
+    pieces, whole = list(random_model.stream("the", **options)), random_model.complete("the", **options)
+    assert ("".join(piece.text for piece in pieces), pieces[-1].finish_reason) == (text, reason)
+    assert (whole.text, whole.finish_reason) == (text, reason) and random_model.generate("the", **options) == text
 
 
 @pytest.mark.parametrize("beams", [1, 3])
-def test_a_special_token_is_a_stop(beams: int, tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
+def test_special_token_works_as_a_stop_string(beams: int, tokenizers: dict[str, Tokenizer], tmp_path: Path) -> None:
     """Decoding skips it, so it is matched as a token; spelled in plain characters it is matched as text."""
-    nonsense = pellucid.load(writer(tokenizers["byte_level"], "t5", decoder_start_token_id=0).save(tmp_path / "a"))
-    (stop,) = nonsense.tokenizer.convert_tokens_to_ids(["<unk>"])
-    words = nonsense.tokenizer.encode(["the house of"], add_special_tokens=False)[0].ids
-    spelled = [nonsense.tokenizer.convert_tokens_to_ids([one])[0] for one in "<unk>"]
-    for written, ids in (([*words, stop], [*words, stop]), ([*words, *spelled, words[0]], [*words, *spelled])):
-        said = {"sequence_bias": [[written[: i + 1], 1e4 * (i + 1)] for i in range(len(written))], "max_new_tokens": 30}
-        options = said | {"stop": ["<unk>", "zz"], "num_beams": beams, "min_new_tokens": len(ids)}
-        whole = nonsense.complete("a", **options)
+    random_model = pellucid.load(writer(tokenizers["byte_level"], "t5", decoder_start_token_id=0).save(tmp_path / "a"))
+    (stop,) = random_model.tokenizer.convert_tokens_to_ids(["<unk>"])
+    words = random_model.tokenizer.encode(["the house of"], add_special_tokens=False)[0].ids
+    spelled = [random_model.tokenizer.convert_tokens_to_ids([one])[0] for one in "<unk>"]
+    for forced_ids, ids in (([*words, stop], [*words, stop]), ([*words, *spelled, words[0]], [*words, *spelled])):
+        forced = {
+            "sequence_bias": [[forced_ids[: i + 1], 1e4 * (i + 1)] for i in range(len(forced_ids))],
+            "max_new_tokens": 30,
+        }
+        options = forced | {"stop": ["<unk>", "zz"], "num_beams": beams, "min_new_tokens": len(ids)}
+        whole = random_model.complete("a", **options)
         assert (list(whole.ids), whole.text, whole.finish_reason) == (ids, "the house of", "stop")
-        assert nonsense.generate(["a", "the"], **options) == ["the house of"] * 2
-        assert pellucid.pipeline("text2text-generation", nonsense, **options)("a")["generated_text"] == whole.text
+        assert random_model.generate(["a", "the"], **options) == ["the house of"] * 2
+        assert pellucid.pipeline("text2text-generation", random_model, **options)("a")["generated_text"] == whole.text
     if beams == 1:
-        pieces = list(nonsense.stream("a", **options | {"sequence_bias": [[[stop], 1e4]], "min_new_tokens": 1}))
+        pieces = list(random_model.stream("a", **options | {"sequence_bias": [[[stop], 1e4]], "min_new_tokens": 1}))
         assert [(piece.text, piece.finish_reason) for piece in pieces] == [("", "stop")]
 
 
-def test_a_stop_that_can_never_be_met_is_refused(model: pellucid.Model) -> None:
-    for ask in (model.generate, model.stream, model.complete):
+def test_stop_that_cannot_occur_is_refused(model: pellucid.Model) -> None:
+    for call in (model.generate, model.stream, model.complete):
         with pytest.raises(InputError, match="stop holds 'a<unk>', and '<unk>' is a special token"):
-            ask("the house", stop=["b", "a<unk>"])
+            call("the house", stop=["b", "a<unk>"])
         rows = model.config.vocab_size
         with pytest.raises(
             InputError, match=rf"stop_token_ids\[0\] is {rows}, expected the id of a token, 0 to {rows - 1}"
         ):
-            ask("the house", stop_token_ids=[rows])
+            call("the house", stop_token_ids=[rows])
         with pytest.raises(InputError, match=r"^stop_token_ids\[1\] is None, expected the id of a token"):
-            ask("the house", stop_token_ids=[0, None])
+            call("the house", stop_token_ids=[0, None])
 
 
-def test_one_text_for_one_string_and_a_list_for_several(model: pellucid.Model) -> None:
+def test_one_prompt_gives_a_string_and_a_list_gives_a_list(model: pellucid.Model) -> None:
     one = model.generate("the house", max_new_tokens=5)
     assert isinstance(one, str) and model.generate(["the house"], max_new_tokens=5) == [one]
     assert model.generate([]) == []
     assert model.generate("", max_new_tokens=5) == model.generate("<s>", max_new_tokens=5), "bos stands for nothing"
 
 
-def test_no_text_depends_on_its_neighbours(model: pellucid.Model, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_does_not_depend_on_other_prompts(model: pellucid.Model, capsys: pytest.CaptureFixture[str]) -> None:
     """Prompts of 1 to 60 characters for 64 positions, and more of them than are generated in one batch."""
     prompts = [" ".join(["a", "house", "of", "glass"] * 9)[: 1 + 7 * i % 60] for i in range(37)]
     options = {"max_new_tokens": 20, "do_sample": True, "seed": 3, "stop": "e"}
@@ -257,7 +262,7 @@ def test_no_text_depends_on_its_neighbours(model: pellucid.Model, capsys: pytest
     assert capsys.readouterr().err == ""
 
 
-def test_the_room_of_a_prompt_is_its_own(model: pellucid.Model) -> None:
+def test_length_of_one_prompt_does_not_limit_another(model: pellucid.Model) -> None:
     """The last token that fits is the end token; a long prompt in the same batch changes nothing."""
     long, short = "x" * 60, "the"
     assert len(model.tokenizer(long).input_ids) == 60
@@ -268,12 +273,12 @@ def test_the_room_of_a_prompt_is_its_own(model: pellucid.Model) -> None:
     assert [(len(one.ids), one.finish_reason) for one in both] == [(5, "end"), (30, "end")]
 
 
-def test_eight_threads_write_the_same(model: pellucid.Model) -> None:
+def test_eight_threads_generate_the_same(model: pellucid.Model) -> None:
     prompts = [f"a house of glass {i}" for i in range(16)]
-    wanted = [model.generate(prompt, max_new_tokens=12, stop="e") for prompt in prompts]
+    expected = [model.generate(prompt, max_new_tokens=12, stop="e") for prompt in prompts]
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda prompt: model.generate(prompt, max_new_tokens=12, stop="e"), prompts))
-    assert found == wanted
+    assert found == expected
 
 
 def test_special_tokens_in_a_raw_prompt_are_special(model: pellucid.Model) -> None:
@@ -286,132 +291,138 @@ def test_special_tokens_in_a_raw_prompt_are_special(model: pellucid.Model) -> No
 # -- everything that is known of an answer -----------------------------------------------------------------------------
 
 
-def said_by(model: pellucid.Model, ids: list[int]) -> torch.Tensor:
+def log_probabilities_of(model: pellucid.Model, ids: list[int]) -> torch.Tensor:
     """Log-probabilities at every position, by one pass of the plain module: Float[Tensor, "seq vocab"]"""
     with torch.no_grad():
         return model([ids]).logits[0].log_softmax(-1)
 
 
-def test_a_completion_tells_what_the_model_said(exact: pellucid.Model) -> None:
+def test_completion_holds_the_log_probabilities_of_the_model(float64_model: pellucid.Model) -> None:
     """The log-probabilities of one pass over prompt and answer; the rules that chose the tokens do not change them."""
-    prompt = exact.tokenizer("the house").input_ids
+    prompt = float64_model.tokenizer("the house").input_ids
     options = {"alternatives": 4, "max_new_tokens": 12, "repetition_penalty": 3.0, "bad_words_ids": [[7]]}
-    found = exact.complete("the house", **options)
-    log_probabilities = said_by(exact, [*prompt, *found.ids])[len(prompt) - 1 : -1]
-    assert len(found.ids) == len(found.tokens) == len(found.log_probabilities) == len(found.alternatives) == 12
-    assert found.log_probabilities == pytest.approx(
-        log_probabilities.gather(1, torch.tensor(found.ids)[:, None])[:, 0].tolist(), rel=1e-12
+    completion = float64_model.complete("the house", **options)
+    log_probabilities = log_probabilities_of(float64_model, [*prompt, *completion.ids])[len(prompt) - 1 : -1]
+    assert (
+        len(completion.ids)
+        == len(completion.tokens)
+        == len(completion.log_probabilities)
+        == len(completion.alternatives)
+        == 12
     )
-    for place, alternatives in zip(log_probabilities, found.alternatives):
-        values, ids = place.topk(4)
+    assert completion.log_probabilities == pytest.approx(
+        log_probabilities.gather(1, torch.tensor(completion.ids)[:, None])[:, 0].tolist(), rel=1e-12
+    )
+    for log_probabilities_at_step, alternatives in zip(log_probabilities, completion.alternatives):
+        values, ids = log_probabilities_at_step.topk(4)
         assert [one.id for one in alternatives] == ids.tolist()
         assert [one.log_probability for one in alternatives] == pytest.approx(values.tolist(), rel=1e-12)
-    pieces = list(exact.stream("the house", **options))
-    assert tuple(piece.alternatives for piece in pieces) == found.alternatives
-    assert tuple(piece.log_probability for piece in pieces) == found.log_probabilities
-    assert tuple(piece.token for piece in pieces) == found.tokens
+    pieces = list(float64_model.stream("the house", **options))
+    assert tuple(piece.alternatives for piece in pieces) == completion.alternatives
+    assert tuple(piece.log_probability for piece in pieces) == completion.log_probabilities
+    assert tuple(piece.token for piece in pieces) == completion.tokens
 
 
-def test_why_it_ends(model: pellucid.Model) -> None:
+def test_finish_reason(model: pellucid.Model) -> None:
     plain = model.complete("the house", max_new_tokens=10)
     assert plain.finish_reason == "length" and [one.ids for one in plain.sequences] == [plain.ids]
     ended = model.complete("the house", max_new_tokens=10, stop_token_ids=[plain.ids[4]])
     first = plain.ids.index(plain.ids[4])
     assert (ended.finish_reason, ended.ids) == ("end", plain.ids[: first + 1])
     assert ended.text == model.tokenizer.decode(plain.ids[:first], skip_special_tokens=True)
-    late = model.complete("the house", max_new_tokens=50, max_time=1e-9)
-    assert (late.finish_reason, len(late.ids)) == ("time", 1)
+    timed_out = model.complete("the house", max_new_tokens=50, max_time=1e-9)
+    assert (timed_out.finish_reason, len(timed_out.ids)) == ("time", 1)
     stopped = model.complete("the house", max_new_tokens=40, do_sample=True, seed=1, stop=["e", "a", "o", "n"])
     assert stopped.finish_reason == "stop" and not set("eaon") & set(stopped.text)
     assert repr(plain).startswith("Completion('") and "10 tokens, ends by 'length'" in repr(plain)
 
 
 @pytest.mark.parametrize("beams", [1, 2])
-def test_reading_takes_of_the_time_and_all_prompts_of_a_call_have_one(
+def test_max_time_includes_prefill_and_holds_for_all_prompts(
     beams: int, model: pellucid.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, begins = itertools.count(1000), beam if beams > 1 else loop
-    reading = begins.prefill
+    clock, module = itertools.count(1000), beam if beams > 1 else loop
+    prefill = module.prefill
 
-    def slowly(*given: Any, **more: Any) -> Any:
+    def slow_prefill(*arguments: Any, **keywords: Any) -> Any:
         [next(clock) for _ in range(10)]
-        return reading(*given, **more)
+        return prefill(*arguments, **keywords)
 
-    monkeypatch.setattr(begins, "prefill", slowly)
+    monkeypatch.setattr(module, "prefill", slow_prefill)
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     options = {"max_new_tokens": 20, "min_new_tokens": 20, "num_beams": beams, "progress": False}
-    found = completions(model.loaded, ["the house"] * 20, max_time=13.5, **options)
-    lengths = [len(one.ids) for one in found]
+    all_completions = completions(model.loaded, ["the house"] * 20, max_time=13.5, **options)
+    lengths = [len(one.ids) for one in all_completions]
     assert lengths == sorted(lengths, reverse=True) and set(lengths) == {4, 1}
-    assert {one.finish_reason for one in found} == {"time"}
+    assert {one.finish_reason for one in all_completions} == {"time"}
     assert len(model.complete("the house", max_time=9, max_new_tokens=20, num_beams=beams).ids) == 1
 
 
-@pytest.mark.parametrize("kind", ["exact", "pair"])
-def test_a_search_gives_its_best_first(kind: str, request: pytest.FixtureRequest) -> None:
-    searching = request.getfixturevalue(kind)
+@pytest.mark.parametrize("kind", ["float64_model", "encoder_decoder"])
+def test_beam_search_returns_the_best_first(kind: str, request: pytest.FixtureRequest) -> None:
+    model = request.getfixturevalue(kind)
     options = {"num_beams": 3, "max_new_tokens": 8}
-    found = searching.complete("the house", num_return_sequences=3, alternatives=2, **options)
-    scores = [one.score for one in found.sequences]
-    assert len(scores) == 3 and scores == sorted(scores, reverse=True) and found.score == scores[0]
-    assert found.text == searching.generate("the house", **options)
-    for one in found.sequences:
+    completion = model.complete("the house", num_return_sequences=3, alternatives=2, **options)
+    scores = [one.score for one in completion.sequences]
+    assert len(scores) == 3 and scores == sorted(scores, reverse=True) and completion.score == scores[0]
+    assert completion.text == model.generate("the house", **options)
+    for one in completion.sequences:
         assert one.score == pytest.approx(sum(one.log_probabilities) / len(one.ids))
-        assert all(len(place) == 2 for place in one.alternatives)
-    assert searching.generate(["the house"] * 7, **options) == [found.text] * 7
-    stopped = searching.complete("the house", stop=list("aeiou"), num_return_sequences=3, **options)
+        assert all(len(alternatives) == 2 for alternatives in one.alternatives)
+    assert model.generate(["the house"] * 7, **options) == [completion.text] * 7
+    stopped = model.complete("the house", stop=list("aeiou"), num_return_sequences=3, **options)
     assert not any(set("aeiou") & set(one.text) for one in stopped.sequences)
     assert "stop" in {one.finish_reason for one in stopped.sequences}
-    before = [searching.tokenizer.decode(one.ids[:-1], skip_special_tokens=True) for one in stopped.sequences]
+    before = [model.tokenizer.decode(one.ids[:-1], skip_special_tokens=True) for one in stopped.sequences]
     assert not any(set("aeiou") & set(text) for text in before), "and no token is wasted"
 
 
-def test_drawn_sequences_are_those_of_their_seeds(model: pellucid.Model) -> None:
-    found = model.complete("the house", num_return_sequences=3, do_sample=True, seed=5, max_new_tokens=9)
-    assert len({one.ids for one in found.sequences}) == 3
-    assert found.text == model.generate("the house", do_sample=True, seed=5, max_new_tokens=9)
+def test_sampled_sequences_follow_their_seeds(model: pellucid.Model) -> None:
+    completion = model.complete("the house", num_return_sequences=3, do_sample=True, seed=5, max_new_tokens=9)
+    assert len({one.ids for one in completion.sequences}) == 3
+    assert completion.text == model.generate("the house", do_sample=True, seed=5, max_new_tokens=9)
 
 
-def test_a_source_of_chance_gives_each_text_a_seed(model: pellucid.Model) -> None:
-    def drawn(number: int) -> list[str]:
-        source = torch.Generator().manual_seed(number)
-        return model.generate(["the house"] * 2, do_sample=True, seed=source, max_new_tokens=9)
+def test_generator_as_seed_gives_each_text_its_own_seed(model: pellucid.Model) -> None:
+    def sampled(seed: int) -> list[str]:
+        generator = torch.Generator().manual_seed(seed)
+        return model.generate(["the house"] * 2, do_sample=True, seed=generator, max_new_tokens=9)
 
-    assert drawn(1) == drawn(1) != drawn(2) and len(set(drawn(1))) == 2
+    assert sampled(1) == sampled(1) != sampled(2) and len(set(sampled(1))) == 2
 
 
 # -- piece by piece ----------------------------------------------------------------------------------------------------
 
 
-def caches() -> int:
+def cache_count() -> int:
     gc.collect()
-    return sum(type(thing) is Cache for thing in gc.get_objects())
+    return sum(type(item) is Cache for item in gc.get_objects())
 
 
-def test_whoever_stops_listening_frees_the_memory(model: pellucid.Model) -> None:
-    before = caches()
+def test_closing_a_stream_frees_its_cache(model: pellucid.Model) -> None:
+    before = cache_count()
     pieces = model.stream("the house", max_new_tokens=40)
-    assert caches() == before, "nothing is read before the first piece is asked for"
+    assert cache_count() == before, "nothing is read before the first piece is asked for"
     next(pieces)
-    assert caches() == before + 1
+    assert cache_count() == before + 1
     gc.disable()
     try:
         pieces.close()
-        assert sum(type(thing) is Cache for thing in gc.get_objects()) == before
+        assert sum(type(item) is Cache for item in gc.get_objects()) == before
         with pytest.raises(RuntimeError, match="the listener"):
-            _listen(model.stream("the house", max_new_tokens=40))
-        assert sum(type(thing) is Cache for thing in gc.get_objects()) == before
+            _raise_at_first_piece(model.stream("the house", max_new_tokens=40))
+        assert sum(type(item) is Cache for item in gc.get_objects()) == before
     finally:
         gc.enable()
     assert list(pieces) == []
 
 
-def _listen(pieces: Iterator[Piece]) -> None:
+def _raise_at_first_piece(pieces: Iterator[Piece]) -> None:
     for _ in pieces:
         raise RuntimeError("the listener has gone")
 
 
-def test_errors_come_before_the_first_piece(model: pellucid.Model) -> None:
+def test_errors_are_raised_before_the_first_piece(model: pellucid.Model) -> None:
     with pytest.raises(InputError, match="beam search has its answer only at the end"):
         model.stream("the house", num_beams=2)
     with pytest.raises(InputError, match="did you mean temperature"):
@@ -433,12 +444,14 @@ def test_a_chat_model_answers(smollm: pellucid.Model) -> None:
     assert smollm.chat(QUESTION, stop=" of France is Pa") == "The capital"
 
 
-def test_special_tokens_in_a_message_are_characters(model: pellucid.Model) -> None:
+def test_special_tokens_in_a_message_are_plain_text(model: pellucid.Model) -> None:
     turn, tokenizer = [{"role": "user", "content": "<|im_end|>"}], model.tokenizer
-    typed = model.complete(turn, max_new_tokens=8)
+    completion = model.complete(turn, max_new_tokens=8)
     chat = tokenizer.apply_chat_template(turn, tokenize=True, parse_special_tokens=False)
     assert chat.count(2) == 1, "the one of the template"
-    assert said_by(model, [*chat, *typed.ids])[len(chat) - 1 : -1].argmax(-1).tolist() == list(typed.ids)
+    assert log_probabilities_of(model, [*chat, *completion.ids])[len(chat) - 1 : -1].argmax(-1).tolist() == list(
+        completion.ids
+    )
 
 
 @pytest.mark.parametrize(
@@ -452,33 +465,35 @@ def test_special_tokens_in_a_message_are_characters(model: pellucid.Model) -> No
         ("{{ messages[0].content }}", None),
     ],
 )
-def test_the_template_says_what_ends_a_turn(template: str, token: str | None, tokenizers: dict[str, Tokenizer]) -> None:
+def test_chat_template_determines_the_end_of_turn_token(
+    template: str, token: str | None, tokenizers: dict[str, Tokenizer]
+) -> None:
     special = ["<|im_end|>", "<|eot_id|>", "</s>", "<|start_header_id|>", "<|end_header_id|>", "[INST]", "[/INST]"]
-    tokenizer = _with_special(tokenizers["word_pieces"], special, template)
+    tokenizer = _with_special_tokens(tokenizers["word_pieces"], special, template)
     assert tokenizer.convert_ids_to_tokens(end_of_turn(tokenizer)) == ([] if token is None else [token])
 
 
-def test_a_turn_ends_where_the_template_ends_it(tokenizers: dict[str, Tokenizer]) -> None:
+def test_chat_ends_at_the_end_of_turn_token(tokenizers: dict[str, Tokenizer]) -> None:
     """Llama 3's `config.json` has another end token than the one with which its template ends turns."""
-    tokenizer = _with_special(tokenizers["word_pieces"], ["<|eot_id|>"], LLAMA3)
+    tokenizer = _with_special_tokens(tokenizers["word_pieces"], ["<|eot_id|>"], LLAMA3)
     (turn,) = end_of_turn(tokenizer)
-    talker = writer(tokenizer, max_position_embeddings=128)
-    assert talker.config.end_tokens == (2,)
-    always = {"sequence_bias": [[[turn], 1000.0]], "max_new_tokens": 5}
-    assert talker.complete(QUESTION, **always).finish_reason == "end"
-    assert talker.complete("the", **always).finish_reason == "length", "a raw prompt has no turns"
+    chat_model = writer(tokenizer, max_position_embeddings=128)
+    assert chat_model.config.end_tokens == (2,)
+    forced = {"sequence_bias": [[[turn], 1000.0]], "max_new_tokens": 5}
+    assert chat_model.complete(QUESTION, **forced).finish_reason == "end"
+    assert chat_model.complete("the", **forced).finish_reason == "length", "a raw prompt has no turns"
 
 
-def test_the_last_place_is_written_behind_in_a_block_of_edit_too(tokenizers: dict[str, Tokenizer]) -> None:
-    full = writer(tokenizers["byte_level"], "gpt2", max_position_embeddings=64)
+def test_last_position_is_used_in_a_block_of_edit_too(tokenizers: dict[str, Tokenizer]) -> None:
+    gpt2 = writer(tokenizers["byte_level"], "gpt2", max_position_embeddings=64)
     options = {"max_new_tokens": 9, "num_beams": 2, "alternatives": 1}
-    plain = full.complete("x" * 60, **options)
-    with full.edit({"logits": scale(1.0)}):
-        found = full.complete("x" * 60, **options)
-    assert found.ids == plain.ids and len(plain.ids) == len(found.log_probabilities) == 5
+    plain = gpt2.complete("x" * 60, **options)
+    with gpt2.edit({"logits": scale(1.0)}):
+        edited = gpt2.complete("x" * 60, **options)
+    assert edited.ids == plain.ids and len(plain.ids) == len(edited.log_probabilities) == 5
 
 
-def _with_special(tokenizer: Tokenizer, special: list[str], template: str) -> Tokenizer:
+def _with_special_tokens(tokenizer: Tokenizer, special: list[str], template: str) -> Tokenizer:
     import tokenizers as library
 
     backend = library.Tokenizer.from_str(tokenizer.to_json())
@@ -490,43 +505,47 @@ def _with_special(tokenizer: Tokenizer, special: list[str], template: str) -> To
 # -- scores ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_score_is_the_probability_of_each_token(exact: pellucid.Model) -> None:
+def test_score_is_the_log_probability_of_each_token(float64_model: pellucid.Model) -> None:
     texts = ["the house", "one page of facts over one set of blocks", "glass, glass, glass", "tokens"] * 20
-    for text, one in zip(texts, exact.score(texts)):
-        ids = exact.tokenizer(text).input_ids
-        wanted = said_by(exact, ids)[:-1].gather(1, torch.tensor(ids)[1:, None])[:, 0]
-        assert one.ids == tuple(ids) and one.tokens == tuple(exact.tokenizer.convert_ids_to_tokens(ids))
+    for text, one in zip(texts, float64_model.score(texts)):
+        ids = float64_model.tokenizer(text).input_ids
+        expected = log_probabilities_of(float64_model, ids)[:-1].gather(1, torch.tensor(ids)[1:, None])[:, 0]
+        assert one.ids == tuple(ids) and one.tokens == tuple(float64_model.tokenizer.convert_ids_to_tokens(ids))
         assert one.log_probabilities[0] is None, "nothing stands before the first"
-        assert one.log_probabilities[1:] == pytest.approx(wanted.tolist(), rel=1e-9)
-        assert one.total == pytest.approx(float(wanted.sum()))
-        assert one.mean == pytest.approx(float(wanted.mean()))
-        assert one.perplexity == pytest.approx(math.exp(-float(wanted.mean())))
-    assert exact.score(texts[0]).log_probabilities[1:] == pytest.approx(exact.score(texts)[0].log_probabilities[1:])
+        assert one.log_probabilities[1:] == pytest.approx(expected.tolist(), rel=1e-9)
+        assert one.total == pytest.approx(float(expected.sum()))
+        assert one.mean == pytest.approx(float(expected.mean()))
+        assert one.perplexity == pytest.approx(math.exp(-float(expected.mean())))
+    assert float64_model.score(texts[0]).log_probabilities[1:] == pytest.approx(
+        float64_model.score(texts)[0].log_probabilities[1:]
+    )
 
 
-def test_a_text_may_be_beyond_all_surprise(exact: pellucid.Model) -> None:
-    with exact.edit({"logits": scale(1e5)}):
-        found = exact.score("the house")
-    assert found.mean < -1000 and found.perplexity == math.inf and "perplexity inf" in repr(found)
+def test_perplexity_may_be_infinite(float64_model: pellucid.Model) -> None:
+    with float64_model.edit({"logits": scale(1e5)}):
+        score = float64_model.score("the house")
+    assert score.mean < -1000 and score.perplexity == math.inf and "perplexity inf" in repr(score)
 
 
-def test_a_target_is_scored_behind_its_text(pair: pellucid.Model) -> None:
+def test_target_is_scored_given_its_source(encoder_decoder: pellucid.Model) -> None:
     sources, targets = ["the house of glass", "a"], ["one page", "facts over one set of blocks"]
-    both = pair.score(sources, targets)
+    both = encoder_decoder.score(sources, targets)
     for source, target, one in zip(sources, targets, both):
-        read = torch.tensor([pair.tokenizer(source).input_ids])
-        ids = torch.tensor([[*pair.tokenizer(target).input_ids, *pair.config.end_tokens]])  # its tokenizer adds none
+        read = torch.tensor([encoder_decoder.tokenizer(source).input_ids])
+        ids = torch.tensor(
+            [[*encoder_decoder.tokenizer(target).input_ids, *encoder_decoder.config.end_tokens]]
+        )  # its tokenizer adds none
         start = torch.cat((torch.zeros_like(ids[:, :1]), ids[:, :-1]), dim=1)
         with torch.no_grad():
-            log_probabilities = pair(read, decoder_input_ids=start).logits[0].log_softmax(-1)
+            log_probabilities = encoder_decoder(read, decoder_input_ids=start).logits[0].log_softmax(-1)
         assert one.log_probabilities == pytest.approx(
             log_probabilities.gather(1, ids[0][:, None])[:, 0].tolist(), rel=1e-9
         )
-    assert pair.score(sources[0], targets[0]).total == pytest.approx(both[0].total)
-    assert pair.score("a", "").ids == pair.config.end_tokens  # an empty target
+    assert encoder_decoder.score(sources[0], targets[0]).total == pytest.approx(both[0].total)
+    assert encoder_decoder.score("a", "").ids == encoder_decoder.config.end_tokens  # an empty target
 
 
-def test_a_real_text_is_as_surprising_as_it_is(smollm: pellucid.Model) -> None:
+def test_true_sentence_has_lower_perplexity(smollm: pellucid.Model) -> None:
     right, wrong = smollm.score(["The capital of France is Paris.", "The capital of France is Tuesday."])
     assert right.perplexity < 15 < wrong.perplexity
 
@@ -565,23 +584,23 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_options_that_cannot_be(name: str, model: pellucid.Model) -> None:
+def test_invalid_options_are_refused(name: str, model: pellucid.Model) -> None:
     options, fragment = REFUSED[name]
     with pytest.raises(InputError, match=fragment):
         model.generate("the", **options)
 
 
-@pytest.mark.parametrize("asked", [{"num_beams": "3"}, {"stop": 5}, {"stop_token_ids": 1.5}, {"rules": 3}], ids=str)
-def test_settings_are_of_their_kind_whoever_makes_them(asked: dict[str, Any]) -> None:
-    for make in (read_settings, lambda given: Settings(**given)):
-        with pytest.raises(InputError, match=f"^{next(iter(asked))} is "):
-            make(asked)
+@pytest.mark.parametrize("options", [{"num_beams": "3"}, {"stop": 5}, {"stop_token_ids": 1.5}, {"rules": 3}], ids=str)
+def test_settings_check_types_however_they_are_made(options: dict[str, Any]) -> None:
+    for make in (read_settings, lambda settings: Settings(**settings)):
+        with pytest.raises(InputError, match=f"^{next(iter(options))} is "):
+            make(options)
     assert read_settings({"stop": "END"}).stop == ("END",)
     with pytest.raises(InputError, match="stop is str, expected a list of texts"):
         Settings(stop="END")  # the letters E, N and D
 
 
-def test_prompts_that_cannot_be(model: pellucid.Model, pair: pellucid.Model) -> None:
+def test_invalid_prompts_are_refused(model: pellucid.Model, encoder_decoder: pellucid.Model) -> None:
     wrong: list[tuple[object, str]] = [
         (5, "a int was given"),
         ([1, 2], "text 0 is int"),
@@ -593,7 +612,7 @@ def test_prompts_that_cannot_be(model: pellucid.Model, pair: pellucid.Model) -> 
         with pytest.raises(InputError, match=fragment):
             model.generate(prompt)
     with pytest.raises(InputError, match="prompt 0 is empty"):
-        pair.generate("")
+        encoder_decoder.generate("")
     no_start = writer(model.tokenizer, bos_token_id=None)
     with pytest.raises(InputError, match="prompt 1 is empty"):
         no_start.generate(["a", ""])
@@ -603,19 +622,25 @@ def test_prompts_that_cannot_be(model: pellucid.Model, pair: pellucid.Model) -> 
         model.complete("a", alternatives=-1)
 
 
-def test_models_that_cannot_write(tiny: pellucid.Model, minilm: pellucid.Model, model: pellucid.Model) -> None:
-    silent = pellucid.Model(pellucid.build(model.config).loaded)
-    for wrong, fragment in ((minilm, "kind 'encoder'"), (tiny, "kind 'encoder'"), (silent, "without a tokenizer")):
-        for ask in (wrong.generate, wrong.chat, wrong.complete, wrong.stream, wrong.score):
+def test_models_that_cannot_generate_are_refused(
+    tiny: pellucid.Model, minilm: pellucid.Model, model: pellucid.Model
+) -> None:
+    without_tokenizer = pellucid.Model(pellucid.build(model.config).loaded)
+    for wrong, fragment in (
+        (minilm, "kind 'encoder'"),
+        (tiny, "kind 'encoder'"),
+        (without_tokenizer, "without a tokenizer"),
+    ):
+        for call in (wrong.generate, wrong.chat, wrong.complete, wrong.stream, wrong.score):
             with pytest.raises(InputError, match=fragment):
-                ask("a house")
-    plain = writer(byte_level())
-    plain.tokenizer.settings.pop("chat_template")
+                call("a house")
+    without_template = writer(byte_level())
+    without_template.tokenizer.settings.pop("chat_template")
     with pytest.raises(InputError, match="no chat template"):
-        plain.chat("hello")
+        without_template.chat("hello")
 
 
-def test_scores_that_cannot_be(model: pellucid.Model, pair: pellucid.Model) -> None:
+def test_invalid_score_requests_are_refused(model: pellucid.Model, encoder_decoder: pellucid.Model) -> None:
     with pytest.raises(InputError, match="text 0 has 70 tokens, and this model reads 64"):
         model.score("x" * 70)
     with pytest.raises(InputError, match="text 1 has 1 token, expected 2"):
@@ -623,18 +648,20 @@ def test_scores_that_cannot_be(model: pellucid.Model, pair: pellucid.Model) -> N
     with pytest.raises(InputError, match="takes no target"):
         model.score("a", "b")
     with pytest.raises(InputError, match="how likely the target is"):
-        pair.score("a")
+        encoder_decoder.score("a")
     with pytest.raises(InputError, match="2 texts and 1 target:"):
-        pair.score(["a", "b"], "c")
+        encoder_decoder.score(["a", "b"], "c")
     with pytest.raises(InputError, match="text 0 is empty"):
-        pair.score("", "a")
+        encoder_decoder.score("", "a")
 
 
-def test_one_text_is_asked_for_where_one_is_answered(model: pellucid.Model) -> None:
+def test_calls_for_one_text_refuse_several(model: pellucid.Model) -> None:
     conversation = [{"role": "user", "content": "a"}]
-    for ask in (model.complete, model.trace_writing, model.chat, model.stream):
+    for call in (model.complete, model.trace_writing, model.chat, model.stream):
         with pytest.raises(InputError, match=r"message 0 is list, expected \{\"role\""):
-            ask([("user", "a"), ("assistant", "b")], max_new_tokens=1)  # type: ignore[arg-type]
-        for several, called in ((["a", "b"], "2 texts"), ([conversation, tuple(conversation)], "2 conversations")):
-            with pytest.raises(InputError, match=f"a list of {called} was given, expected one text or a conversation"):
-                ask(several, max_new_tokens=1)  # pyrefly: ignore
+            call([("user", "a"), ("assistant", "b")], max_new_tokens=1)  # type: ignore[arg-type]
+        for several, description in ((["a", "b"], "2 texts"), ([conversation, tuple(conversation)], "2 conversations")):
+            with pytest.raises(
+                InputError, match=f"a list of {description} was given, expected one text or a conversation"
+            ):
+                call(several, max_new_tokens=1)  # pyrefly: ignore

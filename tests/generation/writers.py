@@ -15,7 +15,7 @@ from tests.checkpoints.families import HEADS, TINY, family
 from tests.conftest import as_trained
 from tests.documents import ROOT
 from tests.text.templates import CHATML
-from tests.usual import in_threads
+from tests.torch_state import in_threads
 
 LINES = (ROOT / "LICENSE").read_text(encoding="utf-8").splitlines()
 SPECIAL = ["<pad>", "<s>", "<|im_end|>", "<|im_start|>", "<unk>"]
@@ -45,10 +45,10 @@ def byte_fallback() -> Tokenizer:
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     backend.decoder = decoders.Sequence(steps)
     tokenizer = _trained(backend, trainers.BpeTrainer(vocab_size=160, special_tokens=SPECIAL))
-    page = json.loads(tokenizer.to_json())
-    vocabulary = page["model"]["vocab"]
+    backend_json = json.loads(tokenizer.to_json())
+    vocabulary = backend_json["model"]["vocab"]
     vocabulary |= {f"<0x{byte:02X}>": len(vocabulary) + byte for byte in range(256)}
-    return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(page)), settings=tokenizer.settings)
+    return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(backend_json)), settings=tokenizer.settings)
 
 
 def pieces() -> Tokenizer:

@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 
 import pellucid
 from pellucid.checkpoints.families import families
+from tests.matrix_products import has_fixed_sum_order
 from tests.parity.reference import TINY, batch, in_full, tiny
-from tests.products import one_order
 
 _GATED = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 _LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -185,7 +185,7 @@ def test_float32_is_equal_bit_for_bit(architecture: str, attention: str, padded:
     with torch.no_grad():
         wanted, found = theirs(reference, inputs), model(**inputs)
     for name in compared(wanted):
-        if architecture.startswith(tuple(EXCEPTIONS)) or not one_order():
+        if architecture.startswith(tuple(EXCEPTIONS)) or not has_fixed_sum_order():
             torch.testing.assert_close(found[name], wanted[name], rtol=0, atol=5e-6)
         else:
             assert torch.equal(found[name], wanted[name]), name

@@ -19,11 +19,11 @@ def companies() -> Path:
 def index(minilm: "pellucid.Model", tmp_path_factory: pytest.TempPathFactory) -> "pellucid.Index":
     """The hundred companies, with their symbols as ids; tests do not change it."""
     folder = tmp_path_factory.mktemp("search") / "companies.index"
-    said = {"column": "name", "id_column": "symbol", "progress": False}
-    return pellucid.Index.build(minilm, COMPANIES, folder, **said)
+    options = {"column": "name", "id_column": "symbol", "progress": False}
+    return pellucid.Index.build(minilm, COMPANIES, folder, **options)
 
 
 @pytest.fixture
-def own(index: "pellucid.Index", tmp_path: Path) -> "pellucid.Index":
+def writable_index(index: "pellucid.Index", tmp_path: Path) -> "pellucid.Index":
     """A copy of the index, which a test may change."""
     return pellucid.Index.open(index.save(tmp_path / "own.index"), model=index.loaded)

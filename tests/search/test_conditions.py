@@ -36,7 +36,7 @@ def cities(minilm: pellucid.Model) -> pellucid.Index:
     return pellucid.Index.build(minilm, [*rows, {"text": "row 8"}], column="text", progress=False)
 
 
-def fitting(index: pellucid.Index, where: object) -> set[int]:
+def matching_rows(index: pellucid.Index, where: object) -> set[int]:
     return {int(hit["text"].split()[1]) for hit in index.search("row", k=20, where=where)}  # type: ignore[arg-type]
 
 
@@ -49,10 +49,10 @@ def fitting(index: pellucid.Index, where: object) -> set[int]:
         ({"n": 1}, {1}),
     ],
 )  # fmt: skip
-def test_case_is_alike_in_every_script_and_what_is_not_known_fits_nothing(
+def test_tilde_ignores_case_in_every_script_and_missing_values_match_nothing(
     cities: pellucid.Index, where: object, rows: set[int]
 ) -> None:
-    assert fitting(cities, where) == rows
+    assert matching_rows(cities, where) == rows
 
 
 FORMS = ("tiếng", unicodedata.normalize("NFD", "tiếng"), "tiê\u0301ng")
@@ -60,16 +60,19 @@ FORMS = ("tiếng", unicodedata.normalize("NFD", "tiếng"), "tiê\u0301ng")
 
 
 @pytest.mark.parametrize("names", [*((form,) * 3 for form in FORMS), FORMS], ids=["joined", "apart", "mixed", "each"])
-def test_a_column_is_found_in_another_form_of_its_letters(minilm: pellucid.Model, names: tuple[str, ...]) -> None:
+def test_column_names_match_across_unicode_forms(minilm: pellucid.Model, names: tuple[str, ...]) -> None:
     rows = [{"text": f"row {i}", name: 2000 + i} for i, name in enumerate(names)]
     index = pellucid.Index.build(minilm, rows, column="text")
-    for asked in FORMS:
-        assert fitting(index, f"{asked} = 2001") == {1} and fitting(index, {asked: {"!=": 2001}}) == {0, 2}
-        assert fitting(index, {asked: [2000, 2001]}) == {0, 1} and fitting(index, f"{asked} >= 2001") == {1, 2}
-        assert fitting(index, f"{asked} = 1999") == set()
+    for name in FORMS:
+        assert matching_rows(index, f"{name} = 2001") == {1} and matching_rows(index, {name: {"!=": 2001}}) == {0, 2}
+        assert matching_rows(index, {name: [2000, 2001]}) == {0, 1} and matching_rows(index, f"{name} >= 2001") == {
+            1,
+            2,
+        }
+        assert matching_rows(index, f"{name} = 1999") == set()
 
 
-def test_whole_numbers_are_compared_exactly_however_large(minilm: pellucid.Model) -> None:
+def test_large_whole_numbers_are_compared_exactly(minilm: pellucid.Model) -> None:
     """As floats, these four are two."""
     large = [2**53, 2**53 + 1, 12345678901234567890, 12345678901234567891]
     index = pellucid.Index.build(
@@ -77,22 +80,31 @@ def test_whole_numbers_are_compared_exactly_however_large(minilm: pellucid.Model
     )
     for column in ("n", "said"):
         for i, n in enumerate(large):
-            assert fitting(index, {column: n}) == fitting(index, f"{column} = {n}") == {i}
-            assert fitting(index, {column: {"<": n}}) == set(range(i))
-            assert fitting(index, {column: {">=": n}}) == fitting(index, f"{column} >= {n}") == set(range(i, 4))
-        assert fitting(index, {column: {"!=": large[3]}}) == {0, 1, 2}
+            assert matching_rows(index, {column: n}) == matching_rows(index, f"{column} = {n}") == {i}
+            assert matching_rows(index, {column: {"<": n}}) == set(range(i))
+            assert (
+                matching_rows(index, {column: {">=": n}})
+                == matching_rows(index, f"{column} >= {n}")
+                == set(range(i, 4))
+            )
+        assert matching_rows(index, {column: {"!=": large[3]}}) == {0, 1, 2}
     assert index.delete(where=f"said = {large[3]}") == 1
 
 
-def test_true_is_true_in_a_table_too(minilm: pellucid.Model, tmp_path: Path) -> None:
+def test_true_in_a_table_equals_true(minilm: pellucid.Model, tmp_path: Path) -> None:
     """There it is a text; if only its number counted, != would delete every row."""
     (tmp_path / "a.csv").write_text("text,flag\nrow 0,True\nrow 1,FALSE\nrow 2,\n")
     index = pellucid.Index.build(minilm, tmp_path / "a.csv", column="text", progress=False)
-    assert fitting(index, {"flag": True}) == fitting(index, "flag = true") == fitting(index, "flag ~ tru") == {0}
-    assert index.delete(where={"flag": {"!=": True}}) == 2 and fitting(index, {"flag": True}) == {0}
+    assert (
+        matching_rows(index, {"flag": True})
+        == matching_rows(index, "flag = true")
+        == matching_rows(index, "flag ~ tru")
+        == {0}
+    )
+    assert index.delete(where={"flag": {"!=": True}}) == 2 and matching_rows(index, {"flag": True}) == {0}
 
 
-def test_more_values_than_a_statement_takes_are_no_fault_of_the_file(cities: pellucid.Index) -> None:
+def test_too_many_values_are_refused_without_blaming_the_file(cities: pellucid.Index) -> None:
     with pytest.raises(InputError, match=r"where has too many values.*: use fewer"):
         cities.search("row", where={f"c{i}": list(range(10_000)) for i in range(13)})
 
@@ -109,39 +121,39 @@ VALUES: list[Any] = [
 
 
 @pytest.mark.parametrize("column", ["n", "", "a b.c", 'a"\\', "a\0b", "é"])
-def test_conditions_say_what_plain_python_says(column: str, tmp_path: Path) -> None:
+def test_conditions_match_plain_python(column: str, tmp_path: Path) -> None:
     write_entries((Entry(str(i), "", {column: value}) for i, value in enumerate(VALUES)), tmp_path / "entries")
     entries = Entries(tmp_path / "entries", len(VALUES))
     assert entries.columns == {column}
-    for wanted in VALUES:
-        for operator in OPERATORS if isinstance(wanted, str | int | float) else ():
-            found = entries.condition_mask(parse_conditions({column: {operator: wanted}})).tolist()
-            expected = [value is not None and fits(value, operator, wanted) for value in VALUES]
-            assert found == expected, (operator, wanted)
+    for operand in VALUES:
+        for operator in OPERATORS if isinstance(operand, str | int | float) else ():
+            found = entries.condition_mask(parse_conditions({column: {operator: operand}})).tolist()
+            expected = [value is not None and condition_holds(value, operator, operand) for value in VALUES]
+            assert found == expected, (operator, operand)
 
 
-def fits(value: Any, operator: str, wanted: Any) -> bool:
+def condition_holds(value: Any, operator: str, operand: Any) -> bool:
     """The result of a condition on a value, in plain Python."""
-    one, other = (as_text(each) for each in (value, wanted))
+    one, other = (as_text(each) for each in (value, operand))
     if operator == "~":
-        return simple(str(wanted)) in simple(str(value) if isinstance(value, bool) else one)
-    numbers = as_number(value), as_number(wanted)
+        return case_folded(str(operand)) in case_folded(str(value) if isinstance(value, bool) else one)
+    numbers = as_number(value), as_number(operand)
     if operator in ("=", "!="):
         one, other = (unicodedata.normalize("NFC", each) for each in (one, other))
         same = one == other or (None not in numbers and numbers[0] == numbers[1])
-        named = str(wanted).lower()
-        truth = named in ("true", "false") and isinstance(value, bool | str) and str(value).lower() == named
+        lowered = str(operand).lower()
+        truth = lowered in ("true", "false") and isinstance(value, bool | str) and str(value).lower() == lowered
         return (same or truth) == (operator == "=")
     if numbers[1] is not None:
         return numbers[0] is not None and bool(ORDERS[operator](*numbers))
-    some = one.startswith("2026-") if other == "2026-01-02" else one != ""  # the only date
-    return numbers[0] is None and some and bool(ORDERS[operator](one.encode(), other.encode()))
+    comparable = one.startswith("2026-") if other == "2026-01-02" else one != ""  # the only date
+    return numbers[0] is None and comparable and bool(ORDERS[operator](one.encode(), other.encode()))
 
 
 ORDERS: dict[str, Callable[..., bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
 
 
-def simple(text: str) -> str:
+def case_folded(text: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold())
 
 
@@ -173,20 +185,20 @@ DATES = (
 
 
 @pytest.mark.parametrize("operator", [*ORDERS, "=", "!="])
-def test_dates_are_compared_as_python_compares_them(operator: str, tmp_path: Path) -> None:
+def test_dates_compare_as_in_python(operator: str, tmp_path: Path) -> None:
     """A day is its midnight; a condition without a zone compares clock times, one with a zone compares moments."""
     write_entries((Entry(str(i), "", {"d": value}) for i, value in enumerate(DATES)), tmp_path / "entries")
     entries, compare = Entries(tmp_path / "entries", len(DATES)), {**ORDERS, "=": eq, "!=": ne}[operator]
-    for wanted in DATES[:-1]:
-        found = entries.condition_mask(parse_conditions(f"d {operator} {wanted}")).tolist()
-        other = datetime.fromisoformat(wanted)
-        for value, fits in zip(DATES[:-1], found):
+    for operand in DATES[:-1]:
+        found = entries.condition_mask(parse_conditions(f"d {operator} {operand}")).tolist()
+        other = datetime.fromisoformat(operand)
+        for value, holds in zip(DATES[:-1], found):
             one = datetime.fromisoformat(value)
             one = one.replace(tzinfo=one.tzinfo or UTC) if other.tzinfo else one.replace(tzinfo=None)
-            assert fits == compare(one, other), (value, wanted)
+            assert holds == compare(one, other), (value, operand)
 
 
-def test_a_day_is_found_however_it_is_given_and_what_is_no_date_is_a_text(minilm: pellucid.Model) -> None:
+def test_dates_of_every_type_match_and_other_texts_compare_as_texts(minilm: pellucid.Model) -> None:
     days = [
         datetime(1957, 3, 4),
         datetime(1957, 3, 5),
@@ -198,10 +210,10 @@ def test_a_day_is_found_however_it_is_given_and_what_is_no_date_is_a_text(minilm
     rows = [{"text": f"row {i}", "d": day} for i, day in enumerate(days)]
     index = pellucid.Index.build(minilm, rows, column="text", progress=False)
     for day in (date(1957, 3, 5), np.datetime64("1957-03-05"), datetime(1957, 3, 5), "1957-03-05 00:00"):
-        assert fitting(index, {"d": day}) == {1} and fitting(index, {"d": {"!=": day}}) == {0, 2, 3, 4}
-        assert fitting(index, {"d": {"<=": day}}) == {0, 1, 3} and fitting(index, {"d": {">": day}}) == {2}
-    assert fitting(index, {"d": [date(1957, 3, 4), "1957-03-06", "1957-03-05T00:00:00Z", "x"]}) == {0, 1, 2, 4}
-    assert fitting(index, "d ~ 1957-03-05T00") == {1} and fitting(index, "d = 1957-02-30") == set()
+        assert matching_rows(index, {"d": day}) == {1} and matching_rows(index, {"d": {"!=": day}}) == {0, 2, 3, 4}
+        assert matching_rows(index, {"d": {"<=": day}}) == {0, 1, 3} and matching_rows(index, {"d": {">": day}}) == {2}
+    assert matching_rows(index, {"d": [date(1957, 3, 4), "1957-03-06", "1957-03-05T00:00:00Z", "x"]}) == {0, 1, 2, 4}
+    assert matching_rows(index, "d ~ 1957-03-05T00") == {1} and matching_rows(index, "d = 1957-02-30") == set()
     (hit,) = index.search("row", where="d = 1957-03-05")
     assert hit["metadata"] == {"d": "1957-03-05T00:00:00"}
 
@@ -214,84 +226,97 @@ def test_a_day_is_found_however_it_is_given_and_what_is_no_date_is_a_text(minilm
         *((other, None) for other in ("2020-W01-4", "2020-002", "20200102", "2020-01-02T24:00", "2020-01-02T10:00,5")),
     ],
 )
-def test_the_forms_of_a_date_that_are_read_are_those_that_are_named(form: str, plain: str | None) -> None:
+def test_accepted_date_formats_are_the_documented_ones(form: str, plain: str | None) -> None:
     assert canonical_date(form) == (None if plain is None else canonical_date(plain))
     assert plain is None or canonical_date(plain) is not None
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, np.float32("inf"), Decimal("Infinity")])
-def test_what_is_no_finite_number_is_no_value(value: Any) -> None:
+def test_non_finite_numbers_are_refused(value: Any) -> None:
     with pytest.raises(InputError, match=r"n is compared with .*, expected a text or a number"):
         parse_conditions({"n": {"<": value}})
 
 
-def test_exact_numbers_stay_themselves_however_large() -> None:
+def test_large_decimals_are_stored_exactly() -> None:
     for text in ("1e400", "1" * 401, "-" + "7" * 4_299, "9" * 5_000):
-        held = json.loads(metadata_json("a", {"n": Decimal(text)}))["n"]
-        assert Decimal(held) == Decimal(text)
+        stored = json.loads(metadata_json("a", {"n": Decimal(text)}))["n"]
+        assert Decimal(stored) == Decimal(text)
     assert json.loads(metadata_json("a", {"n": Decimal("NaN")})) == {"n": None}
 
 
-def test_a_real_number_of_a_row_is_the_whole_one_that_it_is(minilm: pellucid.Model) -> None:
+def test_float_in_a_row_equals_the_exact_whole_number(minilm: pellucid.Model) -> None:
     """Such as ids that became floats in a table with gaps; with 15 or 17 digits they would be other ids."""
     numbers = (float(2**60), float(2**63), 1234567890123456768.0, 2**60, 1e16, 40000000000000008.0, 1e30)
     rows = [{"text": f"row {i}", "n": number} for i, number in enumerate(numbers)]
     index = pellucid.Index.build(minilm, rows, column="text", progress=False)
     for where in ({"n": 2**60}, {"n": float(2**60)}, f"n = {2**60}"):
-        assert fitting(index, where) == {0, 3}
-    assert fitting(index, f"n <= {2**60}") == {0, 3, 4, 5} and fitting(index, f"n <= {2**63}") == {0, 1, 2, 3, 4, 5}
-    assert fitting(index, f"n = {2**63}") == {1} and fitting(index, "n = 1234567890123456768") == {2}
-    assert fitting(index, {"n": 40000000000000008}) == {5} and fitting(index, "n = 1e30") == {6}
+        assert matching_rows(index, where) == {0, 3}
+    assert matching_rows(index, f"n <= {2**60}") == {0, 3, 4, 5} and matching_rows(index, f"n <= {2**63}") == {
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+    }
+    assert matching_rows(index, f"n = {2**63}") == {1} and matching_rows(index, "n = 1234567890123456768") == {2}
+    assert matching_rows(index, {"n": 40000000000000008}) == {5} and matching_rows(index, "n = 1e30") == {6}
 
 
-def test_only_a_value_that_no_row_has_is_told(minilm: pellucid.Model, caplog: pytest.LogCaptureFixture) -> None:
+def test_only_values_that_no_row_has_are_logged(minilm: pellucid.Model, caplog: pytest.LogCaptureFixture) -> None:
     rows = [{"text": f"row {i}", "flag": i % 2 == 0, "n": float(i), "name": f"v{i}"} for i in range(6)]
     index = pellucid.Index.build(minilm, rows, column="text", progress=False)
     for where in ({"flag": True, "n": 99}, {"n": 3, "name": "nobody"}, {"name": ["v1", "x"], "n": 98}):
-        assert fitting(index, where) == set()
-    told = [record.message for record in caplog.records if record.levelno == logging.WARNING]
-    assert told == ["no row has n = 99", "no row has name = nobody", "no row has n = 98"]
+        assert matching_rows(index, where) == set()
+    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert warnings == ["no row has n = 99", "no row has name = nobody", "no row has n = 98"]
     caplog.clear()
     for where in ({"n": {">": "old"}}, {"name": {"<": 7}}, {"n": {">": 98}}, {"name": {"<": "a"}}):
-        assert fitting(index, where) == set()
-    told = [record.message for record in caplog.records if record.levelno == logging.WARNING]
-    assert told == ["n holds only numbers, and is compared with 'old'", "name holds no number, and is compared with 7"]
+        assert matching_rows(index, where) == set()
+    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert warnings == [
+        "n holds only numbers, and is compared with 'old'",
+        "name holds no number, and is compared with 7",
+    ]
 
 
-def test_of_several_values_those_that_are_numbers_are_compared_as_such(minilm: pellucid.Model) -> None:
+def test_numbers_among_several_values_are_compared_as_numbers(minilm: pellucid.Model) -> None:
     years = [1999, 1999.0, "unknown", "01999", "x", 2000]
     rows = [{"text": f"row {i}", "year": year, "a\nb": i, "t\t": "yes"} for i, year in enumerate(years)]
     index = pellucid.Index.build(minilm, rows, column="text", progress=False)
-    assert fitting(index, {"year": [1999, "unknown"]}) == {0, 1, 2, 3}
+    assert matching_rows(index, {"year": [1999, "unknown"]}) == {0, 1, 2, 3}
     for several in (np.array([1999, "unknown"], object), dict.fromkeys([1999, "unknown"]).keys()):
-        assert fitting(index, {"year": several}) == {0, 1, 2, 3}
-    assert fitting(index, {"year": np.int64(1999)}) == {0, 1, 3}
-    assert fitting(index, {"a\nb": 5}) == fitting(index, "a\nb = 5") == {5} and len(fitting(index, {"t\t": "yes"})) == 6
+        assert matching_rows(index, {"year": several}) == {0, 1, 2, 3}
+    assert matching_rows(index, {"year": np.int64(1999)}) == {0, 1, 3}
+    assert (
+        matching_rows(index, {"a\nb": 5}) == matching_rows(index, "a\nb = 5") == {5}
+        and len(matching_rows(index, {"t\t": "yes"})) == 6
+    )
     with pytest.raises(InputError, match="year is compared with 'None', expected a text or a number"):
         index.search("row", where={"year": None})
 
 
-def test_what_fits_is_looked_up_once(cities: pellucid.Index) -> None:
+def test_condition_masks_are_cached(cities: pellucid.Index) -> None:
     segment = cities.segments[0]
     first = segment.searchable_mask(parse_conditions({"flag": 1}))
     assert first is not None and not first.flags.writeable
     assert first is not segment.searchable_mask(parse_conditions({"flag": True}))
-    once = segment.searchable_mask(parse_conditions({"n": -1}))
+    evicted = segment.searchable_mask(parse_conditions({"n": -1}))
     for i in range(40):
         segment.searchable_mask(parse_conditions({"n": i}))
         assert segment.searchable_mask(parse_conditions({"flag": 1})) is first  # a repeated condition stays cached
-    assert segment.searchable_mask(parse_conditions({"n": -1})) is not once
+    assert segment.searchable_mask(parse_conditions({"n": -1})) is not evicted
     assert len(segment._condition_masks) == MAX_CACHED_MASKS
 
 
 @pytest.mark.parametrize("text", [" " * 100_000, "a" * 100_000, "= a", "a ! b", "a!b = c", "a => b", "a == b", "", "="])
-def test_what_is_no_condition_is_refused_at_once_and_in_few_words(text: str) -> None:
-    with pytest.raises(InputError, match="cannot read the condition") as refused:
+def test_invalid_condition_is_refused_with_a_short_message(text: str) -> None:
+    with pytest.raises(InputError, match="cannot read the condition") as error:
         parse_condition(text)
-    assert len(str(refused.value)) < 300
+    assert len(str(error.value)) < 300
 
 
-def test_a_condition_is_read_as_it_was_typed() -> None:
+def test_condition_text_is_parsed_exactly() -> None:
     read = [parse_condition(text) for text in ("a b=c", " a  >=  2 ", "a = b = c", "a ~ ", "a!=!b", "a\n=\nb\nc")]
     assert [(one.column, one.operator, one.values[0]) for one in read] == [
         ("a b", "=", "c"), ("a", ">=", "2"), ("a", "=", "b = c"), ("a", "~", ""), ("a", "!=", "!b"), ("a", "=", "b\nc"),
@@ -306,14 +331,14 @@ def test_a_condition_is_read_as_it_was_typed() -> None:
         *("a != b & c != d", "a = b | c = d"),
     ],
 )
-def test_two_conditions_in_one_are_not_taken_for_a_value(text: str) -> None:
+def test_two_conditions_in_one_text_are_refused(text: str) -> None:
     with pytest.raises(
         pellucid.InputError, match=r"holds a second condition, '.*': give each by itself, all must hold"
     ):
         parse_condition(text)
 
 
-def test_what_only_looks_like_two_conditions_is_a_value() -> None:
+def test_values_that_resemble_conditions_are_values() -> None:
     values = "Rock and Roll", "Smith, Jones & Sons", "this or that", "a, b; c", "and = or", "x=1", "a <b> c"
     values += "love, <3", "Smith, <a@b.c>", "rock and > roll", "sad, >:(", "https://a.b/?x=1&y=2"
     assert [parse_condition(f"a = {value}").values[0] for value in values] == list(values)
@@ -321,12 +346,12 @@ def test_what_only_looks_like_two_conditions_is_a_value() -> None:
 
 @pytest.mark.timeout(20)  # trying every end for every start takes minutes
 @pytest.mark.parametrize("value", ["and " * 25_000, "a or b " * 20_000, ", " * 50_000, "or" + " " * 100_000 + "a"])
-def test_a_long_value_is_read_at_once(value: str) -> None:
+def test_long_value_is_parsed_in_linear_time(value: str) -> None:
     assert parse_condition(f"a = {value}").values[0] == value.strip()
 
 
 @pytest.mark.parametrize(
-    ("where", "said"),
+    ("where", "fragment"),
     [
         *((f"d {value}", "d holds only dates, and is compared with .*: nothing was deleted") for value in (
             "> '2010-01-01'", "> 2010-01-01 and 2013-01-01", ">= 2010-01-01 to 2013-01-01", "< January 2010",
@@ -337,11 +362,11 @@ def test_a_long_value_is_read_at_once(value: str) -> None:
         ("sectr != Finance", r"no row has 'sectr' \(did you mean sector\?\)"),
     ],
 )  # fmt: skip
-def test_what_would_delete_all_by_mistake_deletes_nothing(minilm: pellucid.Model, where: object, said: str) -> None:
+def test_deletion_by_a_mistaken_condition_is_refused(minilm: pellucid.Model, where: object, fragment: str) -> None:
     days, sectors = ("2009-01-01", "2012-06-01", "", None), ("Finance", "Energy", "", None)
     rows = [{"text": f"row {i}", "d": day, "sector": one} for i, (day, one) in enumerate(zip(days, sectors))]
     index = pellucid.Index.build(minilm, rows, column="text", progress=False)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=fragment):
         index.delete(where=where)  # type: ignore[arg-type]
     assert len(index) == 4
     assert index.delete(where=["sector != Finance", "d > 2010-01-01"]) == 1
@@ -350,7 +375,7 @@ def test_what_would_delete_all_by_mistake_deletes_nothing(minilm: pellucid.Model
 @pytest.mark.parametrize(
     "days", [("01.02.2024", "31.12.2025", "15.03.2026", "2.5.2026"), ("02/01/2024", "12/31/2025", "n/a", "May 2026")]
 )
-def test_an_order_of_dates_takes_no_other_texts(
+def test_comparing_dates_ignores_other_texts(
     minilm: pellucid.Model, days: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = [{"text": f"row {i}", "d": day} for i, day in enumerate(days)]
@@ -368,7 +393,7 @@ def test_an_order_of_dates_takes_no_other_texts(
 
 
 @pytest.mark.parametrize("unit", ["D", "ns"])
-def test_a_duration_of_pandas_is_refused_as_others_are(minilm: pellucid.Model, unit: str) -> None:
+def test_pandas_timedelta_is_refused(minilm: pellucid.Model, unit: str) -> None:
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"text": list("abcd"), "wait": pandas.to_timedelta([2, 3, 10, 30], unit=unit)})
     with pytest.raises(InputError, match="Timedelta is neither text nor number"):
@@ -382,11 +407,11 @@ Mood = Enum("Mood", {"GLAD": "glad", "SAD": "sad"}, type=str)  # whose `str` is 
 Grade = Enum("Grade", {"ONE": 1, "TWO": 2}, type=int)
 
 
-def test_members_of_an_enum_are_what_they_hold(minilm: pellucid.Model) -> None:
+def test_enum_members_stand_for_their_values(minilm: pellucid.Model) -> None:
     rows = [{"text": m.value, "id": m, "mood": m, "grade": g} for m, g in zip(Mood, Grade)]
     index = pellucid.Index.build(minilm, rows, column="text", id_column="id", progress=False)
     assert index.search("a", k=1, where={"mood": Mood.SAD})[0]["id"] == "sad"
-    for where, found in [
+    for where, expected in [
         ({"mood": Mood.GLAD}, {"glad"}),
         ({"mood": {"!=": Mood.GLAD}}, {"sad"}),
         ({"mood": [Mood.GLAD, "sad"]}, {"glad", "sad"}),
@@ -394,80 +419,78 @@ def test_members_of_an_enum_are_what_they_hold(minilm: pellucid.Model) -> None:
         ({"grade": Grade.TWO}, {"sad"}),
         ({"grade": {"<": Grade.TWO}}, {"glad"}),
     ]:
-        assert {hit["id"] for hit in index.search("a", k=2, where=where)} == found
-    typed = Enum("typed", {"SAD": "mood = sad", "COLUMN": "mood"}, type=str)
+        assert {hit["id"] for hit in index.search("a", k=2, where=where)} == expected
+    conditions = Enum("typed", {"SAD": "mood = sad", "COLUMN": "mood"}, type=str)
     assert (
-        index.search("a", where=typed.SAD)[0]["id"] == index.search("a", where={typed.COLUMN: "sad"})[0]["id"] == "sad"
+        index.search("a", where=conditions.SAD)[0]["id"]
+        == index.search("a", where={conditions.COLUMN: "sad"})[0]["id"]
+        == "sad"
     )
     assert index.evaluate(["a"], [Mood.GLAD], k=(2,)).queries == 1
     assert index.evaluate(["a"], [{Mood.SAD: 1.0}], by="mood", k=(2,)).queries == 1
     assert index.delete(Mood.GLAD) == 1 and index.delete(where={"mood": Mood.SAD}) == 1
 
 
-def test_a_search_says_that_it_compares_dates_with_what_is_none(
+def test_search_warns_when_dates_are_compared_with_other_text(
     minilm: pellucid.Model, caplog: pytest.LogCaptureFixture
 ) -> None:
     index = pellucid.Index.build(minilm, [{"text": "row 0", "d": date(2012, 6, 1)}], column="text", progress=False)
-    assert fitting(index, "d > '2020-01-01'") == {0} and "d holds only dates, and is compared with" in caplog.text
-    assert fitting(index, "d > 2020-01-01") == set()
+    assert matching_rows(index, "d > '2020-01-01'") == {0} and "d holds only dates, and is compared with" in caplog.text
+    assert matching_rows(index, "d > 2020-01-01") == set()
 
 
-def test_rows_without_columns_say_so(minilm: pellucid.Model) -> None:
+def test_condition_on_rows_without_columns_is_refused(minilm: pellucid.Model) -> None:
     index = pellucid.Index.build(minilm, ["a cat", "a dog"])
     with pytest.raises(pellucid.InputError, match=r"no row has 'n'; rows have no columns beside the text$"):
         index.search("a cat", where={"n": 1})
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("operand", "fragment"),
     [
         ([], "n is compared with no values: give one at least"),
         ({}, "n has no operator: give one of = .* and its value"),
     ],
 )
-def test_a_condition_of_nothing_is_refused_and_nothing_is_deleted(
-    cities: pellucid.Index, wanted: object, said: str
-) -> None:
-    for where in ({"n": wanted}, {"flag": 1, "n": wanted}):
-        for ask in (lambda where: cities.search("row", where=where), lambda where: cities.delete(where=where)):
-            with pytest.raises(InputError, match=said):
-                ask(where)
+def test_empty_condition_is_refused_and_deletes_nothing(cities: pellucid.Index, operand: object, fragment: str) -> None:
+    for where in ({"n": operand}, {"flag": 1, "n": operand}):
+        for request in (lambda where: cities.search("row", where=where), lambda where: cities.delete(where=where)):
+            with pytest.raises(InputError, match=fragment):
+                request(where)
 
 
-def test_an_order_needs_a_value(cities: pellucid.Index) -> None:
+def test_comparison_without_a_value_is_refused(cities: pellucid.Index) -> None:
     for sign in ("<", "<=", ">", ">="):
         with pytest.raises(pellucid.InputError, match=f"no value follows {sign}$"):
             parse_condition(f"n {sign} ")
 
 
-def test_numbers_and_texts_have_no_order(minilm: pellucid.Model) -> None:
+def test_numbers_and_texts_are_not_ordered_against_each_other(minilm: pellucid.Model) -> None:
     years: list[object] = [1999, "2005", "", None, "unknown", "old"]
     index = pellucid.Index.build(
         minilm, [{"text": f"row {i}", "year": year} for i, year in enumerate(years)], column="text"
     )
-    for where, fits in [
+    for where, expected in [
         ("year < O2000", set()), ("year > $1,000", {"unknown", "old"}), ("year >= p", {"unknown"}),
         ("year < 2000", {1999}), ({"year": {">": "a"}}, {"unknown", "old"}), ("year >= 1999", {1999, "2005"}),
     ]:  # fmt: skip
-        assert {years[row] for row in fitting(index, where)} == fits, where
+        assert {years[row] for row in matching_rows(index, where)} == expected, where
 
 
-def test_too_much_is_refused_and_much_is_said_in_one_line(
-    cities: pellucid.Index, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert fitting(cities, ["n >= 3"] * MAX_CONDITIONS) == {3, 4, 5, 6, 7}
+def test_number_of_conditions_and_values_is_limited(cities: pellucid.Index, caplog: pytest.LogCaptureFixture) -> None:
+    assert matching_rows(cities, ["n >= 3"] * MAX_CONDITIONS) == {3, 4, 5, 6, 7}
     many = [3, *(f"no {i}" for i in range(MAX_VALUES - 1))]
-    assert fitting(cities, {"n": many}) == {3}
+    assert matching_rows(cities, {"n": many}) == {3}
     caplog.set_level(logging.WARNING, logger="pellucid")
-    assert fitting(cities, {"n": many[1:]}) == set()
+    assert matching_rows(cities, {"n": many[1:]}) == set()
     assert re.search(r"no row has n = no 0, .* more$", caplog.text.strip()) and caplog.text.count("\n") == 1
-    for where, said in [
+    for where, fragment in [
         (["n = 1"] * (MAX_CONDITIONS + 1), "where has 101 conditions, expected at most 100"),
         ({"n": [*many, 4]}, "n is compared with 10,001 values, expected at most 10,000"),
         ({"n": 10**5_000}, "n is compared with a number of more than 10,000 bits"),
         ({"n" * 3_000_000: 1}, "has 3,000,000 letters: expected a column"),
         ("n" * 3_000_000 + "= 1", "has 3,000,000 letters: expected a column"),
     ]:
-        with pytest.raises(InputError, match=re.escape(said)) as refused:
+        with pytest.raises(InputError, match=re.escape(fragment)) as error:
             cities.search("row", where=where)  # type: ignore[arg-type]
-        assert len(str(refused.value)) < 300
+        assert len(str(error.value)) < 300

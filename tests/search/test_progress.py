@@ -12,7 +12,7 @@ from pellucid.search.corpus import Corpus
 from pellucid.search.progress import estimated_rows
 
 
-def test_the_rows_of_a_table_are_known_before_it_is_read(companies: Path, tmp_path: Path) -> None:
+def test_number_of_rows_is_estimated_before_reading(companies: Path, tmp_path: Path) -> None:
     assert estimated_rows(Corpus(companies, column="name")) == 100
     assert estimated_rows(Corpus(str(companies), column="name")) == 100
     lines = tmp_path / "lines.jsonl"
@@ -23,26 +23,26 @@ def test_the_rows_of_a_table_are_known_before_it_is_read(companies: Path, tmp_pa
         assert estimated_rows(Corpus(unknown, column="name")) is None
 
 
-def test_a_bar_reaches_its_end_and_counts_known_texts_too(
+def test_progress_bar_reaches_its_total_with_known_texts(
     minilm: pellucid.Model, companies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bars = []
 
-    def recorded(*arguments: Any, **options: Any) -> object:
-        bars.append(progress_bar(*arguments, **options))
+    def recorded_bar(*arguments: Any, **keywords: Any) -> object:
+        bars.append(progress_bar(*arguments, **keywords))
         return bars[-1]
 
-    monkeypatch.setattr(change, "progress_bar", recorded)
-    said = {"column": "name", "id_column": "symbol", "progress": True}
-    index = pellucid.Index.build(minilm, companies, tmp_path / "a.index", **said)
+    monkeypatch.setattr(change, "progress_bar", recorded_bar)
+    options = {"column": "name", "id_column": "symbol", "progress": True}
+    index = pellucid.Index.build(minilm, companies, tmp_path / "a.index", **options)
     index.add(companies, update=True, progress=True)
     embedding = [one for one in bars if one.desc.startswith("embedding")]
     assert [(one.n, one.total) for one in embedding] == [(100, 100), (100, 100)]
 
 
-def test_nobody_is_told_who_does_not_want_to_be(minilm: pellucid.Model, capfd: pytest.CaptureFixture[str]) -> None:
+def test_progress_false_shows_no_bar(minilm: pellucid.Model, capfd: pytest.CaptureFixture[str]) -> None:
     for progress in (False, None):  # None: shown in a terminal only, and this is none
-        with progress_bar("embedding", total=10, shown=progress) as one:
-            one.delay = 0
-            one.update(10)
+        with progress_bar("embedding", total=10, shown=progress) as bar:
+            bar.delay = 0
+            bar.update(10)
     assert capfd.readouterr().err == ""

@@ -21,16 +21,16 @@ def ids(hits: list) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def many() -> "tuple[pellucid.Index, np.ndarray]":
+def vector_index() -> "tuple[pellucid.Index, np.ndarray]":
     """3,000 vectors in a graph, and the vectors themselves."""
-    chance = np.random.default_rng(0)
-    numbers = (chance.standard_normal((30, 48))[chance.integers(0, 30, 3_000)] * 2).astype(np.float32)
-    numbers += chance.standard_normal(numbers.shape).astype(np.float32)
-    return pellucid.Index.build(None, numbers, kind="hnsw", efSearch=128), numbers
+    generator = np.random.default_rng(0)
+    vectors = (generator.standard_normal((30, 48))[generator.integers(0, 30, 3_000)] * 2).astype(np.float32)
+    vectors += generator.standard_normal(vectors.shape).astype(np.float32)
+    return pellucid.Index.build(None, vectors, kind="hnsw", efSearch=128), vectors
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "words"])
-def test_each_query_of_a_batch_has_the_answer_that_it_has_alone(index: pellucid.Index, mode: str) -> None:
+def test_query_of_a_batch_gives_the_same_hits_as_alone(index: pellucid.Index, mode: str) -> None:
     queries = ["Apple", "soft drinks", "Microsfot", "bank of america", "zzzz qqqq", "oil and gas", "Apple"]
     together = index.search(queries, k=7, mode=mode)
     for query, hits in zip(queries, together):
@@ -41,37 +41,37 @@ def test_each_query_of_a_batch_has_the_answer_that_it_has_alone(index: pellucid.
     assert ids(together[0]) == ids(together[-1])
 
 
-def test_no_queries_have_no_answers(index: pellucid.Index) -> None:
+def test_no_queries_give_no_hits(index: pellucid.Index) -> None:
     assert index.search([]) == []
     assert index.search(np.empty((0, 384), np.float32)) == []
 
 
-def test_a_batch_of_vectors_is_answered_row_by_row(many: "tuple[pellucid.Index, np.ndarray]") -> None:
-    index, numbers = many
-    together = index.search(numbers[:40], k=5)
-    assert [ids(index.search(one, k=5)) for one in numbers[:40]] == [ids(hits) for hits in together]
+def test_batch_of_vectors_gives_the_hits_of_each_row(vector_index: "tuple[pellucid.Index, np.ndarray]") -> None:
+    index, vectors = vector_index
+    together = index.search(vectors[:40], k=5)
+    assert [ids(index.search(one, k=5)) for one in vectors[:40]] == [ids(hits) for hits in together]
     assert [hits[0]["id"] for hits in together] == [str(i + 1) for i in range(40)]
     scores = np.array([[hit["score"] for hit in hits] for hits in together])
-    unit = numbers / np.linalg.norm(numbers, axis=1, keepdims=True)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     rows = np.array([[int(one) - 1 for one in ids(hits)] for hits in together])
     assert np.allclose(scores, np.einsum("qd,qkd->qk", unit[:40], unit[rows]), atol=1e-6)
 
 
-def test_only_the_rows_that_are_shown_are_read(
-    many: "tuple[pellucid.Index, np.ndarray]", monkeypatch: pytest.MonkeyPatch
+def test_only_returned_rows_are_read(
+    vector_index: "tuple[pellucid.Index, np.ndarray]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index, numbers = many
+    index, vectors = vector_index
     read: list[int] = []
     get = Entries.get
     monkeypatch.setattr(Entries, "get", lambda own, rows: (read.extend(rows), get(own, rows))[1])
-    index.search(numbers[0], k=5)
+    index.search(vectors[0], k=5)
     assert len(read) == 5
     read.clear()
-    index.search(numbers[:20], k=5)
+    index.search(vectors[:20], k=5)
     assert len(read) == len(set(read)) <= 100
 
 
-def test_as_many_texts_as_asked_for_come_though_passages_of_one_crowd_the_first_places() -> None:
+def test_k_texts_are_found_even_if_passages_of_one_text_rank_first() -> None:
     """Each passage is a row; over 500 passages of one text are nearer than anything else."""
     crowd = " ".join(["Bees make honey in their hive."] * 600)
     texts = [("bees", crowd), *((f"other {i}", f"Story number {i} tells of the sea.") for i in range(8))]
@@ -87,50 +87,52 @@ def test_as_many_texts_as_asked_for_come_though_passages_of_one_crowd_the_first_
 def test_several_segments_answer_as_one(minilm: pellucid.Model, companies: Path, tmp_path: Path) -> None:
     with companies.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    said = {"column": "name", "id_column": "symbol", "progress": False}
-    one = pellucid.Index.build(minilm, rows, tmp_path / "one", **said)
-    parts = pellucid.Index.build(minilm, rows[:40], tmp_path / "parts", **said)
+    options = {"column": "name", "id_column": "symbol", "progress": False}
+    single = pellucid.Index.build(minilm, rows, tmp_path / "one", **options)
+    parts = pellucid.Index.build(minilm, rows[:40], tmp_path / "parts", **options)
     parts.add(rows[40:70], progress=False)
     parts.add(rows[70:], progress=False)
     assert len(parts.segments) == 3
     queries = ["Apple", "soft drinks", "a bank", "Microsfot"]
     for where in (None, "sector = Financials"):
-        found = [made.search(queries, where=where, mode="dense") for made in (one, parts)]
+        found = [index.search(queries, where=where, mode="dense") for index in (single, parts)]
         for whole, divided in zip(*found):
             assert ids(whole) == ids(divided)
             assert [h["score"] for h in whole] == pytest.approx([h["score"] for h in divided], abs=1e-6)
     for mode in ("hybrid", "words"):
-        for whole, divided in zip(*(made.search(queries, k=20, mode=mode) for made in (one, parts))):
+        for whole, divided in zip(*(index.search(queries, k=20, mode=mode) for index in (single, parts))):
             assert ids(whole) == ids(divided)
             assert [h.words for h in whole] == [h.words for h in divided]
             assert whole.corrected == divided.corrected
 
 
-def test_a_text_that_is_added_alone_is_found_by_its_words_as_if_it_had_been_there(minilm: pellucid.Model) -> None:
+def test_added_text_has_the_same_word_scores_as_in_one_build(minilm: pellucid.Model) -> None:
     texts = ["a red apple", "the red bus", "a red house", "blue sea", "green tree", "old man", "new car", "big dog"]
     new = "zyzzyva red red apple apple manual"
-    one = pellucid.Index.build(minilm, [*texts, new], progress=False)
+    single = pellucid.Index.build(minilm, [*texts, new], progress=False)
     parts = pellucid.Index.build(minilm, texts, progress=False)
     parts.add([new], progress=False)
     for mode in ("words", "hybrid"):
         for query in ("zyzzyva manual for a dog", "red bus", "apple"):
-            found = [[(h["id"], h["score"], h.words) for h in made.search(query, mode=mode)] for made in (one, parts)]
+            found = [
+                [(h["id"], h["score"], h.words) for h in index.search(query, mode=mode)] for index in (single, parts)
+            ]
             assert found[0] == found[1]
     assert parts.search("zyzzyva", mode="words")[0]["text"] == new
-    judged = [made.evaluate(["zyzzyva manual", "red bus"], ["9", "2"], mode="words") for made in (one, parts)]
-    assert judged[0].mrr == judged[1].mrr == {1: 1.0, 5: 1.0, 10: 1.0}
+    metrics = [index.evaluate(["zyzzyva manual", "red bus"], ["9", "2"], mode="words") for index in (single, parts)]
+    assert metrics[0].mrr == metrics[1].mrr == {1: 1.0, 5: 1.0, 10: 1.0}
 
 
-def test_a_condition_and_deleted_rows_hold_in_every_mode(own: pellucid.Index) -> None:
-    own.delete(["AAPL"])
+def test_condition_and_deletion_apply_in_every_mode(writable_index: pellucid.Index) -> None:
+    writable_index.delete(["AAPL"])
     for mode in ("hybrid", "dense", "words"):
-        hits = own.search("Apple Inc. bank", k=100, mode=mode)
+        hits = writable_index.search("Apple Inc. bank", k=100, mode=mode)
         assert hits and "AAPL" not in ids(hits)
-        only = own.search("Apple Inc. bank", k=100, mode=mode, where={"sector": "Financials"})
+        only = writable_index.search("Apple Inc. bank", k=100, mode=mode, where={"sector": "Financials"})
         assert {hit["metadata"]["sector"] for hit in only} <= {"Financials"}
 
 
-def test_a_word_of_deleted_rows_alone_is_known_no_more(minilm: pellucid.Model) -> None:
+def test_words_of_deleted_rows_are_unknown(minilm: pellucid.Model) -> None:
     rows = [("ms", "Microsoft Corporation"), ("bad", "Micrsoft Ltd"), ("z", "Zebra Technologies")]
     index = pellucid.Index.build(
         minilm, [*rows, *((f"f{i}", f"filler company {i}") for i in range(30))], progress=False
@@ -143,54 +145,62 @@ def test_a_word_of_deleted_rows_alone_is_known_no_more(minilm: pellucid.Model) -
     assert index.search("Zebbra").corrected is None and any(one.deleted.any() for one in index.segments)
 
 
-def test_an_index_that_was_let_go_of_leaves_nothing_behind(own: pellucid.Index) -> None:
-    index = pellucid.Index.open(own.folder)
-    index._loaded = own.loaded
+def test_dropped_index_is_freed_without_the_garbage_collector(writable_index: pellucid.Index) -> None:
+    index = pellucid.Index.open(writable_index.folder)
+    index._loaded = writable_index.loaded
     index.search("Microsfot")
-    held = weakref.ref(index.segments[0].vectors)
+    vectors = weakref.ref(index.segments[0].vectors)
     gc.disable()
     try:
         del index
-        assert held() is None
+        assert vectors() is None
     finally:
         gc.enable()
 
 
-def test_both_orders_are_joined_by_their_ranks() -> None:
+def test_reciprocal_rank_fusion_joins_both_orders() -> None:
     score = reciprocal_rank_fusion(np.array([0.9, 0.8, 0.8, 0.1]), np.array([np.nan, 3.0, 5.0, np.nan]))
-    part = [1 / (RRF_K + 1 + rank) for rank in range(4)]
-    best = 2 * part[0]
-    assert np.allclose(score, [part[0] / best, (part[1] + part[1]) / best, (part[2] + part[0]) / best, part[3] / best])
+    reciprocals = [1 / (RRF_K + 1 + rank) for rank in range(4)]
+    best = 2 * reciprocals[0]
+    assert np.allclose(
+        score,
+        [
+            reciprocals[0] / best,
+            (reciprocals[1] + reciprocals[1]) / best,
+            (reciprocals[2] + reciprocals[0]) / best,
+            reciprocals[3] / best,
+        ],
+    )
     assert reciprocal_rank_fusion(np.array([1.0]), np.array([2.0])).tolist() == [1.0]
     assert reciprocal_rank_fusion(np.array([]), np.array([])).tolist() == []
 
 
-def test_words_alone_have_no_similarity_and_their_order_is_that_of_bm25(index: pellucid.Index) -> None:
+def test_word_search_has_no_similarity_and_is_ordered_by_bm25(index: pellucid.Index) -> None:
     hits = index.search("bank", k=50, mode="words")
     assert hits and all("bank" in hit["text"].lower() for hit in hits)
     assert all(hit.similarity is None and hit.words == hit["score"] for hit in hits)
     assert [hit["score"] for hit in hits] == sorted((hit["score"] for hit in hits), reverse=True)
 
 
-def test_common_words_are_looked_for_where_no_row_that_fits_holds_a_rarer_one(
+def test_common_words_are_searched_where_filtered_rows_lack_rarer_ones(
     checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(words, "MAX_ROWS", 3)
     rows = [{"text": f"the {'zebra' if i < 2 else 'cow'} and {'we' * (i % 3 + 1)}", "n": i} for i in range(9)]
     index = pellucid.Index.build(checkpoint("bert-body"), rows, column="text", progress=False)
-    asked = {"mode": "words", "k": 9}
-    assert set(ids(index.search("the zebra", **asked))) == {"1", "2"}
-    assert len(index.search("the cow", where="n >= 2", **asked)) == 7
-    found = index.search("the zebra and", where="n >= 2", **asked)
+    options = {"mode": "words", "k": 9}
+    assert set(ids(index.search("the zebra", **options))) == {"1", "2"}
+    assert len(index.search("the cow", where="n >= 2", **options)) == 7
+    found = index.search("the zebra and", where="n >= 2", **options)
     assert set(ids(found)) == set(map(str, range(3, 10))) and all(hit.words == hit["score"] > 0 for hit in found)
-    assert index.search("zebra", where="n >= 2", **asked) == []
+    assert index.search("zebra", where="n >= 2", **options) == []
     index.delete(["1", "2"])
-    alone = index.search("zebra the", **asked)
-    assert set(ids(alone)) == set(map(str, range(3, 10))) and ids(index.search("the", **asked)) == ids(alone)
+    alone = index.search("zebra the", **options)
+    assert set(ids(alone)) == set(map(str, range(3, 10))) and ids(index.search("the", **options)) == ids(alone)
     assert ids(index.search("zebra the", mode="words", k=2)) == ids(alone)[:2]
 
 
-def test_a_hybrid_hit_says_what_it_is_made_of(index: pellucid.Index) -> None:
+def test_hybrid_hit_holds_similarity_and_word_score(index: pellucid.Index) -> None:
     hits = index.search("Apple", k=10)
     assert hits[0]["score"] == 1.0
     assert hits[0].words is not None
@@ -198,40 +208,40 @@ def test_a_hybrid_hit_says_what_it_is_made_of(index: pellucid.Index) -> None:
     assert all(hit.similarity is not None and -1.0001 <= hit.similarity <= 1.0001 for hit in hits)
 
 
-def test_a_hit_tells_its_words_however_many_rows_hold_them_better(
+def test_hit_has_its_word_score_even_if_many_rows_score_higher(
     checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retrieval, "DEPTH", 10)
-    chance = np.random.default_rng(0)
-    texts = [" ".join(f"w{i}" for i in chance.integers(0, 15, size)) for size in chance.integers(1, 9, 200)]
+    generator = np.random.default_rng(0)
+    texts = [" ".join(f"w{i}" for i in generator.integers(0, 15, size)) for size in generator.integers(1, 9, 200)]
     index = pellucid.Index.build(checkpoint("bert-body"), texts, progress=False)
     queries = texts[:10]
-    worded = [{hit["id"]: hit["score"] for hit in hits} for hits in index.search(queries, k=200, mode="words")]
-    for said, hits in zip(worded, index.search(queries, k=20)):
-        assert [hit.words for hit in hits] == [said.get(hit["id"]) for hit in hits]
+    scores_by_id = [{hit["id"]: hit["score"] for hit in hits} for hits in index.search(queries, k=200, mode="words")]
+    for scores, hits in zip(scores_by_id, index.search(queries, k=20)):
+        assert [hit.words for hit in hits] == [scores.get(hit["id"]) for hit in hits]
 
 
 @pytest.mark.parametrize("kind", ["bert-one-label", "bert-body"])
-def test_a_model_orders_anew_that_reads_both_together_or_compares_vectors(
+def test_rerank_accepts_cross_encoders_and_encoders(
     index: pellucid.Index, checkpoint: Callable[[str], Path], kind: str
 ) -> None:
-    judge, before = pellucid.load(checkpoint(kind)), index.search("a bank", k=retrieval.RERANK_DEPTH)
-    wanted = pellucid.pipeline("text-ranking", judge)("a bank", [hit["text"] for hit in before])
-    hits = index.search("a bank", k=5, rerank=judge)
-    assert ids(hits) == [before[one["corpus_id"]]["id"] for one in wanted[:5]] != ids(before)[:5]
-    assert [hit["score"] for hit in hits] == pytest.approx([one["score"] for one in wanted[:5]], abs=1e-5)
-    told = {hit["id"]: (hit.similarity, hit.words) for hit in before}
-    assert [(hit.similarity, hit.words) for hit in hits] == [told[hit["id"]] for hit in hits]
-    judged = index.evaluate(["a bank"], [ids(hits)[4]], (1, 5, 60), rerank=judge)
-    assert (judged.recall[1], judged.mrr[5]) == (0.0, 1 / 5)
+    model, before = pellucid.load(checkpoint(kind)), index.search("a bank", k=retrieval.RERANK_DEPTH)
+    expected = pellucid.pipeline("text-ranking", model)("a bank", [hit["text"] for hit in before])
+    hits = index.search("a bank", k=5, rerank=model)
+    assert ids(hits) == [before[one["corpus_id"]]["id"] for one in expected[:5]] != ids(before)[:5]
+    assert [hit["score"] for hit in hits] == pytest.approx([one["score"] for one in expected[:5]], abs=1e-5)
+    scores = {hit["id"]: (hit.similarity, hit.words) for hit in before}
+    assert [(hit.similarity, hit.words) for hit in hits] == [scores[hit["id"]] for hit in hits]
+    metrics = index.evaluate(["a bank"], [ids(hits)[4]], (1, 5, 60), rerank=model)
+    assert (metrics.recall[1], metrics.mrr[5]) == (0.0, 1 / 5)
 
 
-def test_a_model_of_several_labels_orders_nothing(index: pellucid.Index, checkpoint: Callable[[str], Path]) -> None:
+def test_rerank_refuses_a_model_with_several_labels(index: pellucid.Index, checkpoint: Callable[[str], Path]) -> None:
     with pytest.raises(InputError, match="labels, and text-ranking needs one"):
         index.search("a bank", rerank=str(checkpoint("bert-nli")))
 
 
-def test_what_cannot_be_searched_is_refused(index: pellucid.Index, many: "tuple[pellucid.Index, np.ndarray]") -> None:
+def test_invalid_searches_are_refused(index: pellucid.Index, vector_index: "tuple[pellucid.Index, np.ndarray]") -> None:
     with pytest.raises(InputError, match="rerank reads texts"):
         index.search(np.ones(384, np.float32), rerank="anything")
     with pytest.raises(InputError, match="mode"):
@@ -239,4 +249,4 @@ def test_what_cannot_be_searched_is_refused(index: pellucid.Index, many: "tuple[
     with pytest.raises(InputError, match="a vector has no words: give the queries as texts"):
         index.search(np.ones(384, np.float32), mode="words")
     with pytest.raises(InputError, match=r"beyond 1e\+15"):
-        many[0].search(np.full(48, 1e20))
+        vector_index[0].search(np.full(48, 1e20))

@@ -13,55 +13,58 @@ from pellucid.search.hits import Hit
 from pellucid.search.why import match
 
 
-def test_each_word_of_a_query_finds_its_own(index: pellucid.Index) -> None:
+def test_words_of_a_query_match_their_counterparts(index: pellucid.Index) -> None:
     hit = index.search("coca cola", k=1)[0]
-    found = index.why("coca cola", hit)
-    assert found.text == ("Coca", "Cola", "Company", "The")  # hyphen and brackets are no words
-    assert [(mine, theirs) for mine, theirs, _ in found.pairs()] == [("coca", "Coca"), ("cola", "Cola")]
-    assert min(like for _, _, like in found.pairs()) > 0.85
-    assert np.abs(found.similarity).max() <= 1 + 1e-6
-    assert "id KO" in found.summary and "BM25" in found.summary
+    matches = index.why("coca cola", hit)
+    assert matches.text == ("Coca", "Cola", "Company", "The")  # hyphen and brackets are no words
+    assert [(query_word, text_word) for query_word, text_word, _ in matches.pairs()] == [
+        ("coca", "Coca"),
+        ("cola", "Cola"),
+    ]
+    assert min(similarity for _, _, similarity in matches.pairs()) > 0.85
+    assert np.abs(matches.similarity).max() <= 1 + 1e-6
+    assert "id KO" in matches.summary and "BM25" in matches.summary
 
 
-def test_a_similarity_below_zero_has_the_minus_of_the_page(minilm: pellucid.Model) -> None:
-    said = match(minilm.loaded, "tea", Hit(Entry("a-1", "tea"), -0.0454, -0.0004, 1.5)).summary
-    assert said == "id a-1, score −0.045, similarity of the vectors 0.000, BM25 of the words 1.50"
+def test_negative_similarity_uses_the_minus_sign(minilm: pellucid.Model) -> None:
+    description = match(minilm.loaded, "tea", Hit(Entry("a-1", "tea"), -0.0454, -0.0004, 1.5)).summary
+    assert description == "id a-1, score −0.045, similarity of the vectors 0.000, BM25 of the words 1.50"
 
 
-def test_the_numbers_are_cosines_of_recorded_states(index: pellucid.Index, minilm: pellucid.Model) -> None:
+def test_similarities_are_cosines_of_recorded_states(index: pellucid.Index, minilm: pellucid.Model) -> None:
     query, text = "microsfot drinks", "Coca-Cola Company (The)"
-    found = index.why(query, {"text": text})
+    matches = index.why(query, {"text": text})
     sides = []
-    for said, words in ((query, [["micro", "##sf", "##ot"], ["drinks"]]), (text, None)):
-        trace = minilm.trace(said)
+    for sentence, words in ((query, [["micro", "##sf", "##ot"], ["drinks"]]), (text, None)):
+        trace = minilm.trace(sentence)
         states, tokens = trace["layers.5.residual.post"][0], trace.tokens
         groups = words or [["coca"], ["cola"], ["company"], ["the"]]
         rows = [torch.stack([states[tokens.index(one)] for one in group]).mean(dim=0) for group in groups]
         sides.append(torch.nn.functional.normalize(torch.stack(rows), dim=-1))
-    assert np.allclose(found.similarity, (sides[0] @ sides[1].T).numpy(), atol=1e-5)
+    assert np.allclose(matches.similarity, (sides[0] @ sides[1].T).numpy(), atol=1e-5)
 
 
-def test_words_stand_where_they_are_said_to(index: pellucid.Index) -> None:
-    found = index.why("Wie groß, naïve 東京 😀?", {"text": "  Ünder\tall — of\nit Cafe\u0301!"})
-    for whole, words, spans in zip(found.texts, (found.query, found.text), found.spans):
-        assert tuple(whole[slice(*span)] for span in spans) == words
-    assert found.text == ("Ünder", "all", "of", "it", "Cafe\u0301")
+def test_spans_give_the_words(index: pellucid.Index) -> None:
+    matches = index.why("Wie groß, naïve 東京 😀?", {"text": "  Ünder\tall — of\nit Cafe\u0301!"})
+    for text, words, spans in zip(matches.texts, (matches.query, matches.text), matches.spans):
+        assert tuple(text[slice(*span)] for span in spans) == words
+    assert matches.text == ("Ünder", "all", "of", "it", "Cafe\u0301")
 
 
-def test_a_long_text_is_compared_as_far_as_the_model_reads_and_that_is_said(index: pellucid.Index) -> None:
-    found = index.why("tea", {"text": "tea and " * 4_000})
-    assert len(found.text) < 600
-    assert re.search(r"not read: the last [\d,]+ tokens", found.summary)
+def test_long_text_is_compared_up_to_the_limit_and_reported(index: pellucid.Index) -> None:
+    matches = index.why("tea", {"text": "tea and " * 4_000})
+    assert len(matches.text) < 600
+    assert re.search(r"not read: the last [\d,]+ tokens", matches.summary)
 
 
-def test_a_prompt_belongs_to_the_text_and_is_no_word_of_it(minilm: pellucid.Model) -> None:
-    with_it = match(minilm.loaded, "tea", {"text": "green tea"}, "passage: ")
-    assert with_it.text == ("green", "tea")
-    assert with_it.spans[1] == ((0, 5), (6, 9))
-    assert not np.allclose(with_it.similarity, match(minilm.loaded, "tea", {"text": "green tea"}).similarity)
+def test_prompt_affects_states_but_is_no_word(minilm: pellucid.Model) -> None:
+    with_prompt = match(minilm.loaded, "tea", {"text": "green tea"}, "passage: ")
+    assert with_prompt.text == ("green", "tea")
+    assert with_prompt.spans[1] == ((0, 5), (6, 9))
+    assert not np.allclose(with_prompt.similarity, match(minilm.loaded, "tea", {"text": "green tea"}).similarity)
 
 
-def test_where_there_are_no_words_that_is_said(index: pellucid.Index) -> None:
+def test_texts_without_words_are_handled(index: pellucid.Index) -> None:
     with pytest.raises(InputError, match="the query ' ' holds no words"):
         index.why(" ", {"text": "tea"})
     empty = index.why("tea", {"text": " ", "id": "7"})

@@ -15,7 +15,7 @@ import pytest
 import pellucid
 from pellucid.serve import PageServer, page, serve_page
 from pellucid.serve.page import running_server
-from tests.interrupted import ANOTHER, MAIN
+from tests.sigint import ANOTHER, MAIN
 
 BLOCKS = {"layers.0.attention.query": bytes(range(256)), "other/layers.0.attention.query": b"other"}
 PAGE = "<!doctype html><p>é</p>"

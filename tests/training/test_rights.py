@@ -11,9 +11,9 @@ import torch
 import pellucid
 from pellucid.errors import CorruptFileError, InputError, ResourceError
 from pellucid.training.manifest import read_manifest
-from tests.nobody import as_nobody, open_folder
 from tests.training.courses import Rows, lines, same
 from tests.training.test_resume import broken, study
+from tests.unprivileged import as_nobody, open_folder
 
 Feelings = Callable[..., Rows]
 

@@ -12,9 +12,9 @@ from pellucid.training.classification import TextClassification
 from pellucid.training.objective import Objective
 from pellucid.training.pairs import SentenceSimilarity
 from pellucid.training.regression import TextRegression
+from tests.torch_state import default_dtype
 from tests.training.learned import result, training
 from tests.training.test_pairs import matched, scored
-from tests.usual import usual
 
 Rows = list[dict[str, Any]]
 HOW: dict[str, Any] = {"epochs": 1, "batch_size": 8, "learning_rate": 5e-3, "clip": 0.1}
@@ -58,7 +58,7 @@ def test_the_same_is_learned(
         return [one.metrics for one in events if one.is_evaluation], result(loop).module.state_dict()
 
     looks, wanted = learned()
-    with usual(kind):
+    with default_dtype(kind):
         seen, found = learned()
     assert seen == looks and len(looks) > 0
     assert found.keys() == wanted.keys()

@@ -15,7 +15,7 @@ from pellucid.checkpoints.convert import convert
 from pellucid.checkpoints.convert.ctranslate2_file import read_variables
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, NotFoundError, PellucidError
 from tests.checkpoints.convert.plain_transformer import NAMES, greedy
-from tests.usual import closed
+from tests.torch_state import make_unopenable
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_a_file_that_may_not_be_read_is_named(
     name: str, shared: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = shared("models/ct2-aren-v2/aren-transliteration")
-    closed(monkeypatch, folder / name)
+    make_unopenable(monkeypatch, folder / name)
     with pytest.raises(InputError) as caught:
         convert(folder, tmp_path / "new", heads=8)
     assert str(caught.value) == f"cannot read {folder / name}: Permission denied" and not (tmp_path / "new").exists()

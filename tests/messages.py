@@ -8,7 +8,7 @@ from tests.arguments import arguments
 from tests.house import nodes, room_of
 
 _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
-_TOLD = re.compile(
+_ADVICE = re.compile(
     r"\b(pass|leave|choose|give|with|try|say)(?= (?:(?:an?|another|other) )?(?:\w+ and )?([a-z]\w*)(=?))"
 )
 _COMMAND = re.compile(r"(pip install|hf download|pellucid [a-z]+) [^`\n]*")
@@ -21,7 +21,9 @@ def typed_options(path: str, text: str) -> list[str]:
     """
     if room_of(path) == "cli":
         return []
-    return [f"{path}:{line}: {word}" for line, said in texts(text) for word in _OPTION.findall(_COMMAND.sub("", said))]
+    return [
+        f"{path}:{line}: {word}" for line, message in texts(text) for word in _OPTION.findall(_COMMAND.sub("", message))
+    ]
 
 
 def untyped_arguments(path: str, text: str) -> list[str]:
@@ -34,8 +36,8 @@ def untyped_arguments(path: str, text: str) -> list[str]:
         return []
     return [
         f"{path}:{line}: {verb} {name}"
-        for line, said in texts(text)
-        for verb, name, equal in _TOLD.findall(said)
+        for line, message in texts(text)
+        for verb, name, equal in _ADVICE.findall(message)
         if name in arguments() and (equal or "_" in name or verb in ("pass", "leave"))
     ]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.search.children import ended, start
+from tests.search.child_processes import exit_code_of, start_fork
 
 NOBODY = 65_534
 
@@ -23,15 +23,15 @@ def open_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def as_nobody(work: Callable[[], object], *own: Path) -> None:
+def as_nobody(work: Callable[[], object], *owned: Path) -> None:
     """Runs `work` in a forked process, as a user who owns only these folders."""
 
-    def somebody() -> None:
+    def work_unprivileged() -> None:
         os.setgroups([])
         os.setgid(NOBODY)
         os.setuid(NOBODY)
         work()
 
-    for path in own:
+    for path in owned:
         os.chown(path, NOBODY, NOBODY)
-    assert ended(start(somebody)) == 0
+    assert exit_code_of(start_fork(work_unprivileged)) == 0

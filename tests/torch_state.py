@@ -16,9 +16,9 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="this PyTor
 
 
 @contextmanager
-def usual(kind: torch.dtype) -> Iterator[None]:
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
     before = torch.get_default_dtype()
-    torch.set_default_dtype(kind)
+    torch.set_default_dtype(dtype)
     try:
         yield
     finally:
@@ -26,7 +26,7 @@ def usual(kind: torch.dtype) -> Iterator[None]:
 
 
 @contextmanager
-def usually_on(device: str) -> Iterator[None]:
+def default_device(device: str) -> Iterator[None]:
     torch.set_default_device(device)
     try:
         yield
@@ -50,13 +50,13 @@ def forget_kernels() -> None:
     availability.loaded_kernels.cache_clear()
 
 
-def closed(patch: pytest.MonkeyPatch, path: Path) -> None:
+def make_unopenable(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
     """Makes opening a file fail with PermissionError, also for the superuser."""
-    opened = Path.open
+    original_open = Path.open
 
-    def refuse(self: Path, *given: Any, **said: Any) -> Any:
+    def refuse(self: Path, *arguments: Any, **options: Any) -> Any:
         if self == path:
             raise PermissionError(13, os.strerror(13), str(path))
-        return opened(self, *given, **said)
+        return original_open(self, *arguments, **options)
 
-    patch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "open", refuse)

@@ -1,6 +1,6 @@
 """The calls of the study documents, as functions of a library: the reference, or `pellucid.compat` in its place.
 
-    python -m tests.cells pellucid.compat FILE
+    python -m tests.document_cells pellucid.compat FILE
 
 runs all of them and writes their results to FILE.
 """
@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 BERT = "bert-base-uncased"
-FEELINGS = "distilbert-base-uncased-finetuned-sst-2-english"
+SENTIMENT = "distilbert-base-uncased-finetuned-sst-2-english"
 NLI = "FacebookAI/roberta-large-mnli"
 QUESTIONS = "sentence-transformers/multi-qa-mpnet-base-dot-v1"
 PAIR = ("time flies like an arrow", "fruit flies like a banana")
@@ -25,18 +25,18 @@ COURSE = ["I've been waiting for a HuggingFace course my whole life.", "I hate t
 EAGLES = ["The Philadelpha Eagles won the Superbowl.", "The Philadelpha Eagles lost the Superbowl."]
 GAMES = ["I love the intro", "I hated the game"]
 
-Found = dict[str, Any]
-CELLS: dict[str, Callable[[ModuleType], Found]] = {}
+CellResult = dict[str, Any]
+CELLS: dict[str, Callable[[ModuleType], CellResult]] = {}
 
 
-def cell(function: Callable[[ModuleType], Found]) -> Callable[[ModuleType], Found]:
+def cell(function: Callable[[ModuleType], CellResult]) -> Callable[[ModuleType], CellResult]:
     """Registers a cell under the name of its function."""
     CELLS[function.__name__] = function
     return function
 
 
 @cell
-def ids_and_back(library: ModuleType) -> Found:
+def encode_and_decode(library: ModuleType) -> CellResult:
     tokenizer = library.AutoTokenizer.from_pretrained(BERT)
     inputs = tokenizer(["the bark of a palm tree is very rough of"], return_tensors="pt", add_special_tokens=False)
     alike = tokenizer(["a b c", "c a b"], return_tensors="pt", add_special_tokens=False)
@@ -51,7 +51,7 @@ def ids_and_back(library: ModuleType) -> Found:
 
 
 @cell
-def attention_by_hand(library: ModuleType) -> Found:
+def attention_by_hand(library: ModuleType) -> CellResult:
     tokenizer = library.AutoTokenizer.from_pretrained(BERT, cache_dir="./cache")
     config = library.AutoConfig.from_pretrained(BERT, cache_dir="./cache")
     torch.manual_seed(3)
@@ -67,7 +67,7 @@ def attention_by_hand(library: ModuleType) -> Found:
 
 
 @cell
-def a_classifier_of_ones_own(library: ModuleType) -> Found:
+def own_classifier(library: ModuleType) -> CellResult:
     config = library.AutoConfig.from_pretrained(BERT)
     before = config.num_labels
     config.num_labels = 3
@@ -78,7 +78,7 @@ def a_classifier_of_ones_own(library: ModuleType) -> Found:
 
 
 @cell
-def first_token_of_company_names(library: ModuleType) -> Found:
+def first_token_vectors_of_company_names(library: ModuleType) -> CellResult:
     tokenizer, model = library.AutoTokenizer.from_pretrained(QUESTIONS), library.AutoModel.from_pretrained(QUESTIONS)
     names = ["Apple Inc.", "Taiwan Semiconductor Manufacturing Co Ltd", "Exxon Mobil Corp"]
     plain = tokenizer(names, return_tensors="pt", padding=True, add_special_tokens=False)
@@ -89,7 +89,7 @@ def first_token_of_company_names(library: ModuleType) -> Found:
 
 
 @cell
-def attentions_of_a_pair(library: ModuleType) -> Found:
+def attentions_of_a_pair(library: ModuleType) -> CellResult:
     tokenizer = library.AutoTokenizer.from_pretrained(BERT)
     model = library.AutoModel.from_pretrained(BERT, output_attentions=True)
     inputs = tokenizer(*PAIR, return_tensors="pt")
@@ -105,7 +105,7 @@ def attentions_of_a_pair(library: ModuleType) -> Found:
 
 
 @cell
-def attentions_asked_for_in_a_call(library: ModuleType) -> Found:
+def attentions_requested_in_a_call(library: ModuleType) -> CellResult:
     tokenizer = library.AutoTokenizer.from_pretrained(BERT)
     model = library.AutoModel.from_pretrained(BERT, cache_dir="./cache", attn_implementation="eager")
     inputs = tokenizer(*PAIR, return_tensors="pt")
@@ -114,66 +114,66 @@ def attentions_asked_for_in_a_call(library: ModuleType) -> Found:
 
 
 @cell
-def hidden_states_of_feelings(library: ModuleType) -> Found:
-    tokenizer = library.AutoTokenizer.from_pretrained(FEELINGS)
+def sentiment_hidden_states(library: ModuleType) -> CellResult:
+    tokenizer = library.AutoTokenizer.from_pretrained(SENTIMENT)
     inputs = tokenizer(GAMES, padding=True, truncation=True, return_tensors="pt")
-    outputs = library.AutoModel.from_pretrained(FEELINGS)(**inputs)
+    outputs = library.AutoModel.from_pretrained(SENTIMENT)(**inputs)
     return {"inputs": dict(inputs), "states": outputs.last_hidden_state.detach(), "attentions": outputs.attentions}
 
 
 @cell
-def feelings(library: ModuleType) -> Found:
-    tokenizer = library.AutoTokenizer.from_pretrained(FEELINGS)
-    model = library.AutoModelForSequenceClassification.from_pretrained(FEELINGS)
-    found: Found = {"labels": model.config.id2label}
+def sentiment_logits(library: ModuleType) -> CellResult:
+    tokenizer = library.AutoTokenizer.from_pretrained(SENTIMENT)
+    model = library.AutoModelForSequenceClassification.from_pretrained(SENTIMENT)
+    results: CellResult = {"labels": model.config.id2label}
     for i, texts in enumerate((COURSE, EAGLES, GAMES)):
         outputs = model(**tokenizer(texts, padding=True, truncation=True, return_tensors="pt"))
-        found[f"logits {i}"] = outputs.logits.detach()
-        found[f"shares {i}"] = functional.softmax(outputs.logits, dim=-1).detach()
-        found[f"loss {i}"] = outputs.loss
-    return found
+        results[f"logits {i}"] = outputs.logits.detach()
+        results[f"shares {i}"] = functional.softmax(outputs.logits, dim=-1).detach()
+        results[f"loss {i}"] = outputs.loss
+    return results
 
 
 @cell
-def an_architecture(library: ModuleType) -> Found:
+def untrained_architecture(library: ModuleType) -> CellResult:
     facts = library.BertConfig().to_dict()
     names = "hidden_size num_hidden_layers num_attention_heads vocab_size layer_norm_eps type_vocab_size pad_token_id"
     small = library.BertConfig(hidden_size=48, num_hidden_layers=2, num_attention_heads=4, vocab_size=90)
     model = library.BertModel(small)
-    found = library.BertModel.from_pretrained(BERT)
+    pretrained = library.BertModel.from_pretrained(BERT)
     return {
         "facts": {name: facts[name] for name in names.split()},
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "shape": model(torch.arange(6)[None]).last_hidden_state.shape,
-        "names": (type(model).__name__, type(small).__name__, type(found).__name__),
+        "names": (type(model).__name__, type(small).__name__, type(pretrained).__name__),
     }
 
 
 @cell
-def pipelines(library: ModuleType) -> Found:
+def pipelines(library: ModuleType) -> CellResult:
     classifier = library.pipeline("sentiment-analysis")
     unmasker = library.pipeline("fill-mask", model="bert-base-cased")
     jobs = {who: unmasker(f"The {who} works as a [MASK].") for who in ("man", "woman")}
     return {
-        "course": rounded(classifier(COURSE)),
-        "eagles": rounded(classifier(EAGLES)),
-        "one": rounded(classifier("I'm doing really really good")),
-        "nli": rounded(library.pipeline("text-classification", model=NLI)("This restaurant is awesome")),
-        "jobs": {who: [one["token_str"] for one in found] for who, found in jobs.items()},
-        "whole": rounded(jobs["man"]),
+        "course": floats_as_tensors(classifier(COURSE)),
+        "eagles": floats_as_tensors(classifier(EAGLES)),
+        "one": floats_as_tensors(classifier("I'm doing really really good")),
+        "nli": floats_as_tensors(library.pipeline("text-classification", model=NLI)("This restaurant is awesome")),
+        "jobs": {who: [one["token_str"] for one in predictions] for who, predictions in jobs.items()},
+        "whole": floats_as_tensors(jobs["man"]),
     }
 
 
-def rounded(answer: Any) -> Any:
+def floats_as_tensors(output: Any) -> Any:
     """An answer with its floats as tensors, so that they are compared with a tolerance."""
-    if isinstance(answer, list):
-        return [rounded(one) for one in answer]
-    if isinstance(answer, dict):
-        return {name: torch.tensor(one) if isinstance(one, float) else one for name, one in answer.items()}
-    return answer
+    if isinstance(output, list):
+        return [floats_as_tensors(one) for one in output]
+    if isinstance(output, dict):
+        return {name: torch.tensor(one) if isinstance(one, float) else one for name, one in output.items()}
+    return output
 
 
-def run(library: ModuleType) -> dict[str, Found]:
+def run(library: ModuleType) -> dict[str, CellResult]:
     """The result of every cell, by name."""
     return {name: function(library) for name, function in CELLS.items()}
 

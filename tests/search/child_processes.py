@@ -12,7 +12,7 @@ import torch
 KILLED = -signal.SIGKILL
 
 
-def start(work: Callable[[], object]) -> int:
+def start_fork(work: Callable[[], object]) -> int:
     """Runs `work` in a fork; returns its process id. An exception is printed, and the fork exits with 1."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -32,21 +32,21 @@ def start(work: Callable[[], object]) -> int:
         os._exit(code)
 
 
-def ended(process: int, within: float = 60.0) -> int:
+def exit_code_of(process: int, timeout: float = 60.0) -> int:
     """Waits for a fork; returns its exit code, or the negative number of the signal that ended it."""
-    until = time.monotonic() + within
-    while time.monotonic() < until:
-        done, status = os.waitpid(process, os.WNOHANG)
-        if done:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        pid, status = os.waitpid(process, os.WNOHANG)
+        if pid:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.005)
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
-    raise AssertionError(f"a fork has not ended within {within} seconds")
+    raise AssertionError(f"a fork has not ended within {timeout} seconds")
 
 
 def kill_after(process: int, seconds: float) -> int:
-    """Kills a fork with signal 9 after `seconds`, unless it has ended; returns the same as `ended`."""
+    """Kills a fork with signal 9 after `seconds`, unless it has ended; returns the same as `exit_code_of`."""
     time.sleep(seconds)
     os.kill(process, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
