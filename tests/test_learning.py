@@ -16,17 +16,23 @@ from pellucid.edits import zero
 from pellucid.errors import InputError, PellucidError
 from tests.training.conftest import *  # noqa: F403 - the same tiny checkpoints and rows
 
-Feelings = Callable[..., list[dict[str, Any]]]
+Sentiments = Callable[..., list[dict[str, Any]]]
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 QUICK: dict[str, Any] = {"max_steps": 2, "precision": "float32", "batch_size": 8}
 
 
-def test_it_learns_and_says_so(scratch: pellucid.Model, feelings: Feelings) -> None:
+def test_it_learns_and_says_so(scratch: pellucid.Model, sentiments: Sentiments) -> None:
     before = {name: p.clone() for name, p in scratch.named_parameters()}
     better = pellucid.train(
-        scratch, feelings(240), "classify", validation=feelings(40, seed=9), epochs=5, learning_rate=5e-3, batch_size=16
+        scratch,
+        sentiments(240),
+        "classify",
+        validation=sentiments(40, seed=9),
+        epochs=5,
+        learning_rate=5e-3,
+        batch_size=16,
     )
     report = better.report
     assert report.scores["accuracy"] >= 0.95 > report.simplest["accuracy"] == 0.5
@@ -39,14 +45,14 @@ def test_it_learns_and_says_so(scratch: pellucid.Model, feelings: Feelings) -> N
     assert "UNTRAINED" not in repr(better) and "trained here" in repr(better) and not better.module.training
     ask = pellucid.pipeline("sentiment-analysis", better)
     assert [one["label"] for one in ask(["people hate it", "good people"])] == ["negative", "positive"]
-    scores = pellucid.evaluate(better, feelings(40, seed=9))
+    scores = pellucid.evaluate(better, sentiments(40, seed=9))
     assert scores == pytest.approx(dict(report.scores), abs=1e-6)
 
 
 def test_rows_that_were_learned_from_are_no_test(
-    scratch: pellucid.Model, feelings: Feelings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    scratch: pellucid.Model, sentiments: Sentiments, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rows, others = feelings(40), feelings(40, seed=9)
+    rows, others = sentiments(40), sentiments(40, seed=9)
     pellucid.train(scratch, rows, "classify", out=tmp_path / "model", **QUICK)
     assert "flatter" not in caplog.text
     pellucid.evaluate(tmp_path / "model", others)
@@ -58,24 +64,24 @@ def test_rows_that_were_learned_from_are_no_test(
 
 
 def test_held_out_rows_that_are_learned_from_are_counted(
-    scratch: pellucid.Model, feelings: Feelings, caplog: pytest.LogCaptureFixture
+    scratch: pellucid.Model, sentiments: Sentiments, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rows, others = feelings(40), feelings(40, seed=9)
+    rows, others = sentiments(40), sentiments(40, seed=9)
     pellucid.train(scratch, rows, "classify", validation=others, **QUICK)
     assert "held-out rows" not in caplog.text
     pellucid.train(scratch, rows, "classify", validation=[*rows[:3], *others], **QUICK)
     assert "3 of 43 held-out rows are among those that are learned from" in caplog.text
 
 
-def test_the_folder_is_a_checkpoint(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:
-    better = pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "model", **QUICK)
+def test_the_folder_is_a_checkpoint(scratch: pellucid.Model, sentiments: Sentiments, tmp_path: Path) -> None:
+    better = pellucid.train(scratch, sentiments(40), "classify", out=tmp_path / "model", **QUICK)
     assert better.report.folder == tmp_path / "model" and better.loaded.source is not None
     assert {path.name for path in (tmp_path / "model").iterdir()} >= {
         "config.json", "model.safetensors", "tokenizer.json", "README.md", "recipe.toml", "log.jsonl", "curves.svg"
     }  # fmt: skip
     assert not (tmp_path / "model" / "training").exists()
     again = pellucid.load(tmp_path / "model")
-    texts = [row["text"] for row in feelings(9, seed=4)]
+    texts = [row["text"] for row in sentiments(9, seed=4)]
     answers = [pellucid.pipeline("text-classification", one)(texts) for one in (better, again)]
     assert [one["score"] for one in answers[0]] == [one["score"] for one in answers[1]]
     assert again.config.labels == ("negative", "positive")
@@ -88,8 +94,8 @@ def test_the_folder_is_a_checkpoint(scratch: pellucid.Model, feelings: Feelings,
     assert pellucid.curves(tmp_path / "model").steps
 
 
-def test_columns_may_have_other_names(scratch: pellucid.Model, feelings: Feelings) -> None:
-    rows = {"review": [row["text"] for row in feelings(20)], "stars": [row["label"] for row in feelings(20)]}
+def test_columns_may_have_other_names(scratch: pellucid.Model, sentiments: Sentiments) -> None:
+    rows = {"review": [row["text"] for row in sentiments(20)], "stars": [row["label"] for row in sentiments(20)]}
     columns = {"text": "review", "label": "stars"}
     better = pellucid.train(scratch, rows, "text-classification", columns=columns, **QUICK)
     assert better.config.labels == ("negative", "positive")
@@ -98,15 +104,15 @@ def test_columns_may_have_other_names(scratch: pellucid.Model, feelings: Feeling
         pellucid.train(scratch, rows, "classify", columns={"text": "review", "label": "star"}, **QUICK)
 
 
-def test_a_model_by_name_is_opened(checkpoint: Callable[[str], Path], feelings: Feelings) -> None:
-    better = pellucid.train(str(checkpoint("bert-body")), feelings(20), "classify", **QUICK)
+def test_a_model_by_name_is_opened(checkpoint: Callable[[str], Path], sentiments: Sentiments) -> None:
+    better = pellucid.train(str(checkpoint("bert-body")), sentiments(20), "classify", **QUICK)
     assert better.loaded.source is None and better.report.steps == 2
 
 
-def test_from_scratch_keeps_the_words_alone(body: pellucid.Model, feelings: Feelings) -> None:
+def test_from_scratch_keeps_the_words_alone(body: pellucid.Model, sentiments: Sentiments) -> None:
     still = QUICK | {"max_steps": 1, "learning_rate": 0.0}
-    kept = pellucid.train(body, feelings(20), "classify", **still)
-    new = pellucid.train(body, feelings(20), "classify", from_scratch=True, **still)
+    kept = pellucid.train(body, sentiments(20), "classify", **still)
+    new = pellucid.train(body, sentiments(20), "classify", from_scratch=True, **still)
     name = "layers.0.attention.query.weight"
     old, first, second = (one.module.get_parameter(name) for one in (body, kept, new))
     assert torch.equal(old, first) and not torch.equal(old, second)
@@ -114,9 +120,11 @@ def test_from_scratch_keeps_the_words_alone(body: pellucid.Model, feelings: Feel
     assert new.tokenizer is body.tokenizer and new.config.hidden_size == body.config.hidden_size
 
 
-def test_what_goes_on_ends_as_what_never_stopped(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:
+def test_what_goes_on_ends_as_what_never_stopped(
+    scratch: pellucid.Model, sentiments: Sentiments, tmp_path: Path
+) -> None:
     settings = QUICK | {"max_steps": 6, "save_every": 2, "seed": 3}
-    whole = pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "whole", **settings)
+    whole = pellucid.train(scratch, sentiments(40), "classify", out=tmp_path / "whole", **settings)
 
     class StopError(Exception):
         pass
@@ -133,18 +141,18 @@ def test_what_goes_on_ends_as_what_never_stopped(scratch: pellucid.Model, feelin
     objective, chosen = objective_and_settings(objective_named("classify"), settings)
     with pytest.raises(StopError):
         run_training(
-            scratch.loaded, DataArguments(feelings(40)), objective, chosen, out=tmp_path / "broken", on_event=stop
+            scratch.loaded, DataArguments(sentiments(40)), objective, chosen, out=tmp_path / "broken", on_event=stop
         )
     with pytest.raises(InputError, match="resume"):
-        pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "broken", **settings)
-    broken = pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "broken", resume=True, **settings)
+        pellucid.train(scratch, sentiments(40), "classify", out=tmp_path / "broken", **settings)
+    broken = pellucid.train(scratch, sentiments(40), "classify", out=tmp_path / "broken", resume=True, **settings)
     assert broken.report.scores == whole.report.scores
     files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "broken")]
     assert files[0] == files[1]
 
 
-def test_it_can_be_kept_and_edited(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:
-    better = pellucid.train(scratch, feelings(20), "classify", **QUICK)
+def test_it_can_be_kept_and_edited(scratch: pellucid.Model, sentiments: Sentiments, tmp_path: Path) -> None:
+    better = pellucid.train(scratch, sentiments(20), "classify", **QUICK)
     copy = pickle.loads(pickle.dumps(better))
     assert copy.report.scores == better.report.scores
     assert better.save(tmp_path / "saved").is_dir()
@@ -157,33 +165,37 @@ def test_it_can_be_kept_and_edited(scratch: pellucid.Model, feelings: Feelings, 
 # -- what cannot be ----------------------------------------------------------------------------------------------------
 
 
-def test_what_is_missing_is_named(scratch: pellucid.Model, feelings: Feelings) -> None:
-    for said, what in (((), "task"), ((scratch, None, "classify"), "data"), ((None, feelings(9), "classify"), "model")):
+def test_what_is_missing_is_named(scratch: pellucid.Model, sentiments: Sentiments) -> None:
+    for said, what in (
+        ((), "task"),
+        ((scratch, None, "classify"), "data"),
+        ((None, sentiments(9), "classify"), "model"),
+    ):
         with pytest.raises(InputError, match=f"no {what} is named"):
             pellucid.train(*said)
     with pytest.raises(InputError, match=r"unknown task 'clasify' \(did you mean classify"):
-        pellucid.train(scratch, feelings(9), "clasify")
+        pellucid.train(scratch, sentiments(9), "clasify")
     with pytest.raises(InputError, match=r"has no setting 'learning_rte' \(did you mean learning_rate"):
-        pellucid.train(scratch, feelings(9), "classify", learning_rte=1e-4)
+        pellucid.train(scratch, sentiments(9), "classify", learning_rte=1e-4)
     with pytest.raises(InputError, match="epochs is 'many', expected a whole number"):
-        pellucid.train(scratch, feelings(9), "classify", epochs="many")
+        pellucid.train(scratch, sentiments(9), "classify", epochs="many")
 
 
 def test_only_a_model_with_the_head_is_scored(
-    scratch: pellucid.Model, opened: Callable[..., pellucid.Model], feelings: Feelings
+    scratch: pellucid.Model, load_tiny: Callable[..., pellucid.Model], sentiments: Sentiments
 ) -> None:
     with pytest.raises(InputError, match=r"text-classification needs a head for sequence-classification.*none"):
-        pellucid.evaluate(scratch, feelings(9), "classify")
-    random = opened("bert-body", head="sequence-classification")
+        pellucid.evaluate(scratch, sentiments(9), "classify")
+    random = load_tiny("bert-body", head="sequence-classification")
     with pytest.raises(InputError, match=r"UNTRAINED .*its scores would be chance"):
-        pellucid.evaluate(random, feelings(9), "classify")
-    better = pellucid.train(scratch, feelings(20), "classify", **QUICK)
+        pellucid.evaluate(random, sentiments(9), "classify")
+    better = pellucid.train(scratch, sentiments(20), "classify", **QUICK)
     with pytest.raises(InputError, match="token-classification needs a head"):
-        pellucid.evaluate(better, feelings(9), "tag")
+        pellucid.evaluate(better, sentiments(9), "tag")
     with pytest.raises(InputError, match="sentence-similarity needs no head, and the model has one for sequence-cl"):
-        pellucid.evaluate(better, feelings(9), "similarity")
+        pellucid.evaluate(better, sentiments(9), "similarity")
     with pytest.raises(InputError, match=r"has no option 'max_lenght' \(did you mean max_length"):
-        pellucid.evaluate(better, feelings(9), max_lenght=3)
+        pellucid.evaluate(better, sentiments(9), max_lenght=3)
     with pytest.raises(InputError, match="neutral"):
         pellucid.evaluate(better, [{"text": "good people", "label": "neutral"}])
 
@@ -192,14 +204,14 @@ def test_only_a_model_with_the_head_is_scored(
     ("name", "task"),
     [("bert-filler", "fill-mask"), ("gpt2", "text-generation"), ("bert-people", "token-classification")],
 )
-def test_the_head_tells_the_task(opened: Callable[..., pellucid.Model], name: str, task: str) -> None:
+def test_the_head_tells_the_task(load_tiny: Callable[..., pellucid.Model], name: str, task: str) -> None:
     from pellucid.learning import _objective_for_head
 
-    assert _objective_for_head(opened(name).loaded).name == task
+    assert _objective_for_head(load_tiny(name).loaded).name == task
 
 
-def test_a_report_is_json_whatever_its_scores_are(scratch: pellucid.Model, feelings: Feelings) -> None:
-    report = pellucid.train(scratch, feelings(20), "classify", max_steps=1).report
+def test_a_report_is_json_whatever_its_scores_are(scratch: pellucid.Model, sentiments: Sentiments) -> None:
+    report = pellucid.train(scratch, sentiments(20), "classify", max_steps=1).report
     odd = replace(report, scores={"loss": math.nan, "perplexity": math.inf, "f1": 0.5}).data()
     assert json.loads(json.dumps(odd, allow_nan=False))["scores"] == {"loss": None, "perplexity": None, "f1": 0.5}
 
@@ -216,7 +228,7 @@ def test_paths_may_have_names_that_no_file_can_hold(scratch: pellucid.Model, tmp
 
 
 def test_what_a_killed_training_left_beside_its_files_is_swept(
-    scratch: pellucid.Model, feelings: Feelings, tmp_path: Path
+    scratch: pellucid.Model, sentiments: Sentiments, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     left = [out / f".{name}-0a1b2c3d" for name in ("recipe.toml", "README.md", "log.jsonl", "curves.svg")]
@@ -224,6 +236,6 @@ def test_what_a_killed_training_left_beside_its_files_is_swept(
     (out / "training").mkdir(parents=True)
     for path in (*left, *kept, out / "training" / ".recipe.toml-0a1b2c3d"):
         path.write_text("x")
-    pellucid.train(scratch, feelings(20), "classify", out=out, overwrite=True, **QUICK)
+    pellucid.train(scratch, sentiments(20), "classify", out=out, overwrite=True, **QUICK)
     assert not any(path.exists() for path in left) and all(path.exists() for path in kept)
     assert not (out / "training").exists()
