@@ -16,17 +16,17 @@ from pellucid.edits import zero
 from pellucid.errors import InputError, PellucidError
 from tests.training.conftest import *  # noqa: F403 - the same tiny checkpoints and rows
 
-Feelings = Callable[..., list[dict[str, Any]]]
+Sentiments = Callable[..., list[dict[str, Any]]]
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 QUICK: dict[str, Any] = {"max_steps": 2, "precision": "float32", "batch_size": 8}
 
 
-def test_training_improves_the_scores_and_reports_them(scratch: pellucid.Model, feelings: Feelings) -> None:
+def test_training_improves_the_scores_and_reports_them(scratch: pellucid.Model, sentiments: Sentiments) -> None:
     before = {name: p.clone() for name, p in scratch.named_parameters()}
     trained = pellucid.train(
-        scratch, feelings(240), "classify", validation=feelings(40, seed=9), epochs=5, learning_rate=5e-3, batch_size=16
+        scratch, sentiments(240), "classify", validation=sentiments(40, seed=9), epochs=5, learning_rate=5e-3, batch_size=16
     )
     report = trained.report
     assert report.scores["accuracy"] >= 0.95 > report.baseline["accuracy"] == 0.5
@@ -39,14 +39,14 @@ def test_training_improves_the_scores_and_reports_them(scratch: pellucid.Model, 
     assert "UNTRAINED" not in repr(trained) and "trained here" in repr(trained) and not trained.module.training
     pipe = pellucid.pipeline("sentiment-analysis", trained)
     assert [one["label"] for one in pipe(["people hate it", "good people"])] == ["negative", "positive"]
-    scores = pellucid.evaluate(trained, feelings(40, seed=9))
+    scores = pellucid.evaluate(trained, sentiments(40, seed=9))
     assert scores == pytest.approx(dict(report.scores), abs=1e-6)
 
 
 def test_evaluation_on_training_rows_is_reported(
-    scratch: pellucid.Model, feelings: Feelings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    scratch: pellucid.Model, sentiments: Sentiments, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rows, others = feelings(40), feelings(40, seed=9)
+    rows, others = sentiments(40), sentiments(40, seed=9)
     pellucid.train(scratch, rows, "classify", out=tmp_path / "model", **QUICK)
     assert "flatter" not in caplog.text
     pellucid.evaluate(tmp_path / "model", others)
@@ -58,24 +58,24 @@ def test_evaluation_on_training_rows_is_reported(
 
 
 def test_training_rows_among_the_validation_rows_are_counted(
-    scratch: pellucid.Model, feelings: Feelings, caplog: pytest.LogCaptureFixture
+    scratch: pellucid.Model, sentiments: Sentiments, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rows, others = feelings(40), feelings(40, seed=9)
+    rows, others = sentiments(40), sentiments(40, seed=9)
     pellucid.train(scratch, rows, "classify", validation=others, **QUICK)
     assert "held-out rows" not in caplog.text
     pellucid.train(scratch, rows, "classify", validation=[*rows[:3], *others], **QUICK)
     assert "3 of 43 held-out rows are among those that are learned from" in caplog.text
 
 
-def test_output_folder_is_a_checkpoint(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:
-    trained = pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "model", **QUICK)
+def test_output_folder_is_a_checkpoint(scratch: pellucid.Model, sentiments: Sentiments, tmp_path: Path) -> None:
+    trained = pellucid.train(scratch, sentiments(40), "classify", out=tmp_path / "model", **QUICK)
     assert trained.report.folder == tmp_path / "model" and trained.loaded.source is not None
     assert {path.name for path in (tmp_path / "model").iterdir()} >= {
         "config.json", "model.safetensors", "tokenizer.json", "README.md", "recipe.toml", "log.jsonl", "curves.svg"
     }  # fmt: skip
     assert not (tmp_path / "model" / "training").exists()
     again = pellucid.load(tmp_path / "model")
-    texts = [row["text"] for row in feelings(9, seed=4)]
+    texts = [row["text"] for row in sentiments(9, seed=4)]
     answers = [pellucid.pipeline("text-classification", one)(texts) for one in (trained, again)]
     assert [one["score"] for one in answers[0]] == [one["score"] for one in answers[1]]
     assert again.config.labels == ("negative", "positive")
@@ -88,8 +88,8 @@ def test_output_folder_is_a_checkpoint(scratch: pellucid.Model, feelings: Feelin
     assert pellucid.curves(tmp_path / "model").steps
 
 
-def test_columns_may_have_other_names(scratch: pellucid.Model, feelings: Feelings) -> None:
-    rows = {"review": [row["text"] for row in feelings(20)], "stars": [row["label"] for row in feelings(20)]}
+def test_columns_may_have_other_names(scratch: pellucid.Model, sentiments: Sentiments) -> None:
+    rows = {"review": [row["text"] for row in sentiments(20)], "stars": [row["label"] for row in sentiments(20)]}
     columns = {"text": "review", "label": "stars"}
     trained = pellucid.train(scratch, rows, "text-classification", columns=columns, **QUICK)
     assert trained.config.labels == ("negative", "positive")
@@ -98,15 +98,15 @@ def test_columns_may_have_other_names(scratch: pellucid.Model, feelings: Feeling
         pellucid.train(scratch, rows, "classify", columns={"text": "review", "label": "star"}, **QUICK)
 
 
-def test_model_may_be_given_by_name(checkpoint: Callable[[str], Path], feelings: Feelings) -> None:
-    trained = pellucid.train(str(checkpoint("bert-body")), feelings(20), "classify", **QUICK)
+def test_model_may_be_given_by_name(checkpoint: Callable[[str], Path], sentiments: Sentiments) -> None:
+    trained = pellucid.train(str(checkpoint("bert-body")), sentiments(20), "classify", **QUICK)
     assert trained.loaded.source is None and trained.report.steps == 2
 
 
-def test_from_scratch_keeps_only_the_tokenizer(body: pellucid.Model, feelings: Feelings) -> None:
+def test_from_scratch_keeps_only_the_tokenizer(body: pellucid.Model, sentiments: Sentiments) -> None:
     no_training = QUICK | {"max_steps": 1, "learning_rate": 0.0}
-    with_weights = pellucid.train(body, feelings(20), "classify", **no_training)
-    from_scratch = pellucid.train(body, feelings(20), "classify", from_scratch=True, **no_training)
+    with_weights = pellucid.train(body, sentiments(20), "classify", **no_training)
+    from_scratch = pellucid.train(body, sentiments(20), "classify", from_scratch=True, **no_training)
     name = "layers.0.attention.query.weight"
     old_weight, kept_weight, new_weight = (one.module.get_parameter(name) for one in (body, with_weights, from_scratch))
     assert torch.equal(old_weight, kept_weight) and not torch.equal(old_weight, new_weight)
@@ -115,10 +115,10 @@ def test_from_scratch_keeps_only_the_tokenizer(body: pellucid.Model, feelings: F
 
 
 def test_resumed_training_ends_like_an_uninterrupted_one(
-    scratch: pellucid.Model, feelings: Feelings, tmp_path: Path
+    scratch: pellucid.Model, sentiments: Sentiments, tmp_path: Path
 ) -> None:
     settings = QUICK | {"max_steps": 6, "save_every": 2, "seed": 3}
-    uninterrupted = pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "whole", **settings)
+    uninterrupted = pellucid.train(scratch, sentiments(40), "classify", out=tmp_path / "whole", **settings)
 
     class StopError(Exception):
         pass
@@ -136,22 +136,22 @@ def test_resumed_training_ends_like_an_uninterrupted_one(
     with pytest.raises(StopError):
         run_training(
             scratch.loaded,
-            DataArguments(feelings(40)),
+            DataArguments(sentiments(40)),
             objective,
             chosen_settings,
             out=tmp_path / "broken",
             on_event=stop_at_step_four,
         )
     with pytest.raises(InputError, match="resume"):
-        pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "broken", **settings)
-    resumed = pellucid.train(scratch, feelings(40), "classify", out=tmp_path / "broken", resume=True, **settings)
+        pellucid.train(scratch, sentiments(40), "classify", out=tmp_path / "broken", **settings)
+    resumed = pellucid.train(scratch, sentiments(40), "classify", out=tmp_path / "broken", resume=True, **settings)
     assert resumed.report.scores == uninterrupted.report.scores
     files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "broken")]
     assert files[0] == files[1]
 
 
-def test_trained_model_can_be_saved_and_edited(scratch: pellucid.Model, feelings: Feelings, tmp_path: Path) -> None:
-    trained = pellucid.train(scratch, feelings(20), "classify", **QUICK)
+def test_trained_model_can_be_saved_and_edited(scratch: pellucid.Model, sentiments: Sentiments, tmp_path: Path) -> None:
+    trained = pellucid.train(scratch, sentiments(20), "classify", **QUICK)
     copy = pickle.loads(pickle.dumps(trained))
     assert copy.report.scores == trained.report.scores
     assert trained.save(tmp_path / "saved").is_dir()
@@ -164,37 +164,37 @@ def test_trained_model_can_be_saved_and_edited(scratch: pellucid.Model, feelings
 # -- what cannot be ----------------------------------------------------------------------------------------------------
 
 
-def test_missing_or_invalid_arguments_are_named(scratch: pellucid.Model, feelings: Feelings) -> None:
+def test_missing_or_invalid_arguments_are_named(scratch: pellucid.Model, sentiments: Sentiments) -> None:
     for arguments, missing in (
         ((), "task"),
         ((scratch, None, "classify"), "data"),
-        ((None, feelings(9), "classify"), "model"),
+        ((None, sentiments(9), "classify"), "model"),
     ):
         with pytest.raises(InputError, match=f"no {missing} is named"):
             pellucid.train(*arguments)
     with pytest.raises(InputError, match=r"unknown task 'clasify' \(did you mean classify"):
-        pellucid.train(scratch, feelings(9), "clasify")
+        pellucid.train(scratch, sentiments(9), "clasify")
     with pytest.raises(InputError, match=r"has no setting 'learning_rte' \(did you mean learning_rate"):
-        pellucid.train(scratch, feelings(9), "classify", learning_rte=1e-4)
+        pellucid.train(scratch, sentiments(9), "classify", learning_rte=1e-4)
     with pytest.raises(InputError, match="epochs is 'many', expected a whole number"):
-        pellucid.train(scratch, feelings(9), "classify", epochs="many")
+        pellucid.train(scratch, sentiments(9), "classify", epochs="many")
 
 
 def test_evaluation_needs_a_trained_model_with_the_right_head(
-    scratch: pellucid.Model, opened: Callable[..., pellucid.Model], feelings: Feelings
+    scratch: pellucid.Model, load_tiny: Callable[..., pellucid.Model], sentiments: Sentiments
 ) -> None:
     with pytest.raises(InputError, match=r"text-classification needs a head for sequence-classification.*none"):
-        pellucid.evaluate(scratch, feelings(9), "classify")
-    untrained = opened("bert-body", head="sequence-classification")
+        pellucid.evaluate(scratch, sentiments(9), "classify")
+    untrained = load_tiny("bert-body", head="sequence-classification")
     with pytest.raises(InputError, match=r"UNTRAINED .*its scores would be chance"):
-        pellucid.evaluate(untrained, feelings(9), "classify")
-    trained = pellucid.train(scratch, feelings(20), "classify", **QUICK)
+        pellucid.evaluate(untrained, sentiments(9), "classify")
+    trained = pellucid.train(scratch, sentiments(20), "classify", **QUICK)
     with pytest.raises(InputError, match="token-classification needs a head"):
-        pellucid.evaluate(trained, feelings(9), "tag")
+        pellucid.evaluate(trained, sentiments(9), "tag")
     with pytest.raises(InputError, match="sentence-similarity needs no head, and the model has one for sequence-cl"):
-        pellucid.evaluate(trained, feelings(9), "similarity")
+        pellucid.evaluate(trained, sentiments(9), "similarity")
     with pytest.raises(InputError, match=r"has no option 'max_lenght' \(did you mean max_length"):
-        pellucid.evaluate(trained, feelings(9), max_lenght=3)
+        pellucid.evaluate(trained, sentiments(9), max_lenght=3)
     with pytest.raises(InputError, match="neutral"):
         pellucid.evaluate(trained, [{"text": "good people", "label": "neutral"}])
 
@@ -203,14 +203,14 @@ def test_evaluation_needs_a_trained_model_with_the_right_head(
     ("name", "task"),
     [("bert-filler", "fill-mask"), ("gpt2", "text-generation"), ("bert-people", "token-classification")],
 )
-def test_task_follows_the_head(opened: Callable[..., pellucid.Model], name: str, task: str) -> None:
+def test_task_follows_the_head(load_tiny: Callable[..., pellucid.Model], name: str, task: str) -> None:
     from pellucid.learning import _objective_for_head
 
-    assert _objective_for_head(opened(name).loaded).name == task
+    assert _objective_for_head(load_tiny(name).loaded).name == task
 
 
-def test_report_is_json_even_with_infinite_scores(scratch: pellucid.Model, feelings: Feelings) -> None:
-    report = pellucid.train(scratch, feelings(20), "classify", max_steps=1).report
+def test_report_is_json_even_with_infinite_scores(scratch: pellucid.Model, sentiments: Sentiments) -> None:
+    report = pellucid.train(scratch, sentiments(20), "classify", max_steps=1).report
     data = replace(report, scores={"loss": math.nan, "perplexity": math.inf, "f1": 0.5}).data()
     assert json.loads(json.dumps(data, allow_nan=False))["scores"] == {"loss": None, "perplexity": None, "f1": 0.5}
 
@@ -227,7 +227,7 @@ def test_paths_may_have_names_that_are_not_utf8(scratch: pellucid.Model, tmp_pat
 
 
 def test_temporary_files_of_a_killed_training_are_deleted(
-    scratch: pellucid.Model, feelings: Feelings, tmp_path: Path
+    scratch: pellucid.Model, sentiments: Sentiments, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     leftovers = [out / f".{name}-0a1b2c3d" for name in ("recipe.toml", "README.md", "log.jsonl", "curves.svg")]
@@ -235,6 +235,6 @@ def test_temporary_files_of_a_killed_training_are_deleted(
     (out / "training").mkdir(parents=True)
     for path in (*leftovers, *foreign, out / "training" / ".recipe.toml-0a1b2c3d"):
         path.write_text("x")
-    pellucid.train(scratch, feelings(20), "classify", out=out, overwrite=True, **QUICK)
+    pellucid.train(scratch, sentiments(20), "classify", out=out, overwrite=True, **QUICK)
     assert not any(path.exists() for path in leftovers) and all(path.exists() for path in foreign)
     assert not (out / "training").exists()

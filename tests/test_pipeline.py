@@ -16,7 +16,8 @@ from pellucid import InputError
 from pellucid.pipeline import CHUNK, FIRST, Pipeline
 from pellucid.tasks.names import TASKS
 from tests.generation.writers import one_thread
-from tests.tasks.answerers import ASKED, saved
+from tests.tasks.task_models import TASK_CASES as ASKED
+from tests.tasks.task_models import saved_folder as saved
 
 PipelineOf = Callable[[str], Pipeline]
 

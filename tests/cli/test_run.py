@@ -17,7 +17,8 @@ import pellucid
 from pellucid.tasks.names import TASKS
 from tests.cli.called import Done, Pellucid, caller
 from tests.generation.writers import one_thread
-from tests.tasks.answerers import HEADS, saved
+from tests.tasks.task_models import HEADS
+from tests.tasks.task_models import saved_folder as saved
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -20,7 +20,7 @@ from pellucid.cli.train import command as train
 from tests.cli.called import Pellucid, caller
 from tests.training.conftest import *  # noqa: F403 - the same tiny checkpoints and rows
 
-Feelings = Callable[..., list[dict[str, Any]]]
+Sentiments = Callable[..., list[dict[str, Any]]]
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -40,9 +40,11 @@ def model(checkpoint: Callable[[str], Path]) -> Path:
 
 
 @pytest.fixture
-def table(tmp_path: Path, feelings: Feelings) -> Path:
+def table(tmp_path: Path, sentiments: Sentiments) -> Path:
     path = tmp_path / "train.csv"
-    path.write_text("".join(["text,label\n", *(f"{r['text']},{r['label']}\n" for r in feelings(40))]), encoding="utf-8")
+    path.write_text(
+        "".join(["text,label\n", *(f"{r['text']},{r['label']}\n" for r in sentiments(40))]), encoding="utf-8"
+    )
     return path
 
 

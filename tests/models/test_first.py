@@ -21,7 +21,7 @@ from pellucid.training.learner import Learner
 from pellucid.training.pairs import SentenceSimilarity
 from pellucid.training.settings import Settings
 from tests.trace.everyone import HEADS, config_of
-from tests.training.learned import ready
+from tests.training.whole_run import objective_and_model as ready
 
 READERS = [
     (family, head)

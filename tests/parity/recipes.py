@@ -72,7 +72,7 @@ _FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
-def _made(family: str, head: str, name: str, **others: Any) -> Recipe:
+def _recipe(family: str, head: str, name: str, **others: Any) -> Recipe:
     stem, tokenizer, facts = _FAMILIES[family]
     labels = others.pop("labels", None)
     config = {"model_type": family, "architectures": [stem + head]} | facts
@@ -91,15 +91,21 @@ _CLASSIFY, _TAG, _ANSWER, _FILL = (
     "ForQuestionAnswering",
     "ForMaskedLM",
 )
-_FEELINGS = ["negative", "neutral", "positive"]
+_SENTIMENTS = ["negative", "neutral", "positive"]
 _PEOPLE = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 _PLAIN = ["O", "NOUN", "VERB", "PUNCT"]
 _INSIDE = ["O", "I-PER", "I-LOC"]
-_SURE = {"qa_outputs": 3.0}
-_LIVELY = {"token_type_embeddings": 0.2, "position_embeddings": 0.5, "classifier": 3.0, "score": 2.0, "attention": 0.7}
+_READER_GAINS = {"qa_outputs": 3.0}
+_TAGGER_GAINS = {
+    "token_type_embeddings": 0.2,
+    "position_embeddings": 0.5,
+    "classifier": 3.0,
+    "score": 2.0,
+    "attention": 0.7,
+}
 
 _CLASSIFIERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "bert-feelings": ("bert", {"labels": _FEELINGS}),
+    "bert-feelings": ("bert", {"labels": _SENTIMENTS}),
     "bert-one-label": ("bert", {"labels": ["LABEL_0"]}),
     "bert-stars": (
         "bert",
@@ -112,14 +118,14 @@ _CLASSIFIERS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "albert-similarity": ("albert", {"labels": ["similarity"], "problem_type": "regression"}),
     "albert-three-numbers": ("albert", {"labels": ["a", "b", "c"], "problem_type": "regression"}),
-    "xlm-roberta-feelings": ("xlm-roberta", {"labels": _FEELINGS, "problem_type": "single_label_classification"}),
+    "xlm-roberta-feelings": ("xlm-roberta", {"labels": _SENTIMENTS, "problem_type": "single_label_classification"}),
     "camembert-feelings": ("camembert", {"labels": ["LABEL_0", "LABEL_1"]}),
     "mpnet-topics": ("mpnet", {"labels": ["world", "sports", "business", "science"]}),
-    "gpt2-feelings": ("gpt2", {"labels": _FEELINGS, "pad_token_id": 0}),
-    "llama-feelings": ("llama-chat", {"labels": _FEELINGS}),
-    "mistral-feelings": ("mistral", {"labels": _FEELINGS, "pad_token_id": 0}),
-    "qwen2-feelings": ("qwen2", {"labels": _FEELINGS, "pad_token_id": 0}),
-    "t5-feelings": ("t5", {"labels": _FEELINGS}),
+    "gpt2-feelings": ("gpt2", {"labels": _SENTIMENTS, "pad_token_id": 0}),
+    "llama-feelings": ("llama-chat", {"labels": _SENTIMENTS}),
+    "mistral-feelings": ("mistral", {"labels": _SENTIMENTS, "pad_token_id": 0}),
+    "qwen2-feelings": ("qwen2", {"labels": _SENTIMENTS, "pad_token_id": 0}),
+    "t5-feelings": ("t5", {"labels": _SENTIMENTS}),
     "bert-nli": ("bert", {"labels": ["ENTAILMENT", "NEUTRAL", "CONTRADICTION"]}),
     "roberta-nli": ("roberta", {"labels": ["contradiction", "neutral", "entailment"]}),
     "bart-nli": ("bart", {"labels": ["contradiction", "neutral", "entailment"]}),
@@ -167,12 +173,12 @@ _BART_SETTINGS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "deco
     "length_penalty": 2.0,
 }
 _GPT2_TASKS = {"text-generation": {"do_sample": True, "max_length": 50}}
-_LOUD = {"lm_head.weight": {1: 2.5}}
+_FREQUENT_END = {"lm_head.weight": {1: 2.5}}
 _T5_GAINS = {"lm_head": 4.0, "Attention": 2.0}
 _GAINS = {"lm_head": 4.0, "attn": 1.5}
 _BART_GAINS = {"attn": 2.0, "fc": 2.0}
-_BART_LOUD = {"shared.weight": {2: 1.3}}
-_BART = {"gains": _BART_GAINS, "loud": _BART_LOUD}
+_BART_FREQUENT_END = {"shared.weight": {2: 1.3}}
+_BART = {"gains": _BART_GAINS, "loud": _BART_FREQUENT_END}
 _CHAT_SETTINGS = {"eos_token_id": [2, 0], "pad_token_id": 0, "repetition_penalty": 1.1}
 _GPT2 = {"gains": {"attn": 2.0, "mlp": 2.0}, "loud": {"wte.weight": {0: 1.5}}}
 _ENDING = {"loud": {"lm_head.weight": {2: 2.5}}}
@@ -180,12 +186,12 @@ _WRITERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "t5-tasks": (
         "t5",
         "ForConditionalGeneration",
-        {"task_specific_params": _T5_TASKS, "tie_word_embeddings": False, "gains": _T5_GAINS, "loud": _LOUD},
+        {"task_specific_params": _T5_TASKS, "tie_word_embeddings": False, "gains": _T5_GAINS, "loud": _FREQUENT_END},
     ),
     "t5-gated": (
         "t5",
         "ForConditionalGeneration",
-        {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "gains": _T5_GAINS, "loud": _LOUD},
+        {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "gains": _T5_GAINS, "loud": _FREQUENT_END},
     ),
     "t5-tied": ("t5", "ForConditionalGeneration", {"gains": {"shared": 2.0, "Attention": 2.0}}),
     "bart": ("bart", "ForConditionalGeneration", _BART),
@@ -203,11 +209,14 @@ _WRITERS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 RECIPES: dict[str, Recipe] = (
-    {name: _made(family, _CLASSIFY, name, **facts) for name, (family, facts) in _CLASSIFIERS.items()}
-    | {name: _made(family, _TAG, name, labels=labels, gains=_LIVELY) for name, (family, labels) in _TAGGERS.items()}
-    | {f"{name}-reader": _made(name, _ANSWER, f"{name}-reader", gains=_SURE) for name in _READERS}
-    | {f"{name}-filler": _made(name, _FILL, f"{name}-filler") for name in _FILLERS}
-    | {f"{name}-body": _made(name, "Model", f"{name}-body") for name in _BODIES}
-    | {name: _made(family, head, name, **facts) for name, (family, head, facts) in _WRITERS.items()}
+    {name: _recipe(family, _CLASSIFY, name, **facts) for name, (family, facts) in _CLASSIFIERS.items()}
+    | {
+        name: _recipe(family, _TAG, name, labels=labels, gains=_TAGGER_GAINS)
+        for name, (family, labels) in _TAGGERS.items()
+    }
+    | {f"{name}-reader": _recipe(name, _ANSWER, f"{name}-reader", gains=_READER_GAINS) for name in _READERS}
+    | {f"{name}-filler": _recipe(name, _FILL, f"{name}-filler") for name in _FILLERS}
+    | {f"{name}-body": _recipe(name, "Model", f"{name}-body") for name in _BODIES}
+    | {name: _recipe(family, head, name, **facts) for name, (family, head, facts) in _WRITERS.items()}
 )
 """Every tiny checkpoint by name."""

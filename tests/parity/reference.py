@@ -73,8 +73,8 @@ def batch(
     rows: int = 3, length: int = 17, vocabulary: int = 99, padded: bool = True, pad: int = 0, types: bool = True
 ) -> dict[str, torch.Tensor]:
     """Ids, types and a mask, with rows of unequal length."""
-    chance = torch.Generator().manual_seed(3)
-    ids = torch.randint(3, vocabulary, (rows, length), generator=chance)
+    generator = torch.Generator().manual_seed(3)
+    ids = torch.randint(3, vocabulary, (rows, length), generator=generator)
     mask = torch.ones_like(ids)
     if padded:
         for row in range(1, rows):
@@ -87,7 +87,7 @@ def batch(
 
 @contextlib.contextmanager
 def in_full() -> Iterator[None]:
-    """Keeps the reference in float64 throughout: it narrows to float32 in norms, softmax and rotary positions."""
+    """Makes the reference compute in float64 throughout; it uses float32 in norms, softmax and rotary positions."""
     with (
         mock.patch.object(torch, "float32", torch.float64),
         mock.patch.object(torch.Tensor, "float", torch.Tensor.double),

@@ -74,14 +74,14 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 }
 """One row per family and head, each with facts that differ from the defaults."""
 
-ALIKE = ("XLMRoberta", "Camembert", "Mistral", "Qwen2")
+SAME_HEADS = ("XLMRoberta", "Camembert", "Mistral", "Qwen2")
 """Families whose heads are another's, tensor by tensor: one row each is enough."""
 
-SECOND = {"BertForPreTraining", "AlbertForPreTraining", "ElectraForPreTraining"}
+WITHOUT_ROW = {"BertForPreTraining", "AlbertForPreTraining", "ElectraForPreTraining"}
 """Architectures that are read as the first of their two heads, or as the body, which has its own row."""
 
 PATHS = {"fused": "sdpa", "explicit": "eager"}
-SIDES = ("Bart", "T5")
+ENCODER_DECODERS = ("Bart", "T5")
 NO_KERNEL = ("MPNet",)
 """Families that the reference computes only with eager attention."""
 
@@ -89,26 +89,26 @@ EXCEPTIONS = {"MPNet": "attention_scores = attention_scores / math.sqrt(self.att
 """Families that differ in the last bits, each with the line of the reference that causes it."""
 
 
-def test_every_family_and_head_has_its_row() -> None:
+def test_every_family_and_head_has_a_row() -> None:
     known = {name: family for name, family in families().items() if name != "transformer"}  # it has no reference
     assert TINY.keys() == known.keys()
     pages = {page.architecture for family in known.values() for page in family.heads}
     assert ARCHITECTURES.keys() <= pages
-    assert {name for name in pages - ARCHITECTURES.keys() if not name.startswith(ALIKE)} == SECOND
-    assert all(any(row.startswith(stem) for row in ARCHITECTURES) for stem in ALIKE)
+    assert {name for name in pages - ARCHITECTURES.keys() if not name.startswith(SAME_HEADS)} == WITHOUT_ROW
+    assert all(any(row.startswith(stem) for row in ARCHITECTURES) for stem in SAME_HEADS)
 
 
-def test_heads_without_a_row_have_their_body_where_the_reference_has_it() -> None:
+def test_heads_without_a_row_use_the_reference_s_body_prefix() -> None:
     import transformers
 
     for family in families().values():
         for page in family.heads:
-            if page.head is not None and page.architecture.startswith(ALIKE):
+            if page.head is not None and page.architecture.startswith(SAME_HEADS):
                 names = family.names_with(page, lambda family=family: family.defaults)
                 assert names.prefix == f"{getattr(transformers, page.architecture).base_model_prefix}."
 
 
-def path(architecture: str, attention: str) -> str:
+def reference_attention(architecture: str, attention: str) -> str:
     """The reference's name of this attention implementation."""
     return "eager" if architecture.startswith(NO_KERNEL) else PATHS[attention]
 
@@ -123,7 +123,7 @@ def inputs_for(architecture: str, padded: bool = True) -> dict[str, torch.Tensor
     types = architecture.startswith(("Bert", "Albert", "Electra"))
     pad = 1 if architecture.startswith(("Roberta", "XLM", "Camembert", "MPNet", "Bart")) else 0
     inputs = batch(padded=padded, pad=pad, types=types)
-    if architecture.startswith(SIDES):
+    if architecture.startswith(ENCODER_DECODERS):
         ends = inputs["attention_mask"].sum(1) - 1
         inputs["input_ids"][torch.arange(3), ends] = 1 if pad == 0 else 2  # one end token in each row
         if "SequenceClassification" not in architecture:
@@ -131,7 +131,7 @@ def inputs_for(architecture: str, padded: bool = True) -> dict[str, torch.Tensor
     return inputs
 
 
-def theirs(model: Any, inputs: dict[str, torch.Tensor], **settings: bool) -> dict[str, Any]:
+def reference_outputs(model: Any, inputs: dict[str, torch.Tensor], **settings: bool) -> dict[str, Any]:
     """The reference's output under our names; without its cache, which changes the layout of keys and so the
     rounding."""
     if getattr(model.config, "use_cache", False):
@@ -155,122 +155,124 @@ def theirs(model: Any, inputs: dict[str, torch.Tensor], **settings: bool) -> dic
     return answer
 
 
-def compared(wanted: dict[str, Any]) -> list[str]:
-    return [name for name in wanted if not name.endswith(("hidden_states", "attentions"))]
+def compared_names(expected: dict[str, Any]) -> list[str]:
+    return [name for name in expected if not name.endswith(("hidden_states", "attentions"))]
 
 
 @pytest.mark.parametrize("attention", PATHS)
 def test_float64_agrees_to_1e_9(architecture: str, attention: str, tmp_path: Path) -> None:
     facts = ARCHITECTURES[architecture]
-    reference = tiny(tmp_path, architecture, dtype=torch.float64, attention=path(architecture, attention), **facts)
+    reference = tiny(
+        tmp_path, architecture, dtype=torch.float64, attention=reference_attention(architecture, attention), **facts
+    )
     model = pellucid.load(tmp_path, dtype="float64", attention=attention)
     inputs = inputs_for(architecture)
     with in_full():
-        wanted = theirs(reference, inputs)
+        expected = reference_outputs(reference, inputs)
     found = model(**inputs)
-    for name in compared(wanted):
-        assert wanted[name].dtype == torch.float64
-        close(found[name], wanted[name])
+    for name in compared_names(expected):
+        assert expected[name].dtype == torch.float64
+        assert_close(found[name], expected[name])
 
 
 @pytest.mark.parametrize("attention", PATHS)
 @pytest.mark.parametrize("padded", [True, False])
 def test_float32_is_equal_bit_for_bit(architecture: str, attention: str, padded: bool, tmp_path: Path) -> None:
-    if path(architecture, attention) != PATHS[attention]:
+    if reference_attention(architecture, attention) != PATHS[attention]:
         pytest.skip("the reference has no kernel here, so there is no equal path")
     facts = ARCHITECTURES[architecture]
     reference = tiny(tmp_path, architecture, dtype=torch.float32, attention=PATHS[attention], **facts)
     model = pellucid.load(tmp_path, attention=attention)
     inputs = inputs_for(architecture, padded)
     with torch.no_grad():
-        wanted, found = theirs(reference, inputs), model(**inputs)
-    for name in compared(wanted):
+        expected, found = reference_outputs(reference, inputs), model(**inputs)
+    for name in compared_names(expected):
         if architecture.startswith(tuple(EXCEPTIONS)) or not has_fixed_sum_order():
-            torch.testing.assert_close(found[name], wanted[name], rtol=0, atol=5e-6)
+            torch.testing.assert_close(found[name], expected[name], rtol=0, atol=5e-6)
         else:
-            assert torch.equal(found[name], wanted[name]), name
+            assert torch.equal(found[name], expected[name]), name
 
 
-def test_hidden_states_and_weights_at_every_point(architecture: str, tmp_path: Path) -> None:
+def test_hidden_states_and_attention_weights_equal_the_reference_s(architecture: str, tmp_path: Path) -> None:
     facts = ARCHITECTURES[architecture]
     reference = tiny(tmp_path, architecture, dtype=torch.float64, attention="eager", **facts)
     model = pellucid.load(tmp_path, dtype="float64", attention="explicit")
     inputs = inputs_for(architecture)
-    kept = Keep()
-    model.module(**inputs, observer=kept)
+    recorded = Recorder()
+    model.module(**inputs, observer=recorded)
     with in_full():
-        wanted = theirs(reference, inputs, output_attentions=True)
-    pair = architecture.startswith(SIDES)
-    for ours, said in {"encoder.": "encoder_", "decoder.": "decoder_"}.items() if pair else [("", "")]:
-        states = wanted["hidden_states"] if said == "decoder_" else wanted[f"{said}hidden_states"]
-        close(kept[f"{ours}embeddings.output"], states[0])
-        for i, state in enumerate(states[1:-1] if f"{ours}norm.output" in kept else states[1:]):
-            close(kept[f"{ours}layers.{i}.residual.post"], state)
-        for i, weights in enumerate(wanted[f"{said}attentions"]):
-            close(kept[f"{ours}layers.{i}.attention.weights"], weights)
-    for i, weights in enumerate(wanted.get("cross_attentions", ())):
-        close(kept[f"decoder.layers.{i}.cross_attention.weights"], weights)
+        expected = reference_outputs(reference, inputs, output_attentions=True)
+    has_two_sides = architecture.startswith(ENCODER_DECODERS)
+    for ours, prefix in {"encoder.": "encoder_", "decoder.": "decoder_"}.items() if has_two_sides else [("", "")]:
+        states = expected["hidden_states"] if prefix == "decoder_" else expected[f"{prefix}hidden_states"]
+        assert_close(recorded[f"{ours}embeddings.output"], states[0])
+        for i, state in enumerate(states[1:-1] if f"{ours}norm.output" in recorded else states[1:]):
+            assert_close(recorded[f"{ours}layers.{i}.residual.post"], state)
+        for i, weights in enumerate(expected[f"{prefix}attentions"]):
+            assert_close(recorded[f"{ours}layers.{i}.attention.weights"], weights)
+    for i, weights in enumerate(expected.get("cross_attentions", ())):
+        assert_close(recorded[f"decoder.layers.{i}.cross_attention.weights"], weights)
 
 
-def close(found: torch.Tensor, wanted: torch.Tensor) -> None:
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9)
+def assert_close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
 
 
-def test_there_and_back_bit_for_bit(architecture: str, tmp_path: Path) -> None:
-    facts, kind = ARCHITECTURES[architecture], path(architecture, "fused")
+def test_saved_weights_are_equal_bit_for_bit(architecture: str, tmp_path: Path) -> None:
+    facts, kind = ARCHITECTURES[architecture], reference_attention(architecture, "fused")
     reference = tiny(tmp_path / "theirs", architecture, dtype=torch.float32, attention=kind, **facts)
     pellucid.load(tmp_path / "theirs").save(tmp_path / "ours")
     before, after = (load_file(tmp_path / side / "model.safetensors") for side in ("theirs", "ours"))
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    again = type(reference).from_pretrained(tmp_path / "ours", attn_implementation=kind).eval()
+    reloaded = type(reference).from_pretrained(tmp_path / "ours", attn_implementation=kind).eval()
     inputs = inputs_for(architecture)
-    wanted, found = theirs(reference, inputs), theirs(again, inputs)
-    assert torch.equal(wanted["last_hidden_state"], found["last_hidden_state"])
+    expected, found = reference_outputs(reference, inputs), reference_outputs(reloaded, inputs)
+    assert torch.equal(expected["last_hidden_state"], found["last_hidden_state"])
 
 
-def test_pickled_it_is_the_same_model(architecture: str, tmp_path: Path) -> None:
-    facts, kind = ARCHITECTURES[architecture], path(architecture, "fused")
+def test_pickled_model_saves_the_same_weights(architecture: str, tmp_path: Path) -> None:
+    facts, kind = ARCHITECTURES[architecture], reference_attention(architecture, "fused")
     tiny(tmp_path / "a", architecture, dtype=torch.float32, attention=kind, **facts)
-    first = pellucid.load(tmp_path / "a")
-    first.save(tmp_path / "b")
-    pickle.loads(pickle.dumps(first)).save(tmp_path / "c")
+    model = pellucid.load(tmp_path / "a")
+    model.save(tmp_path / "b")
+    pickle.loads(pickle.dumps(model)).save(tmp_path / "c")
     before, after = (tmp_path / side / "model.safetensors" for side in "bc")
     assert before.read_bytes() == after.read_bytes()
 
 
-def test_config_goes_there_and_back(architecture: str, tmp_path: Path) -> None:
-    facts, kind = ARCHITECTURES[architecture], path(architecture, "fused")
+def test_saved_config_is_equal(architecture: str, tmp_path: Path) -> None:
+    facts, kind = ARCHITECTURES[architecture], reference_attention(architecture, "fused")
     tiny(tmp_path / "a", architecture, dtype=torch.float32, attention=kind, **facts)
-    first = pellucid.load(tmp_path / "a")
-    first.save(tmp_path / "b")
-    assert pellucid.load(tmp_path / "b").config == first.config
+    model = pellucid.load(tmp_path / "a")
+    model.save(tmp_path / "b")
+    assert pellucid.load(tmp_path / "b").config == model.config
 
 
-def test_an_untrained_model_is_drawn_as_the_reference_draws_it(tmp_path: Path) -> None:
+def test_untrained_weights_have_the_reference_s_distribution(tmp_path: Path) -> None:
     """The same distribution for each parameter: means and deviations agree, constants are equal."""
     from transformers import BertConfig, BertForMaskedLM
 
     torch.manual_seed(0)
-    wide = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 4000}
-    wanted = BertForMaskedLM(BertConfig(**wide)).bert.state_dict()
+    sizes = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 4000}
+    expected = BertForMaskedLM(BertConfig(**sizes)).bert.state_dict()
     from pellucid.config import MaskedLM
 
-    model = pellucid.build(pellucid.Config.of("bert", **wide, head=MaskedLM()), seed=5)
+    model = pellucid.build(pellucid.Config.of("bert", **sizes, head=MaskedLM()), seed=5)
     names = model.loaded.family.names
     for ours, found in model.module.state_dict().items():
         if ours.startswith("head."):
             continue
-        reference = wanted[names.location_of(ours, prefixed=False).tensor_name]
-        chance = 6 * 0.02 / found.numel() ** 0.5  # six standard errors
-        assert abs(found.mean() - reference.mean()) <= chance
-        assert abs(found.std() - reference.std()) <= chance
+        reference = expected[names.location_of(ours, prefixed=False).tensor_name]
+        tolerance = 6 * 0.02 / found.numel() ** 0.5  # six standard errors
+        assert abs(found.mean() - reference.mean()) <= tolerance
+        assert abs(found.std() - reference.std()) <= tolerance
     assert model.module.embeddings.token.weight[0].abs().sum() == 0
     assert torch.equal(model.module.embeddings.token.weight, model.module.head.decoder.weight)
 
 
-class Keep(dict[str, torch.Tensor]):
-    """An observer that keeps every value."""
+class Recorder(dict[str, torch.Tensor]):
+    """An observer that records every value."""
 
     def __call__(self, name: str, value: torch.Tensor) -> torch.Tensor:
         self[name] = value

@@ -1,4 +1,4 @@
-"""Tiny checkpoints that are the same everywhere and for ever: each weight follows from the name of its tensor.
+"""Tiny checkpoints that are the same on every machine: each weight is computed from the name of its tensor.
 
     python -m tests.parity.tiny NAME FOLDER
 
@@ -32,7 +32,7 @@ def write(name: str, folder: Path) -> Path:
     shapes = json.loads((GOLDEN / "shapes.json").read_text(encoding="utf-8"))[name]
     folder.mkdir(parents=True, exist_ok=True)
     write_facts(name, folder)
-    tensors = {tensor: numbers(recipe, tensor, shape) for tensor, shape in shapes.items()}
+    tensors = {tensor: random_weights(recipe, tensor, shape) for tensor, shape in shapes.items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
@@ -49,7 +49,7 @@ def write_facts(name: str, folder: Path) -> None:
     _dump(folder / "tokenizer_config.json", settings | recipe.settings)
 
 
-def numbers(recipe: Recipe, name: str, shape: list[int]) -> numpy.ndarray:
+def random_weights(recipe: Recipe, name: str, shape: list[int]) -> numpy.ndarray:
     """The weights of one tensor, uniformly distributed.
 
     NumPy guarantees that the raw stream of this generator never changes, but not the distributions that it derives.
@@ -57,18 +57,18 @@ def numbers(recipe: Recipe, name: str, shape: list[int]) -> numpy.ndarray:
     seed = int.from_bytes(hashlib.sha256(f"{recipe.seed} {name}".encode()).digest()[:8], "little")
     raw = numpy.random.PCG64(seed).random_raw(math.prod(shape))
     unit = ((raw >> numpy.uint64(11)) * 2.0**-52 - 1.0) * math.sqrt(3.0)  # mean 0, variance 1
-    found = _middle(name) + _width(recipe, name, shape) * unit.reshape(shape)
+    values = _mean(name) + _standard_deviation(recipe, name, shape) * unit.reshape(shape)
     for part, rows in recipe.loud.items():
-        for row, times in rows.items() if name.endswith(part) else ():
-            found[row] *= times
-    return found.astype(numpy.float32)
+        for row, factor in rows.items() if name.endswith(part) else ():
+            values[row] *= factor
+    return values.astype(numpy.float32)
 
 
-def _middle(name: str) -> float:
+def _mean(name: str) -> float:
     return 1.0 if name.endswith("weight") and any(part in name.lower() for part in _NORMS) else 0.0
 
 
-def _width(recipe: Recipe, name: str, shape: list[int]) -> float:
+def _standard_deviation(recipe: Recipe, name: str, shape: list[int]) -> float:
     """The standard deviation: 0.1 for vectors, 1 for embeddings, else such that a row's sum stays about `_GAIN`."""
     gain = math.prod((value for part, value in recipe.gains.items() if part in name), start=1.0)
     if len(shape) < 2:

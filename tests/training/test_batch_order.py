@@ -10,7 +10,7 @@ LENGTHS = tuple(np.random.default_rng(1).integers(1, 60, 501).tolist())
 
 
 @pytest.mark.parametrize(("batch_size", "tokens"), [(16, 0), (None, 300), (501, 0), (1, 0), (None, 1)])
-def test_every_example_stands_in_each_epoch_once(batch_size: int | None, tokens: int) -> None:
+def test_each_epoch_contains_every_example_once(batch_size: int | None, tokens: int) -> None:
     order = BatchOrder(LENGTHS, batch_size, tokens, seed=5)
     for epoch in (0, 1, 7):
         batches = order.epoch_batches(epoch)
@@ -22,7 +22,7 @@ def test_every_example_stands_in_each_epoch_once(batch_size: int | None, tokens:
 
 
 @pytest.mark.parametrize(("batch_size", "tokens"), [(16, 0), (None, 300)])
-def test_a_step_is_found_without_those_before_it(batch_size: int | None, tokens: int) -> None:
+def test_batch_of_a_step_is_computed_directly(batch_size: int | None, tokens: int) -> None:
     order = BatchOrder(LENGTHS, batch_size, tokens, seed=2)
     steps = [(epoch, batch) for epoch in range(4) for batch in order.epoch_batches(epoch)]
     assert order.steps(4) == len(steps)
@@ -31,44 +31,42 @@ def test_a_step_is_found_without_those_before_it(batch_size: int | None, tokens:
         assert order.epoch_and_batch(step) == steps[step]
 
 
-def test_batches_by_positions_hold_no_more_than_they_may() -> None:
+def test_batches_limited_by_tokens_do_not_exceed_the_limit() -> None:
     order = BatchOrder(LENGTHS, None, 300, seed=0)
-    held = [len(batch) * max(LENGTHS[i] for i in batch) for batch in order.epoch_batches(0)]
-    assert max(held) <= 300
-    assert sum(LENGTHS) / sum(held) > 0.9  # batches hold texts of similar length: hardly any padding
+    sizes = [len(batch) * max(LENGTHS[i] for i in batch) for batch in order.epoch_batches(0)]
+    assert max(sizes) <= 300
+    assert sum(LENGTHS) / sum(sizes) > 0.9  # batches hold texts of similar length: hardly any padding
 
 
-def test_what_is_left_over_is_not_always_the_shortest() -> None:
+def test_incomplete_batches_are_independent_of_length() -> None:
     """Over many epochs, an example's share in the mean of its step does not depend on its length."""
-    order, counted = BatchOrder(LENGTHS, 32, 0, seed=3), np.zeros(len(LENGTHS))
+    order, shares = BatchOrder(LENGTHS, 32, 0, seed=3), np.zeros(len(LENGTHS))
     assert len(LENGTHS) % 32 == 21
     for epoch in range(60):
         for batch in order.epoch_batches(epoch):
-            counted[batch] += 1 / len(batch)
+            shares[batch] += 1 / len(batch)
     for tenth in np.array_split(np.argsort(LENGTHS), 10):
-        assert counted[tenth].mean() == pytest.approx(counted.mean(), rel=0.02)
-    held = sum(len(batch) * max(LENGTHS[i] for i in batch) for batch in order.epoch_batches(0))
-    assert sum(LENGTHS) / held > 0.9
+        assert shares[tenth].mean() == pytest.approx(shares.mean(), rel=0.02)
+    positions = sum(len(batch) * max(LENGTHS[i] for i in batch) for batch in order.epoch_batches(0))
+    assert sum(LENGTHS) / positions > 0.9
 
 
-@pytest.mark.parametrize("many", [1, 2, 3, 9, 33, 401, 500])
+@pytest.mark.parametrize("count", [1, 2, 3, 9, 33, 401, 500])
 @pytest.mark.parametrize(("batch_size", "tokens"), [(2, 0), (8, 0), (32, 0), (None, 60), (None, 1), (None, 9999)])
-def test_no_step_is_of_fewer_examples_than_something_is_learned_from(
-    many: int, batch_size: int | None, tokens: int
-) -> None:
-    order = BatchOrder(LENGTHS[:many], batch_size, tokens, seed=5, min_examples=2)
+def test_every_batch_has_at_least_min_examples(count: int, batch_size: int | None, tokens: int) -> None:
+    order = BatchOrder(LENGTHS[:count], batch_size, tokens, seed=5, min_examples=2)
     for epoch in range(3):
         batches = order.epoch_batches(epoch)
-        assert sorted(i for batch in batches for i in batch) == list(range(many))
-        assert min(map(len, batches)) >= min(many, 2)
-        assert max(map(len, batches)) <= (batch_size or many) + 1
+        assert sorted(i for batch in batches for i in batch) == list(range(count))
+        assert min(map(len, batches)) >= min(count, 2)
+        assert max(map(len, batches)) <= (batch_size or count) + 1
         assert order.steps(epoch + 1) - order.steps(epoch) == len(batches)
 
 
-def test_one_example_that_is_too_long_is_a_batch() -> None:
+def test_example_above_the_token_limit_is_a_batch_of_its_own() -> None:
     assert sorted(map(len, BatchOrder((9, 2, 2), None, 4, seed=0).epoch_batches(0))) == [1, 2]
 
 
-def test_nothing_cannot_be_ordered() -> None:
+def test_empty_data_is_refused() -> None:
     with pytest.raises(InputError, match="no examples"):
         BatchOrder((), 2, 0, seed=0)

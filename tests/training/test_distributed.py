@@ -18,52 +18,56 @@ from pellucid.errors import InputError, ResourceError
 from pellucid.training import distributed
 from pellucid.training.distributed import Ranks, join_processes
 from pellucid.training.manifest import read_manifest
-from tests.training.courses import ROOT, Asked, Rows, lines, same
-from tests.training.test_killed import ended
-from tests.training.test_resume import study
+from tests.training.small_runs import ROOT, ProcessRun, Rows, log_lines, same_weights
+from tests.training.test_killed import wait_for_process
+from tests.training.test_resume import train_small
 
-Feelings = Callable[..., Rows]
+Sentiments = Callable[..., Rows]
 
-STILL: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0, "batch_size": 7, "learning_rate": 1e-3}
+NO_DROPOUT: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0, "batch_size": 7, "learning_rate": 1e-3}
 """For fifteen rows: batches of seven, three rows on one process and four on the other, and a last row on one alone."""
 
 
-def port() -> str:
+def free_port() -> str:
     """A free port of this machine."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return str(held.getsockname()[1])
+    with socket.socket() as connection:
+        connection.bind(("127.0.0.1", 0))
+        return str(connection.getsockname()[1])
 
 
-def together(*asked: Asked) -> "list[subprocess.Popen[str]]":
+def start_processes(*runs: ProcessRun) -> "list[subprocess.Popen[str]]":
     """Starts one process for each run, with the environment that torchrun would set."""
-    around = {"WORLD_SIZE": str(len(asked)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port()}
-    return [one.start(RANK=str(rank), LOCAL_RANK=str(rank), **around) for rank, one in enumerate(asked)]
+    variables = {"WORLD_SIZE": str(len(runs)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    return [run.start(RANK=str(rank), LOCAL_RANK=str(rank), **variables) for rank, run in enumerate(runs)]
 
 
-def numbers(path: str) -> dict[str, np.ndarray]:
-    with np.load(path) as held:
-        return {name: held[name] for name in held.files if not name.endswith("key.bias")}  # see `courses.farthest`
+def saved_weights(path: str) -> dict[str, np.ndarray]:
+    with np.load(path) as arrays:
+        return {
+            name: arrays[name] for name in arrays.files if not name.endswith("key.bias")
+        }  # see `small_runs.largest_weight_difference`
 
 
-def test_two_processes_learn_what_one_learns(
-    body: "pellucid.Model", checkpoint: Callable[[str], Path], feelings: Feelings, tmp_path: Path
+def test_two_processes_train_the_same_model_as_one(
+    body: "pellucid.Model", checkpoint: Callable[[str], Path], sentiments: Sentiments, tmp_path: Path
 ) -> None:
     """Twenty-one steps; adapters, with many small gradients, are tested elsewhere. Losses, norms and scores to 1e-6,
     weights to 1e-5: MKL's products depend on the memory address of a matrix."""
-    rows, held, settings = feelings(15), feelings(6, seed=9), STILL | {"epochs": 7}
-    one = study(body, rows, None, validation=held, **settings)
-    asked = Asked(str(checkpoint("bert-body")), str(tmp_path / "a"), rows, held, settings, numbers=str(tmp_path / "n"))
-    for code, said in map(ended, together(asked, asked)):
-        assert (code, said) == (0, "")
-    for ours, theirs in zip(lines(tmp_path / "a" / "log.jsonl"), lines(one), strict=True):
-        flat, wanted = (line | line.get("scores", {}) for line in (ours, theirs))
-        assert {name: value for name, value in flat.items() if isinstance(value, float)} == pytest.approx(
-            {name: value for name, value in wanted.items() if isinstance(value, float)}, abs=1e-6, rel=1e-4
+    rows, held_out, settings = sentiments(15), sentiments(6, seed=9), NO_DROPOUT | {"epochs": 7}
+    single = train_small(body, rows, None, validation=held_out, **settings)
+    run = ProcessRun(
+        str(checkpoint("bert-body")), str(tmp_path / "a"), rows, held_out, settings, numbers=str(tmp_path / "n")
+    )
+    for code, stderr in map(wait_for_process, start_processes(run, run)):
+        assert (code, stderr) == (0, "")
+    for ours, theirs in zip(log_lines(tmp_path / "a" / "log.jsonl"), log_lines(single), strict=True):
+        actual, expected = (line | line.get("scores", {}) for line in (ours, theirs))
+        assert {name: value for name, value in actual.items() if isinstance(value, float)} == pytest.approx(
+            {name: value for name, value in expected.items() if isinstance(value, float)}, abs=1e-6, rel=1e-4
         )
         assert abs(ours.get("loss", 0.0) - theirs.get("loss", 0.0)) < 1e-6
-    first, second = numbers(str(tmp_path / "n0.npz")), numbers(str(tmp_path / "n1.npz"))
-    state = one.loaded.module.state_dict()
+    first, second = saved_weights(str(tmp_path / "n0.npz")), saved_weights(str(tmp_path / "n1.npz"))
+    state = single.loaded.module.state_dict()
     assert len(first) > 30 and first.keys() == second.keys()
     for name in first:
         assert np.array_equal(first[name], second[name]), name
@@ -72,42 +76,52 @@ def test_two_processes_learn_what_one_learns(
 
 
 @pytest.mark.slow
-def test_torchrun_goes_on_where_one_process_was_and_one_where_it_was(
-    body: "pellucid.Model", checkpoint: Callable[[str], Path], feelings: Feelings, tmp_path: Path
+def test_torchrun_and_a_single_process_resume_each_other_s_runs(
+    body: "pellucid.Model", checkpoint: Callable[[str], Path], sentiments: Sentiments, tmp_path: Path
 ) -> None:
-    rows, settings = feelings(15), STILL | {"epochs": 4, "save_every": 1}
-    one = study(body, rows, None, validation=0.0, **settings)
+    rows, settings = sentiments(15), NO_DROPOUT | {"epochs": 4, "save_every": 1}
+    single = train_small(body, rows, None, validation=0.0, **settings)
 
-    def on_event(step: Any) -> None:
-        if step.step == 5:
+    def on_event(event: Any) -> None:
+        if event.step == 5:
             raise MemoryError
 
     with pytest.raises(MemoryError):
-        study(body, rows, tmp_path / "a", on_event=on_event, validation=0.0, **settings)
-    asked = Asked(str(checkpoint("bert-body")), str(tmp_path / "a"), rows, 0.0, settings, resume=True, interrupt=8)
-    run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *asked.command()]
-    around = os.environ | {"OMP_NUM_THREADS": "1", "PELLUCID_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, *run], cwd=ROOT, env=around, capture_output=True, text=True, check=False, timeout=180
+        train_small(body, rows, tmp_path / "a", on_event=on_event, validation=0.0, **settings)
+    process_run = ProcessRun(
+        str(checkpoint("bert-body")), str(tmp_path / "a"), rows, 0.0, settings, resume=True, interrupt=8
     )
-    assert done.returncode != 0 and "interrupted after step 9 of 12; it is kept in" in done.stderr, done.stderr
+    arguments = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *process_run.command()]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PELLUCID_THREADS": "1"}
+    completed = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+    )
+    assert completed.returncode != 0 and "interrupted after step 9 of 12; it is kept in" in completed.stderr, (
+        completed.stderr
+    )
     manifest = read_manifest(tmp_path / "a" / "training")
     assert manifest is not None and manifest.step == 9
-    result = study(body, rows, tmp_path / "a", resume=True, validation=0.0, **settings)
-    for ours, theirs in zip(lines(result), lines(one), strict=True):
+    result = train_small(body, rows, tmp_path / "a", resume=True, validation=0.0, **settings)
+    for ours, theirs in zip(log_lines(result), log_lines(single), strict=True):
         assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-6)
 
 
 @pytest.mark.slow
-def test_where_one_ends_all_end_and_the_state_stays(
-    checkpoint: Callable[[str], Path], feelings: Feelings, tmp_path: Path
+def test_failure_of_one_process_ends_all_and_keeps_the_state(
+    checkpoint: Callable[[str], Path], sentiments: Sentiments, tmp_path: Path
 ) -> None:
-    said: dict[str, Any] = {"settings": STILL | {"save_every": 2}, "fail": (1, 4)}
-    asked = Asked(str(checkpoint("bert-body")), str(tmp_path / "a"), feelings(15), 0.0, **said)
-    (first, heard), (second, why) = map(ended, together(asked, asked))
-    assert second == ResourceError.exit_code and why == "pellucid: this process has no memory left\n"
-    assert first == 1 and heard.count("\n") == 1, heard
-    assert heard.startswith(
+    options: dict[str, Any] = {"settings": NO_DROPOUT | {"save_every": 2}, "fail": (1, 4)}
+    run = ProcessRun(str(checkpoint("bert-body")), str(tmp_path / "a"), sentiments(15), 0.0, **options)
+    (first_code, first_stderr), (second_code, second_stderr) = map(wait_for_process, start_processes(run, run))
+    assert second_code == ResourceError.exit_code and second_stderr == "pellucid: this process has no memory left\n"
+    assert first_code == 1 and first_stderr.count("\n") == 1, first_stderr
+    assert first_stderr.startswith(
         "pellucid: process 0 of 2 lost contact with the others: one of them has ended, and printed why"
     )
     manifest = read_manifest(tmp_path / "a" / "training")
@@ -115,20 +129,20 @@ def test_where_one_ends_all_end_and_the_state_stays(
 
 
 @pytest.mark.slow
-def test_a_folder_that_may_not_be_used_ends_all_of_them(
-    checkpoint: Callable[[str], Path], feelings: Feelings, tmp_path: Path
+def test_refused_folder_ends_all_processes(
+    checkpoint: Callable[[str], Path], sentiments: Sentiments, tmp_path: Path
 ) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "mine.txt").write_text("mine")
-    asked = Asked(str(checkpoint("bert-body")), str(tmp_path / "a"), feelings(15), 0.0)
-    for code, said in map(ended, together(asked, asked)):
-        assert code == InputError.exit_code and "already holds files" in said and said.count("\n") == 1
+    run = ProcessRun(str(checkpoint("bert-body")), str(tmp_path / "a"), sentiments(15), 0.0)
+    for code, stderr in map(wait_for_process, start_processes(run, run)):
+        assert code == InputError.exit_code and "already holds files" in stderr and stderr.count("\n") == 1
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["mine.txt"]
 
 
 # -- communication ----------------------------------------------------------------------------------------------------
 
-_TALK = """
+_COMMUNICATION = """
 import json, os, sys
 import torch
 from torch import nn
@@ -158,14 +172,21 @@ print(json.dumps(found))
 
 
 @pytest.mark.slow
-def test_three_processes_tell_each_other_numbers() -> None:
-    around = os.environ | {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port(), "OMP_NUM_THREADS": "1"}
+def test_collective_operations_of_three_processes() -> None:
+    environment = os.environ | {
+        "WORLD_SIZE": "3",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": free_port(),
+        "OMP_NUM_THREADS": "1",
+    }
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    command = [sys.executable, "-c", _TALK]
-    started = [subprocess.Popen(command, cwd=ROOT, env=around | {"RANK": str(rank)}, **streams) for rank in range(3)]
-    said = [process.communicate(timeout=120) for process in started]
-    assert [process.returncode for process in started] == [0, 0, 0], said
-    wanted = {
+    command = [sys.executable, "-c", _COMMUNICATION]
+    processes = [
+        subprocess.Popen(command, cwd=ROOT, env=environment | {"RANK": str(rank)}, **streams) for rank in range(3)
+    ]
+    outputs = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], outputs
+    expected = {
         "gradients": [[111.0], [100.0], [111.0], None, [111.0]],
         "total": 4.5,
         "totals": [3.0, 3.0],
@@ -173,11 +194,11 @@ def test_three_processes_tell_each_other_numbers() -> None:
         "same": [[0.0], [5.0]],
         "gathered": [[], [[1.0, 1.0]], [[2.0, 2.0], [2.0, 2.0]]],
     }
-    for rank, (out, _) in enumerate(said):
-        assert json.loads(out) == wanted | {"first": rank == 0}
+    for rank, (out, _) in enumerate(outputs):
+        assert json.loads(out) == expected | {"first": rank == 0}
 
 
-def test_one_process_is_a_world_of_one() -> None:
+def test_collective_operations_of_one_process_change_nothing() -> None:
     here, parameter = Ranks(), torch.nn.Parameter(torch.zeros(2))
     parameter.grad = torch.ones(2)
     here.sum_gradients([parameter])
@@ -192,7 +213,7 @@ def test_one_process_is_a_world_of_one() -> None:
         assert alone == Ranks()
 
 
-def test_buckets_keep_their_order_and_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradient_buckets_keep_the_order_and_the_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed, "BUCKET", 10)
     sizes = [4, 4, 4, 30, 1, 9, 1]
     found = [[one.numel() for one in bucket] for bucket in distributed._buckets(torch.zeros(size) for size in sizes)]
@@ -201,7 +222,7 @@ def test_buckets_keep_their_order_and_their_size(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("around", "said"),
+    ("variables", "message"),
     [
         ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two', expected the number of processes that torchrun has started"),
         ({"WORLD_SIZE": "0"}, "WORLD_SIZE is '0'"),
@@ -213,14 +234,14 @@ def test_buckets_keep_their_order_and_their_size(monkeypatch: pytest.MonkeyPatch
         ),
     ],
 )
-def test_an_environment_that_says_half_is_refused(
-    monkeypatch: pytest.MonkeyPatch, around: dict[str, str], said: str
+def test_incomplete_environment_is_refused(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], message: str
 ) -> None:
     for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in around.items():
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(InputError, match=said), join_processes(torch.device("cpu")):
+    with pytest.raises(InputError, match=message), join_processes(torch.device("cpu")):
         pass
 
 
@@ -233,7 +254,7 @@ def test_two_processes_on_one_gpu_are_refused(monkeypatch: pytest.MonkeyPatch) -
         distributed._check_own_gpu(torch.device("cuda:0"))
 
 
-def test_the_same_twice_is_the_same(body: "pellucid.Model", feelings: Feelings) -> None:
+def test_repeated_training_gives_the_same_weights(body: "pellucid.Model", sentiments: Sentiments) -> None:
     """The comparisons above rely on this."""
-    first, second = (study(body, feelings(15), None, validation=0.0, **STILL) for _ in range(2))
-    assert same(first.loaded, second.loaded)
+    first, second = (train_small(body, sentiments(15), None, validation=0.0, **NO_DROPOUT) for _ in range(2))
+    assert same_weights(first.loaded, second.loaded)

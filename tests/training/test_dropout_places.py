@@ -21,13 +21,13 @@ from tests.parity.reference import tiny
 
 ATTENTION = "attention_probs_dropout_prob"
 
-Places = Counter[tuple[float, tuple[int, ...]]]
+DropoutCalls = Counter[tuple[float, tuple[int, ...]]]
 
 _BERT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "classifier_dropout": 0.3}
 _DISTILBERT = {"dropout": 0.1, "attention_dropout": 0.2, "seq_classif_dropout": 0.3, "qa_dropout": 0.4}
 _GPT2 = {"embd_pdrop": 0.1, "attn_pdrop": 0.2, "resid_pdrop": 0.3}
 _BART = {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3, "classifier_dropout": 0.4}
-SHARES: dict[str, dict[str, Any]] = {
+PROBABILITIES: dict[str, dict[str, Any]] = {
     "BertForSequenceClassification": _BERT,
     "RobertaForSequenceClassification": _BERT,
     "ElectraForSequenceClassification": _BERT,
@@ -47,52 +47,58 @@ SHARES: dict[str, dict[str, Any]] = {
 IDS = torch.tensor([[5, 9, 17, 31, 40, 8, 2], [5, 11, 40, 8, 3, 9, 2]])
 
 
-def theirs(model: Any, given: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch) -> Places:
-    found, plain = Places(), torch.nn.functional.dropout
+def reference_dropout(model: Any, inputs: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch) -> DropoutCalls:
+    calls, original = DropoutCalls(), torch.nn.functional.dropout
 
     def dropout(x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
-        found.update([(round(p, 3), tuple(x.shape))] if training and p else [])
-        return plain(x, p, training, inplace)
+        calls.update([(round(p, 3), tuple(x.shape))] if training and p else [])
+        return original(x, p, training, inplace)
 
     with monkeypatch.context() as patched:
         patched.setattr(torch.nn.functional, "dropout", dropout)
-        model.train()(**given)
-    return found
+        model.train()(**inputs)
+    return calls
 
 
-def ours(
-    folder: Path, given: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch, *, logits: bool = False
-) -> Places:
-    found, context = Places(), TrainingContext(torch.float32)
-    plain = context.dropout_masks.mask
+def our_dropout(
+    folder: Path, inputs: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch, *, logits: bool = False
+) -> DropoutCalls:
+    calls, context = DropoutCalls(), TrainingContext(torch.float32)
+    original = context.dropout_masks.mask
 
     def mask(shape: Any, share: float) -> torch.Tensor:
-        found.update([(round(share, 3), tuple(shape))])
-        return plain(shape, share)
+        calls.update([(round(share, 3), tuple(shape))])
+        return original(shape, share)
 
     monkeypatch.setattr(context.dropout_masks, "mask", mask)
-    twin: Any = pellucid.load(folder).loaded.module.training_copy(context)
-    _ = twin.logits(**given) if logits else twin(**given)
-    return found
+    training_copy: Any = pellucid.load(folder).loaded.module.training_copy(context)
+    _ = training_copy.logits(**inputs) if logits else training_copy(**inputs)
+    return calls
 
 
-@pytest.mark.parametrize("architecture", SHARES)
-def test_they_are_those_of_the_reference(architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny(tmp_path / "model", architecture, dtype=torch.float32, attention="eager", **SHARES[architecture])
-    given = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}
-    given |= {"decoder_input_ids": IDS[:, :5]} if "ConditionalGeneration" in architecture else {}
-    wanted = theirs(model, given, monkeypatch)
-    assert ours(tmp_path / "model", given, monkeypatch) == wanted
-    asked = ours(tmp_path / "model", given, monkeypatch, logits=True)  # the last layer has fewer positions
-    assert _spans(asked) == _spans(wanted)
+@pytest.mark.parametrize("architecture", PROBABILITIES)
+def test_dropout_calls_equal_the_reference_s(
+    architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny(
+        tmp_path / "model", architecture, dtype=torch.float32, attention="eager", **PROBABILITIES[architecture]
+    )
+    inputs = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}
+    inputs |= {"decoder_input_ids": IDS[:, :5]} if "ConditionalGeneration" in architecture else {}
+    expected = reference_dropout(model, inputs, monkeypatch)
+    assert our_dropout(tmp_path / "model", inputs, monkeypatch) == expected
+    logits_only = our_dropout(
+        tmp_path / "model", inputs, monkeypatch, logits=True
+    )  # the last layer has fewer positions
+    assert _without_positions(logits_only) == _without_positions(expected)
 
 
-def _spans(places: Places) -> Places:
+def _without_positions(calls: DropoutCalls) -> DropoutCalls:
     """The counts without the number of positions, which differs for the last layer."""
-    found = Places()
-    for (share, shape), count in places.items():
-        found[share, (len(shape), shape[-1])] += count
-    return found
+    counts = DropoutCalls()
+    for (share, shape), count in calls.items():
+        counts[share, (len(shape), shape[-1])] += count
+    return counts
 
 
 @pytest.mark.parametrize(
@@ -105,24 +111,24 @@ def _spans(places: Places) -> Places:
         ("gpt2", TextGeneration(), 0.3),
     ],
 )
-def test_a_setting_is_of_every_place_where_something_is_dropped(
+def test_dropout_setting_applies_to_every_dropout_in_use(
     checkpoint: Callable[[str], Path], name: str, objective: Any, share: float
 ) -> None:
-    given = pellucid.load(checkpoint(name)).loaded
-    loaded = model_for_training(given, objective, Settings(dropout=share, attention_dropout=share))
-    own, now = given.config.dropout, loaded.config.dropout
-    for place in vars(Dropout()):
-        still = vars(own)[place] == 0.0 and place not in ("hidden_dropout_prob", "classifier_dropout", ATTENTION)
-        assert now.probability(place) == (0.0 if still else share)
+    base = pellucid.load(checkpoint(name)).loaded
+    loaded = model_for_training(base, objective, Settings(dropout=share, attention_dropout=share))
+    before, after = base.config.dropout, loaded.config.dropout
+    for fact in vars(Dropout()):
+        unused = vars(before)[fact] == 0.0 and fact not in ("hidden_dropout_prob", "classifier_dropout", ATTENTION)
+        assert after.probability(fact) == (0.0 if unused else share)
 
 
-def test_layers_that_the_reference_would_leave_out_are_told_of(
+def test_layerdrop_of_a_checkpoint_is_reported(
     checkpoint: Callable[[str], Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    given = pellucid.load(checkpoint("bart")).loaded
+    base = pellucid.load(checkpoint("bart")).loaded
     with caplog.at_level(logging.WARNING):
-        model_for_training(given, TextToText(), Settings())
+        model_for_training(base, TextToText(), Settings())
         assert "layer" not in caplog.text
-        object.__setattr__(given, "config", given.config.replace(inert={"encoder_layerdrop": 0.1}))
-        model_for_training(given, TextToText(), Settings())
+        object.__setattr__(base, "config", base.config.replace(inert={"encoder_layerdrop": 0.1}))
+        model_for_training(base, TextToText(), Settings())
     assert "encoder_layerdrop is 0.1, and no layer is dropped in training here" in caplog.text

@@ -19,23 +19,23 @@ from pellucid.training.learner import Learner
 from pellucid.training.settings import Settings
 from tests.trace.everyone import HEADS, config_of
 
-STILL = Dropout(0.0, 0.0)
-KINDS = [torch.float64, torch.float32]
+NO_DROPOUT = Dropout(0.0, 0.0)
+DTYPES = [torch.float64, torch.float32]
 
 
-def model_of(family: str, head: Head | None = None, dropout: Dropout = STILL, **facts: Any) -> "pellucid.Model":
+def model_of(family: str, head: Head | None = None, dropout: Dropout = NO_DROPOUT, **facts: Any) -> "pellucid.Model":
     """A small random model whose biases and gains differ from 0 and 1."""
     model = pellucid.build(config_of(family, head, dropout=dropout, **facts), seed=3)
-    chance = torch.Generator().manual_seed(5)
+    generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter += 0.1 * torch.randn(parameter.shape, generator=chance)
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
     return model
 
 
 def batch_of(model: "pellucid.Model", rows: int = 3, seq: int = 9) -> dict[str, Tensor]:
-    chance = torch.Generator().manual_seed(7)
-    ids = torch.randint(5, 90, (rows, seq), generator=chance)
+    generator = torch.Generator().manual_seed(7)
+    ids = torch.randint(5, 90, (rows, seq), generator=generator)
     mask = (torch.arange(seq) < seq - torch.arange(rows)[:, None]).long()
     if model.config.kind == "encoder-decoder":
         (end,) = model.config.end_tokens
@@ -47,9 +47,9 @@ def gradients(
     module: nn.Module, network: Callable[..., Any], batch: dict[str, Tensor]
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """A loss that depends on every output, and its gradients by parameter name."""
-    answer = network(**batch)
+    output = network(**batch)
     total = torch.zeros((), dtype=torch.float64)
-    for name, value in sorted(answer.items()):
+    for name, value in sorted(output.items()):
         weights = torch.linspace(-1.0, 1.0, value.numel(), dtype=torch.float64).view(value.shape)
         total = total + ((value.double() * weights).sum() / value.shape[-1] ** 0.5 if name else 0.0)
     module.zero_grad()
@@ -57,74 +57,78 @@ def gradients(
     return total.detach(), {n: p.grad.clone() for n, p in module.named_parameters() if p.grad is not None}
 
 
-def assert_near(found: dict[str, Tensor], wanted: dict[str, Tensor], within: float) -> None:
-    assert found.keys() == wanted.keys()
-    largest = max(float(one.abs().max()) for one in wanted.values())
-    for name in wanted:
-        apart = float((found[name].double() - wanted[name].double()).abs().max())
-        assert apart <= within * largest, f"{name}: {apart:g} of {largest:g}"
+def assert_near(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:
+    assert found.keys() == expected.keys()
+    largest = max(float(one.abs().max()) for one in expected.values())
+    for name in expected:
+        difference = float((found[name].double() - expected[name].double()).abs().max())
+        assert difference <= tolerance * largest, f"{name}: {difference:g} of {largest:g}"
 
 
 # -- the same gradients -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", KINDS, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("family", "head"), HEADS, ids=lambda one: one if isinstance(one, str) else type(one).__name__)
-def test_every_family_has_the_gradients_of_its_plain_module(family: str, head: Head | None, dtype: torch.dtype) -> None:
+def test_training_copy_has_the_gradients_of_the_plain_module(
+    family: str, head: Head | None, dtype: torch.dtype
+) -> None:
     model = model_of(family, head).to(dtype=dtype)
     module, batch = model.loaded.module, batch_of(model)
-    wanted_loss, wanted = gradients(module, module, batch)
+    wanted_loss, expected = gradients(module, module, batch)
     loss, found = gradients(module, module.training_copy(TrainingContext(dtype)), batch)
-    within = 1e-9 if dtype == torch.float64 else 1e-5
-    assert_near(found, wanted, within)
-    assert abs(float(loss - wanted_loss)) <= within * max(1.0, abs(float(wanted_loss)))
+    tolerance = 1e-9 if dtype == torch.float64 else 1e-5
+    assert_near(found, expected, tolerance)
+    assert abs(float(loss - wanted_loss)) <= tolerance * max(1.0, abs(float(wanted_loss)))
 
 
-@pytest.mark.parametrize("without", [("key",), ("query", "value"), ("query", "key", "value")], ids=str)
-def test_maps_of_which_some_have_a_bias(without: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("without_bias", [("key",), ("query", "value"), ("query", "key", "value")], ids=str)
+def test_projections_with_and_without_bias_have_the_same_gradients(without_bias: tuple[str, ...]) -> None:
     model = model_of("bert").to(dtype=torch.float64)
     module, batch = model.loaded.module, batch_of(model)
-    for name in without:
+    for name in without_bias:
         getattr(module.layers[0].attention, name).bias = None
-    _, wanted = gradients(module, module, batch)
+    _, expected = gradients(module, module, batch)
     _, found = gradients(module, module.training_copy(TrainingContext(torch.float64)), batch)
-    assert_near(found, wanted, 1e-9)
+    assert_near(found, expected, 1e-9)
 
 
 @pytest.mark.parametrize(("mkl", "pace"), [(True, False), (False, False), (False, True)])
 @pytest.mark.parametrize("family", ["bert", "llama", "bart"])
-def test_the_products_of_either_library(family: str, mkl: bool, pace: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_are_equal_with_mkl_and_onednn(
+    family: str, mkl: bool, pace: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """MKL where it uses the whole processor, otherwise oneDNN, and a mixture of both."""
     monkeypatch.setattr(backward, "served_by_mkl", lambda: mkl)
     monkeypatch.setattr(backward, "mkl_keeps_pace", lambda: pace)
     model = model_of(family).to(dtype=torch.float32)
     module, batch = model.loaded.module, batch_of(model)
-    _, wanted = gradients(module, module, batch)
+    _, expected = gradients(module, module, batch)
     _, found = gradients(module, module.training_copy(TrainingContext(torch.float32)), batch)
-    assert_near(found, wanted, 1e-5)
+    assert_near(found, expected, 1e-5)
 
 
 @pytest.mark.parametrize("family", ["bert", "llama", "t5"])
-def test_long_texts_go_through_the_one_kernel(family: str) -> None:
+def test_long_texts_have_the_same_gradients(family: str) -> None:
     model = model_of(family, max_position_embeddings=400) if family != "t5" else model_of(family)
     module, batch = model.loaded.module, batch_of(model, 2, MAX_PLAIN_LENGTH + 20)
-    _, wanted = gradients(module, module, batch)
+    _, expected = gradients(module, module, batch)
     _, found = gradients(module, module.training_copy(TrainingContext(torch.float32)), batch)
-    assert_near(found, wanted, 1e-5)
+    assert_near(found, expected, 1e-5)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
-def test_texts_side_by_side_do_not_see_each_other(family: str) -> None:
+def test_packed_texts_have_the_same_gradients(family: str) -> None:
     model = model_of(family)
     module, batch = model.loaded.module, batch_of(model)
     segments = torch.tensor([[1, 1, 1, 2, 2, 2, 2, 3, 3], [1] * 9, [1, 1, 2, 2, 2, 2, 2, 0, 0]])
-    given = {"input_ids": batch["input_ids"], "segments": segments}
-    _, wanted = gradients(module, module, given)
-    _, found = gradients(module, module.training_copy(TrainingContext(torch.float32)), given)
-    assert_near(found, wanted, 1e-5)
+    inputs = {"input_ids": batch["input_ids"], "segments": segments}
+    _, expected = gradients(module, module, inputs)
+    _, found = gradients(module, module.training_copy(TrainingContext(torch.float32)), inputs)
+    assert_near(found, expected, 1e-5)
 
 
-class Low(nn.Module):
+class LowRankSum(nn.Module):
     """A weight matrix plus the product of two narrow ones."""
 
     def __init__(self, weight: Tensor) -> None:
@@ -136,48 +140,48 @@ class Low(nn.Module):
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
-def test_adapters_get_their_gradients_and_what_they_stand_on_gets_none(family: str) -> None:
+def test_adapters_get_gradients_and_their_base_weights_none(family: str) -> None:
     module = model_of(family).loaded.module
     freeze(module, "*")
     for part in list(module.modules()):
         if isinstance(part, nn.Linear):
-            parametrize.register_parametrization(part, "weight", Low(part.weight))
+            parametrize.register_parametrization(part, "weight", LowRankSum(part.weight))
     batch = batch_of(pellucid.Model(model_of(family).loaded))
     learner = module.training_copy(TrainingContext(torch.float32))
-    _, wanted = gradients(module, module, batch)
+    _, expected = gradients(module, module, batch)
     _, found = gradients(module, learner, batch)
-    assert_near(found, wanted, 1e-5)
+    assert_near(found, expected, 1e-5)
     assert found and all("parametrizations" in name for name in found)
     with torch.no_grad():  # weights are read at each pass
         next(p for name, p in module.named_parameters() if name.endswith("up")).add_(1.0)
-    _, wanted = gradients(module, module, batch)
+    _, expected = gradients(module, module, batch)
     _, found = gradients(module, learner, batch)
-    assert_near(found, wanted, 1e-5)
+    assert_near(found, expected, 1e-5)
 
 
-def test_what_is_frozen_costs_no_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = {"linear_input_gradient": 0, "linear_weight_gradient": 0}
+def test_frozen_weights_need_no_gradient_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = {"linear_input_gradient": 0, "linear_weight_gradient": 0}
 
-    def counting(name: str, plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def product(*given: Tensor) -> Tensor:
-            counted[name] += 1
-            return plain(*given)
+    def counting(name: str, original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def product(*args: Tensor) -> Tensor:
+            calls[name] += 1
+            return original(*args)
 
         return product
 
-    for name in counted:
+    for name in calls:
         monkeypatch.setattr(backward, name, counting(name, getattr(backward, name)))
     model = model_of("bert")
     module, batch = model.loaded.module, batch_of(model)
-    twin = module.training_copy(TrainingContext(torch.float32))
-    gradients(module, twin, batch)
-    assert counted == {"linear_input_gradient": 13, "linear_weight_gradient": 13}, (
+    training_copy = module.training_copy(TrainingContext(torch.float32))
+    gradients(module, training_copy, batch)
+    assert calls == {"linear_input_gradient": 13, "linear_weight_gradient": 13}, (
         "four products a layer, three layers, and the pooler"
     )
-    counted.update(linear_input_gradient=0, linear_weight_gradient=0)
+    calls.update(linear_input_gradient=0, linear_weight_gradient=0)
     freeze(module, "embeddings", "layers.0.*", "layers.1.*")
-    _, found = gradients(module, twin, batch)
-    assert counted == {"linear_input_gradient": 3 + 1, "linear_weight_gradient": 4 + 1}
+    _, found = gradients(module, training_copy, batch)
+    assert calls == {"linear_input_gradient": 3 + 1, "linear_weight_gradient": 4 + 1}
     assert found and all(name.startswith(("layers.2", "pooler")) for name in found)
 
 
@@ -185,59 +189,59 @@ def test_what_is_frozen_costs_no_product(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "llama", "bart", "t5"])
-def test_layers_that_are_computed_again_drop_the_same(family: str) -> None:
+def test_recomputed_layers_draw_the_same_dropout(family: str) -> None:
     model = model_of(family, dropout=Dropout(0.2, 0.1))
     module, batch = model.loaded.module, batch_of(model)
     passes: list[tuple[Tensor, dict[str, Tensor]]] = []
-    for again in (False, True):
-        context = TrainingContext(torch.float32, seed=4, activation_checkpointing=again)
+    for checkpointing in (False, True):
+        context = TrainingContext(torch.float32, seed=4, activation_checkpointing=checkpointing)
         context.begin(3, 1)
         passes.append(gradients(module, module.training_copy(context), batch))
-    (loss, wanted), (again_loss, found) = passes
+    (loss, expected), (again_loss, found) = passes
     assert float(loss) == pytest.approx(float(again_loss), rel=1e-6)
-    assert_near(found, wanted, 1e-6)
+    assert_near(found, expected, 1e-6)
     context = TrainingContext(torch.float32, seed=4)
     context.begin(3, 0)
     other, _ = gradients(module, module.training_copy(context), batch)
     assert abs(float(other - loss)) > 1e-3, "another piece drops others"
 
 
-def test_layers_that_are_computed_again_are_not_remembered() -> None:
+def test_recomputed_layers_save_few_activations() -> None:
     module = model_of("bert", num_hidden_layers=12).loaded.module
-    held = []
-    for again in (False, True):
-        twin = module.training_copy(TrainingContext(torch.float32, activation_checkpointing=again))
-        numbers: list[int] = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda x: (numbers.append(x.numel()), x)[1], lambda x: x):  # noqa: B023
-            twin.states(torch.randint(5, 90, (8, 32)))
-        held.append(sum(numbers))
-    assert held[1] < held[0] / 4
+    saved_sizes = []
+    for checkpointing in (False, True):
+        training_copy = module.training_copy(TrainingContext(torch.float32, activation_checkpointing=checkpointing))
+        sizes: list[int] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: (sizes.append(x.numel()), x)[1], lambda x: x):  # noqa: B023
+            training_copy.states(torch.randint(5, 90, (8, 32)))
+        saved_sizes.append(sum(sizes))
+    assert saved_sizes[1] < saved_sizes[0] / 4
 
 
 # -- half precision ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "t5", "bart", "albert"])
-def test_bfloat16_points_the_same_way_and_keeps_float32(family: str) -> None:
+def test_bfloat16_gradients_are_close_and_stored_in_float32(family: str) -> None:
     model = model_of(family)
     module, batch = model.loaded.module, batch_of(model, 8, 20)
-    _, wanted = gradients(module, module, batch)
+    _, expected = gradients(module, module, batch)
     _, found = gradients(module, module.training_copy(TrainingContext(torch.bfloat16)), batch)
     assert {one.dtype for one in found.values()} == {torch.float32}
     assert {p.dtype for p in module.parameters()} == {torch.float32}
-    ours, theirs = (torch.cat([one[name].flatten() for name in wanted]).double() for one in (found, wanted))
+    ours, theirs = (torch.cat([one[name].flatten() for name in expected]).double() for one in (found, expected))
     assert float(torch.cosine_similarity(ours, theirs, dim=0)) > 0.999
     assert float(ours.norm() / theirs.norm()) == pytest.approx(1.0, abs=0.03)
 
 
-def test_narrow_copies_follow_the_numbers() -> None:
+def test_bfloat16_copies_follow_changes_of_the_weights() -> None:
     model = model_of("bert")
     module, batch = model.loaded.module, batch_of(model)
-    twin = module.training_copy(TrainingContext(torch.bfloat16))
+    training_copy = module.training_copy(TrainingContext(torch.bfloat16))
     with torch.no_grad():
-        before = twin.states(**batch)
+        before = training_copy.states(**batch)
         module.layers[0].attention.query.weight.mul_(-3.0)
-        after = twin.states(**batch)
+        after = training_copy.states(**batch)
         fresh = module.training_copy(TrainingContext(torch.bfloat16)).states(**batch)
     assert torch.equal(after, fresh) and not torch.equal(after, before)
 
@@ -249,7 +253,7 @@ def learner_of(model: "pellucid.Model", **options: Any) -> Learner:
     return Learner(model.loaded, replace(Settings(precision="float32"), **options))
 
 
-def test_a_learner_drops_out_and_leaves_its_module_evaluating() -> None:
+def test_learner_applies_dropout_and_leaves_its_module_in_evaluation_mode() -> None:
     head = dict(HEADS)["bert"]
     model = model_of("bert", head, dropout=Dropout(0.3, 0.3))
     batch, learner = batch_of(model), learner_of(model)
@@ -260,7 +264,7 @@ def test_a_learner_drops_out_and_leaves_its_module_evaluating() -> None:
     assert set(learner.parameters()) == {name for name, _ in model.loaded.module.named_parameters()}
 
 
-def test_states_and_what_a_head_reads() -> None:
+def test_hidden_states_and_head_inputs_equal_the_plain_module_s() -> None:
     for family in ("bert", "gpt2", "t5"):
         model = model_of(family)
         batch, module = batch_of(model), model.loaded.module
@@ -270,31 +274,31 @@ def test_states_and_what_a_head_reads() -> None:
     model = model_of("bart")
     batch, module = batch_of(model), model.loaded.module
     found = learner_of(model).before_head(**batch, decoder_input_ids=batch["input_ids"])
-    wanted = module(**batch, decoder_input_ids=batch["input_ids"])["last_hidden_state"]
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-4)
+    expected = module(**batch, decoder_input_ids=batch["input_ids"])["last_hidden_state"]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 
 
-def test_chance_follows_from_the_step_and_leaves_the_global_one_alone() -> None:
+def test_dropout_depends_on_the_step_and_not_on_the_global_generator() -> None:
     model = model_of("bert", dropout=Dropout(0.3, 0.3))
     batch, first, second = batch_of(model), learner_of(model, seed=9), learner_of(model, seed=9)
     before = torch.get_rng_state()
 
-    def at(learner: Learner, step: int, piece: int) -> Tensor:
+    def states_at(learner: Learner, step: int, piece: int) -> Tensor:
         learner.seed_dropout(step, piece)
         found: Tensor = learner.training_copy.states(**batch)
         return found
 
-    wanted = at(first, 5, 1)
+    expected = states_at(first, 5, 1)
     for step in (0, 64, 70, 1000):
-        at(second, step, 0)
-    assert torch.equal(at(second, 5, 1), wanted), "whatever was before"
+        states_at(second, step, 0)
+    assert torch.equal(states_at(second, 5, 1), expected), "whatever was before"
     for step, piece in ((5, 0), (6, 1), (69, 1)):
-        assert not torch.equal(at(second, step, piece), wanted)
-    assert not torch.equal(at(learner_of(model, seed=8), 5, 1), wanted)
+        assert not torch.equal(states_at(second, step, piece), expected)
+    assert not torch.equal(states_at(learner_of(model, seed=8), 5, 1), expected)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_an_edited_model_does_not_learn() -> None:
+def test_edited_model_cannot_be_trained() -> None:
     model = model_of("bert")
     with model.edit({"layers.0.attention.output": lambda value: value}) as edited:
         edited.embed([[5, 6, 7]]) if model.tokenizer else edited.loaded.module.states(torch.tensor([[5, 6, 7]]))

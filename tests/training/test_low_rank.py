@@ -29,31 +29,31 @@ from pellucid.training.training_run import run_training
 from tests.checkpoints import peft_files
 
 Rows = list[dict[str, Any]]
-Opened = Callable[..., "pellucid.Model"]
+LoadTiny = Callable[..., "pellucid.Model"]
 Checkpoint = Callable[[str], Path]
 
 IDS = torch.tensor([[2, 9, 17, 31, 3], [2, 11, 40, 8, 3]])
 
 
-def loud(loaded: Loaded, seed: int = 3) -> Loaded:
+def perturbed(loaded: Loaded, seed: int = 3) -> Loaded:
     """Perturbs all trainable parameters, so that the adapters have an effect."""
-    chance = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for one in loaded.module.parameters():
-            if one.requires_grad:
-                one.add_(0.2 * torch.randn(one.shape, generator=chance))
+        for parameter in loaded.module.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
     return loaded
 
 
-def still(loaded: Loaded) -> Loaded:
+def without_dropout(loaded: Loaded) -> Loaded:
     """The same model without dropout."""
-    for part in loaded.module.modules():
-        if isinstance(part, nn.Dropout):
-            part.p = 0.0
+    for module in loaded.module.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
     return loaded
 
 
-def begun(model: pellucid.Model, **settings: Any) -> Loaded:
+def at_start(model: pellucid.Model, **settings: Any) -> Loaded:
     """A sentiment classifier at the start of training."""
     objective = TextClassification(classes=("negative", "positive"))
     return model_for_training(model.loaded, objective, Settings(**({"lora": 4} | settings)))
@@ -62,24 +62,24 @@ def begun(model: pellucid.Model, **settings: Any) -> Loaded:
 # -- what is trained ---------------------------------------------------------------------------------------------------
 
 
-def test_it_begins_as_its_base(body: pellucid.Model) -> None:
-    with_, without = begun(body), begun(body, lora=None)
-    assert torch.equal(with_.module(IDS)["logits"], without.module(IDS)["logits"])
-    assert all(not change.up.any() and change.down.any() for change in adapter_changes(with_.module).values())
+def test_new_adapters_do_not_change_the_output(body: pellucid.Model) -> None:
+    adapted, plain = at_start(body), at_start(body, lora=None)
+    assert torch.equal(adapted.module(IDS)["logits"], plain.module(IDS)["logits"])
+    assert all(not change.up.any() and change.down.any() for change in adapter_changes(adapted.module).values())
 
 
-def test_adapters_and_the_head_learn_and_nothing_else(body: pellucid.Model) -> None:
-    loaded = begun(body)
+def test_only_adapters_and_the_head_are_trained(body: pellucid.Model) -> None:
+    loaded = at_start(body)
     names = set(Learner(loaded, Settings(lora=4)).parameters())
-    low = {name for name in names if ".parametrizations.weight.0." in name}
-    assert {name.rpartition(".")[2] for name in low} == {"down", "up"}
-    every = [path for path, part in body.module.named_modules() if isinstance(part, nn.Linear)]
-    assert {name.partition(".parametrizations")[0] for name in low} == set(every)
-    assert names - low == {"head.classifier.weight", "head.classifier.bias"} | set(loaded.untrained)
+    adapters = {name for name in names if ".parametrizations.weight.0." in name}
+    assert {name.rpartition(".")[2] for name in adapters} == {"down", "up"}
+    linear_paths = [path for path, part in body.module.named_modules() if isinstance(part, nn.Linear)]
+    assert {name.partition(".parametrizations")[0] for name in adapters} == set(linear_paths)
+    assert names - adapters == {"head.classifier.weight", "head.classifier.bias"} | set(loaded.untrained)
 
 
-def test_names_of_targets(body: pellucid.Model) -> None:
-    module = begun(body, lora=None).module
+def test_target_names_are_resolved_to_paths(body: pellucid.Model) -> None:
+    module = at_start(body, lora=None).module
     both = ["layers.0.attention.query", "layers.1.attention.query"]
     assert target_paths(module, ["query"]) == target_paths(module, ["layers.*.attention.query"]) == both
     assert target_paths(module, ["layers.0.attention.query", "query"]) == both
@@ -91,28 +91,28 @@ def test_names_of_targets(body: pellucid.Model) -> None:
         target_paths(module, ["norm"])
 
 
-def test_the_table_of_the_tokens_is_no_target(opened: Opened) -> None:
-    module = opened("gpt2").module
+def test_token_embeddings_are_refused_as_a_target(load_tiny: LoadTiny) -> None:
+    module = load_tiny("gpt2").module
     with pytest.raises(InputError, match="holds the token embeddings"):
         target_paths(module, ["head.decoder"])
 
 
-def test_what_is_frozen_gets_no_adapter_and_what_is_named_learns_whole(body: pellucid.Model) -> None:
-    loaded = begun(body, freeze=("layers.0.*",), lora_beside=("layers.*.attention_norm", "layers.1.attention.value"))
+def test_frozen_layers_get_no_adapter_and_lora_beside_trains_whole_weights(body: pellucid.Model) -> None:
+    loaded = at_start(body, freeze=("layers.0.*",), lora_beside=("layers.*.attention_norm", "layers.1.attention.value"))
     paths = {path for path in adapter_changes(loaded.module) if path.startswith("layers.")}
     assert {path.split(".")[1] for path in paths} == {"1"}
     assert "layers.1.attention.value" not in paths
-    learns = {name for name, one in loaded.module.named_parameters() if one.requires_grad}
+    trainable = {name for name, one in loaded.module.named_parameters() if one.requires_grad}
     assert {
         "layers.0.attention_norm.weight",
         "layers.1.attention.value.weight",
         "layers.1.attention.value.bias",
-    } <= learns
+    } <= trainable
     with pytest.raises(InputError, match="are random or frozen"):
-        begun(body, freeze=("layers.*", "embeddings.*", "pooler.*"))
+        at_start(body, freeze=("layers.*", "embeddings.*", "pooler.*"))
 
 
-def test_first_numbers_are_those_that_peft_would_draw() -> None:
+def test_initial_adapter_weights_have_peft_s_distribution() -> None:
     """Uniform between -1/sqrt(in) and 1/sqrt(in), and different for another seed."""
     table = torch.zeros(8, 400)
     first, same, other = (LowRank(table, 64, 2.0, torch.Generator().manual_seed(seed)).down for seed in (0, 0, 1))
@@ -125,7 +125,7 @@ def test_first_numbers_are_those_that_peft_would_draw() -> None:
     assert float(reference.var()) == pytest.approx(float(first.detach().var()), rel=0.05)
 
 
-SAID: dict[str, tuple[dict[str, Any], str]] = {
+INVALID: dict[str, tuple[dict[str, Any], str]] = {
     "no rank": ({"lora": 0}, "lora is 0, expected a whole number from 1"),
     "no scale": ({"lora": 2, "lora_alpha": 0.0}, "lora_alpha is 0.0"),
     "one word": ({"lora": 2, "lora_targets": "query"}, "lora_targets is 'query', expected names of linear maps"),
@@ -136,19 +136,19 @@ SAID: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("settings", "says"), SAID.values(), ids=SAID)
-def test_settings_that_cannot_be(settings: dict[str, Any], says: str) -> None:
-    with pytest.raises(InputError, match=says):
+@pytest.mark.parametrize(("settings", "message"), INVALID.values(), ids=INVALID)
+def test_invalid_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         Settings(**settings)
 
 
-def test_adapters_learn_at_a_greater_rate() -> None:
+def test_default_learning_rate_of_adapters_is_ten_times_higher() -> None:
     """Ten times the objective's default, unless a rate is given."""
-    own = {"learning_rate": 1e-4}
-    assert Settings.of({}, own).learning_rate == 1e-4
-    assert Settings.of({"lora": None}, own).learning_rate == 1e-4
-    assert Settings.of({"lora": 8}, own).learning_rate == pytest.approx(1e-3)
-    assert Settings.of({"lora": 8, "learning_rate": 3e-4}, own).learning_rate == 3e-4
+    defaults = {"learning_rate": 1e-4}
+    assert Settings.of({}, defaults).learning_rate == 1e-4
+    assert Settings.of({"lora": None}, defaults).learning_rate == 1e-4
+    assert Settings.of({"lora": 8}, defaults).learning_rate == pytest.approx(1e-3)
+    assert Settings.of({"lora": 8, "learning_rate": 3e-4}, defaults).learning_rate == 3e-4
     assert Settings.of({"lora": 8}, {}).learning_rate == pytest.approx(5e-4)
 
 
@@ -156,73 +156,76 @@ def test_adapters_learn_at_a_greater_rate() -> None:
 
 
 @pytest.mark.parametrize("name", ["bert-body", "gpt2", "llama", "t5-tied"])
-def test_everybody_sees_the_sum(name: str, opened: Opened) -> None:
+def test_every_copy_of_the_model_applies_the_adapters(name: str, load_tiny: LoadTiny) -> None:
     """By the plain module, its packed copy, a deep copy, the training copy, and the merged plain model."""
-    loaded = loud(attach_adapters(still(opened(name).loaded), Settings(lora=3)))
-    plain = merge_adapters(loaded)
+    loaded = perturbed(attach_adapters(without_dropout(load_tiny(name).loaded), Settings(lora=3)))
+    merged = merge_adapters(loaded)
     ids = {"input_ids": IDS} | ({"decoder_input_ids": IDS} if loaded.config.decoder else {})
-    wanted = plain.module(**ids)["last_hidden_state"].detach()
-    assert (opened(name).module(**ids)["last_hidden_state"] - wanted).abs().max() > 1e-2
-    close = {"rtol": 0, "atol": 1e-4 * float(wanted.abs().max())}
-    torch.testing.assert_close(loaded.module(**ids)["last_hidden_state"].detach(), wanted, **close)
-    torch.testing.assert_close(loaded.module.packed_copy()(**ids)["last_hidden_state"].detach(), wanted, **close)
-    torch.testing.assert_close(copy.deepcopy(loaded.module)(**ids)["last_hidden_state"].detach(), wanted, **close)
+    expected = merged.module(**ids)["last_hidden_state"].detach()
+    assert (load_tiny(name).module(**ids)["last_hidden_state"] - expected).abs().max() > 1e-2
+    tolerance = {"rtol": 0, "atol": 1e-4 * float(expected.abs().max())}
+    torch.testing.assert_close(loaded.module(**ids)["last_hidden_state"].detach(), expected, **tolerance)
+    torch.testing.assert_close(loaded.module.packed_copy()(**ids)["last_hidden_state"].detach(), expected, **tolerance)
+    torch.testing.assert_close(copy.deepcopy(loaded.module)(**ids)["last_hidden_state"].detach(), expected, **tolerance)
     with torch.no_grad():
-        torch.testing.assert_close(loaded.module(**ids)["last_hidden_state"], wanted, **close)
+        torch.testing.assert_close(loaded.module(**ids)["last_hidden_state"], expected, **tolerance)
     learner = Learner(loaded, Settings(lora=3, precision="float32", dropout=0.0))
     stream = learner.before_head(**ids)
-    torch.testing.assert_close(stream.detach(), wanted, **close)
-    assert merge_adapters(plain) is plain
-    assert not adapter_changes(plain.module)
-    assert dict(plain.module.named_parameters()).keys() == dict(opened(name).module.named_parameters()).keys()
+    torch.testing.assert_close(stream.detach(), expected, **tolerance)
+    assert merge_adapters(merged) is merged
+    assert not adapter_changes(merged.module)
+    assert dict(merged.module.named_parameters()).keys() == dict(load_tiny(name).module.named_parameters()).keys()
     loaded.module.to(torch.float64)
     assert merge_adapters(loaded).module(**ids)["last_hidden_state"].dtype == torch.float64
 
 
-def test_the_twin_for_speed_is_made_anew_when_an_adapter_has_learned(opened: Opened) -> None:
-    loaded = attach_adapters(opened("bert-body").loaded, Settings(lora=2))
+def test_packed_copy_follows_changes_of_the_adapters(load_tiny: LoadTiny) -> None:
+    loaded = attach_adapters(load_tiny("bert-body").loaded, Settings(lora=2))
     before = embed(loaded, ["good glass"])
-    loud(loaded)
+    perturbed(loaded)
     assert (embed(loaded, ["good glass"]) - before).abs().max() > 1e-3
     torch.testing.assert_close(
         embed(loaded, ["good glass"]), embed(merge_adapters(loaded), ["good glass"]), rtol=0, atol=1e-5
     )
 
 
-def test_a_trace_sees_the_sum(opened: Opened) -> None:
-    loaded = loud(attach_adapters(opened("bert-body").loaded, Settings(lora=2)))
+def test_trace_records_values_with_the_adapters_applied(load_tiny: LoadTiny) -> None:
+    loaded = perturbed(attach_adapters(load_tiny("bert-body").loaded, Settings(lora=2)))
     name = "layers.1.attention.query"
-    found, wanted = (
+    found, expected = (
         record(loaded, "good glass", keep=name)[name],
         record(merge_adapters(loaded), "good glass", keep=name)[name],
     )
-    torch.testing.assert_close(found.detach(), wanted.detach(), rtol=0, atol=1e-5)
+    torch.testing.assert_close(found.detach(), expected.detach(), rtol=0, atol=1e-5)
 
 
-def test_gradients_are_those_of_peft(checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_gradients_equal_peft_s(checkpoint: Checkpoint, tmp_path: Path) -> None:
     """Of the two small matrices and the head, with the same weights, without dropout."""
     head = "sequence-classification"
     base = pellucid.load(checkpoint("bert-body"), head=head).save(tmp_path / "base")
-    chosen = {"lora_targets": ("query", "feed_forward.up"), "adapter_only": True}
-    settings = Settings(lora=3, lora_alpha=5, precision="float32", dropout=0.0, attention_dropout=0.0, **chosen)
-    given = pellucid.load(base).loaded
-    loaded = loud(model_for_training(given, TextClassification(classes=given.config.labels), settings))
+    targets = {"lora_targets": ("query", "feed_forward.up"), "adapter_only": True}
+    settings = Settings(lora=3, lora_alpha=5, precision="float32", dropout=0.0, attention_dropout=0.0, **targets)
+    loaded_base = pellucid.load(base).loaded
+    loaded = perturbed(model_for_training(loaded_base, TextClassification(classes=loaded_base.config.labels), settings))
     folder = save(loaded, settings, tmp_path / "adapter")
-    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    theirs = peft_files.opened(base, folder, head, learns=True, **none)
+    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    theirs = peft_files.opened(base, folder, head, learns=True, **no_dropout)
     labels = torch.tensor([0, 1])
     nn.functional.cross_entropy(theirs(input_ids=IDS).logits, labels).backward()
     learner = Learner(loaded, settings)
     learner.seed_dropout(0, 0)
     nn.functional.cross_entropy(learner.logits(input_ids=IDS), labels).backward()
-    wanted = {name: one.grad for name, one in theirs.named_parameters() if one.requires_grad}
+    expected = {name: one.grad for name, one in theirs.named_parameters() if one.requires_grad}
     for i in (0, 1):
-        for ours, word in (("attention.query", "attention.self.query"), ("feed_forward.up", "intermediate.dense")):
+        for ours, their_name in (
+            ("attention.query", "attention.self.query"),
+            ("feed_forward.up", "intermediate.dense"),
+        ):
             low = loaded.module.get_submodule(f"layers.{i}.{ours}.parametrizations.weight.0")
             for side, letter in (("down", "A"), ("up", "B")):
-                name = f"base_model.model.bert.encoder.layer.{i}.{word}.lora_{letter}.default.weight"
-                torch.testing.assert_close(getattr(low, side).grad, wanted[name], rtol=1e-4, atol=1e-6)
-    table = wanted["base_model.model.classifier.modules_to_save.default.weight"]
+                name = f"base_model.model.bert.encoder.layer.{i}.{their_name}.lora_{letter}.default.weight"
+                torch.testing.assert_close(getattr(low, side).grad, expected[name], rtol=1e-4, atol=1e-6)
+    table = expected["base_model.model.classifier.modules_to_save.default.weight"]
     torch.testing.assert_close(loaded.module.get_parameter("head.classifier.weight").grad, table, rtol=1e-4, atol=1e-6)
 
 
@@ -231,11 +234,13 @@ def test_gradients_are_those_of_peft(checkpoint: Checkpoint, tmp_path: Path) -> 
 QUICK = {"lora": 4, "learning_rate": 2e-2, "batch_size": 8, "epochs": 8, "precision": "float32", "seed": 1}
 
 
-def test_it_learns_and_its_base_stays(checkpoint: Checkpoint, feelings: Callable[..., Rows], tmp_path: Path) -> None:
+def test_adapters_are_trained_and_the_base_is_unchanged(
+    checkpoint: Checkpoint, sentiments: Callable[..., Rows], tmp_path: Path
+) -> None:
     base = pellucid.load(checkpoint("bert-body"))
     before = {name: one.clone() for name, one in base.module.state_dict().items()}
-    given = {"data": feelings(64), "task": "text-classification", "validation": feelings(32, seed=9)}
-    model = pellucid.train(base, **given, out=tmp_path / "whole", **QUICK)
+    arguments = {"data": sentiments(64), "task": "text-classification", "validation": sentiments(32, seed=9)}
+    model = pellucid.train(base, **arguments, out=tmp_path / "whole", **QUICK)
     assert model.report.scores["accuracy"] > 0.9
     assert all(torch.equal(base.module.state_dict()[name], one) for name, one in before.items())
     embeddings = [name for name in before if name.startswith("embeddings.")]
@@ -243,109 +248,119 @@ def test_it_learns_and_its_base_stays(checkpoint: Checkpoint, feelings: Callable
     query = "layers.0.attention.query.weight"
     change = model.module.state_dict()[query] - before[query]
     assert int(torch.linalg.matrix_rank(change)) == 4
-    found = pellucid.load(tmp_path / "whole")
-    assert found.loaded.source is not None and found.loaded.source.base is None
-    assert torch.equal(found.module.state_dict()[query], model.module.state_dict()[query])
+    reloaded = pellucid.load(tmp_path / "whole")
+    assert reloaded.loaded.source is not None and reloaded.loaded.source.base is None
+    assert torch.equal(reloaded.module.state_dict()[query], model.module.state_dict()[query])
 
 
-def test_the_adapter_alone(checkpoint: Checkpoint, feelings: Callable[..., Rows], tmp_path: Path) -> None:
-    given = {"data": feelings(64), "task": "text-classification", "validation": feelings(32, seed=9)}
-    whole = pellucid.train(checkpoint("bert-body"), **given, out=tmp_path / "whole", **QUICK)
-    model = pellucid.train(checkpoint("bert-body"), **given, out=tmp_path / "adapter", adapter_only=True, **QUICK)
+def test_adapter_only_folder_loads_like_the_merged_model(
+    checkpoint: Checkpoint, sentiments: Callable[..., Rows], tmp_path: Path
+) -> None:
+    arguments = {"data": sentiments(64), "task": "text-classification", "validation": sentiments(32, seed=9)}
+    merged = pellucid.train(checkpoint("bert-body"), **arguments, out=tmp_path / "whole", **QUICK)
+    model = pellucid.train(checkpoint("bert-body"), **arguments, out=tmp_path / "adapter", adapter_only=True, **QUICK)
     files = {path.name for path in (tmp_path / "adapter").iterdir()}
     assert {"adapter_config.json", "adapter_model.safetensors", "README.md"} <= files
     assert not files & {"config.json", "model.safetensors", "training"}
-    found = pellucid.load(tmp_path / "adapter")
+    reloaded = pellucid.load(tmp_path / "adapter")
     source = model.loaded.source
     assert source is not None and source.base is not None and source.base.folder == checkpoint("bert-body")
-    assert found.config.labels == ("negative", "positive")
-    for name, numbers in whole.module.state_dict().items():
+    assert reloaded.config.labels == ("negative", "positive")
+    for name, numbers in merged.module.state_dict().items():
         assert torch.equal(model.module.state_dict()[name], numbers), name
-        torch.testing.assert_close(found.module.state_dict()[name], numbers, rtol=0, atol=1e-6)
-    said = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
-    assert (said["r"], said["lora_alpha"], said["modules_to_save"]) == (4, 8, ["classifier"])
-    held = sum(one.numel() for one in load_file(tmp_path / "adapter" / "adapter_model.safetensors").values())
-    assert held < sum(one.numel() for one in whole.module.parameters()) / 4
+        torch.testing.assert_close(reloaded.module.state_dict()[name], numbers, rtol=0, atol=1e-6)
+    adapter_config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert (adapter_config["r"], adapter_config["lora_alpha"], adapter_config["modules_to_save"]) == (
+        4,
+        8,
+        ["classifier"],
+    )
+    adapter_size = sum(one.numel() for one in load_file(tmp_path / "adapter" / "adapter_model.safetensors").values())
+    assert adapter_size < sum(one.numel() for one in merged.module.parameters()) / 4
 
 
-def test_it_goes_on_where_it_was_broken_off(
-    checkpoint: Checkpoint, feelings: Callable[..., Rows], tmp_path: Path
+def test_interrupted_adapter_training_resumes_bit_for_bit(
+    checkpoint: Checkpoint, sentiments: Callable[..., Rows], tmp_path: Path
 ) -> None:
     """The state holds only what is trained; the result is the same, bit for bit."""
 
-    def stop(one: Any) -> None:
-        if one.step == 5 and not one.is_evaluation:
+    def interrupt(event: Any) -> None:
+        if event.step == 5 and not event.is_evaluation:
             raise RuntimeError("the power is gone")
 
-    said = {"precision": "float32", "batch_size": 8, "max_steps": 8, "save_every": 1, "learning_rate": 1e-2}
-    settings = Settings(lora=4, adapter_only=True, **said)
-    base, given = pellucid.load(checkpoint("bert-body")).loaded, DataArguments(feelings(40))
-    straight = run_training(base, given, TextClassification(), settings, out=tmp_path / "straight", progress=False)
+    options = {"precision": "float32", "batch_size": 8, "max_steps": 8, "save_every": 1, "learning_rate": 1e-2}
+    settings = Settings(lora=4, adapter_only=True, **options)
+    base, data = pellucid.load(checkpoint("bert-body")).loaded, DataArguments(sentiments(40))
+    uninterrupted = run_training(base, data, TextClassification(), settings, out=tmp_path / "straight", progress=False)
     with pytest.raises(RuntimeError, match="the power is gone"):
         run_training(
-            base, given, TextClassification(), settings, out=tmp_path / "broken", progress=False, on_event=stop
+            base, data, TextClassification(), settings, out=tmp_path / "broken", progress=False, on_event=interrupt
         )
     (state,) = (tmp_path / "broken" / "training").glob("state-*.safetensors")
     assert not any("embeddings" in name or name.endswith(".original") for name in load_file(state))
-    found = run_training(
-        base, given, TextClassification(), settings, out=tmp_path / "broken", progress=False, resume=True
+    resumed = run_training(
+        base, data, TextClassification(), settings, out=tmp_path / "broken", progress=False, resume=True
     )
-    assert found.start.step == 4
-    for name, numbers in straight.loaded.module.state_dict().items():
-        assert torch.equal(found.loaded.module.state_dict()[name], numbers), name
+    assert resumed.start.step == 4
+    for name, numbers in uninterrupted.loaded.module.state_dict().items():
+        assert torch.equal(resumed.loaded.module.state_dict()[name], numbers), name
     files = [load_file(tmp_path / one / "adapter_model.safetensors") for one in ("straight", "broken")]
     assert all(torch.equal(one, files[1][name]) for name, one in files[0].items())
 
 
-def test_a_model_without_a_name_cannot_be_a_base(scratch: pellucid.Model, feelings: Callable[..., Rows]) -> None:
+def test_base_without_a_name_is_refused(scratch: pellucid.Model, sentiments: Callable[..., Rows]) -> None:
     with pytest.raises(InputError, match="an adapter names its base"):
-        pellucid.train(scratch, feelings(16), "text-classification", adapter_only=True, **QUICK)
+        pellucid.train(scratch, sentiments(16), "text-classification", adapter_only=True, **QUICK)
 
 
-def test_its_base_is_not_written_over(checkpoint: Checkpoint, feelings: Callable[..., Rows], tmp_path: Path) -> None:
+def test_folder_of_the_base_is_not_overwritten(
+    checkpoint: Checkpoint, sentiments: Callable[..., Rows], tmp_path: Path
+) -> None:
     """Refused before anything there is touched."""
     base = pellucid.load(checkpoint("bert-body")).save(tmp_path / "base")
     (tmp_path / "link").symlink_to(base)
     before = sorted(base.iterdir())
     for out in (base, tmp_path / "link"):
         with pytest.raises(InputError, match="holds the base, which the adapter needs to be there"):
-            given = {"adapter_only": True, "out": out, "overwrite": True, **QUICK}
-            pellucid.train(base, feelings(16), "text-classification", **given)
+            arguments = {"adapter_only": True, "out": out, "overwrite": True, **QUICK}
+            pellucid.train(base, sentiments(16), "text-classification", **arguments)
     with pytest.raises(InputError, match="holds the base"):
         save_adapter(pellucid.load(base).loaded, {}, [], base, overwrite=True)
     assert sorted(base.iterdir()) == before
 
 
-def test_a_new_head_is_written_though_it_did_not_learn(body: pellucid.Model, tmp_path: Path) -> None:
+def test_new_head_is_saved_even_if_frozen(body: pellucid.Model, tmp_path: Path) -> None:
     """Its weights are stored nowhere else."""
-    said: dict[str, Any] = {"lora": 4, "adapter_only": True, "freeze": ("head.*",)}
-    loaded = loud(begun(body, **said))
-    found = pellucid.load(save(loaded, Settings(**said), tmp_path / "adapter"))
-    wanted = merge_adapters(loaded).module(IDS)["logits"]
-    torch.testing.assert_close(found.module(IDS)["logits"], wanted, rtol=0, atol=1e-6)
+    settings: dict[str, Any] = {"lora": 4, "adapter_only": True, "freeze": ("head.*",)}
+    loaded = perturbed(at_start(body, **settings))
+    reloaded = pellucid.load(save(loaded, Settings(**settings), tmp_path / "adapter"))
+    expected = merge_adapters(loaded).module(IDS)["logits"]
+    torch.testing.assert_close(reloaded.module(IDS)["logits"], expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("how", ["learned since", "rounded"])
-def test_a_model_with_other_numbers_than_its_base_has_no_adapter_alone(
-    how: str, checkpoint: Checkpoint, feelings: Callable[..., Rows], tmp_path: Path
+@pytest.mark.parametrize("change", ["learned since", "rounded"])
+def test_adapter_only_is_refused_if_the_base_weights_were_changed(
+    change: str, checkpoint: Checkpoint, sentiments: Callable[..., Rows], tmp_path: Path
 ) -> None:
-    model = pellucid.load(checkpoint("bert-body"), dtype="bfloat16" if how == "rounded" else "float32")
-    given: dict[str, Any] = {"data": feelings(16), "task": "classify", "adapter_only": True, **QUICK}
-    if how == "learned since":
-        pellucid.train(model, **given, out=tmp_path / "as it was")
-        loud(model.loaded)
+    model = pellucid.load(checkpoint("bert-body"), dtype="bfloat16" if change == "rounded" else "float32")
+    arguments: dict[str, Any] = {"data": sentiments(16), "task": "classify", "adapter_only": True, **QUICK}
+    if change == "learned since":
+        pellucid.train(model, **arguments, out=tmp_path / "as it was")
+        perturbed(model.loaded)
     with pytest.raises(InputError, match=r"of this model holds other numbers than the base: save the model"):
-        pellucid.train(model, **given)
+        pellucid.train(model, **arguments)
 
 
 @pytest.mark.parametrize("option", [{"pooling": "cls"}, {"pooling": "max"}, {"max_length": 5}], ids=str)
-def test_the_adapter_alone_makes_its_vectors(option: dict[str, Any], checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_adapter_only_folder_saves_pooling_and_max_length(
+    option: dict[str, Any], checkpoint: Checkpoint, tmp_path: Path
+) -> None:
     """The base does not hold these options; if the adapter's folder lacks them, the base's own apply."""
-    ends = [("a good film about the sea", "the sea", 0.9), ("bad food", "a long story of a house", 0.1)]
-    rows = [{"sentence1": one, "sentence2": two, "score": score} for one, two, score in ends * 2]
-    said = {"lora": 2, "learning_rate": 5e-3, "precision": "float32", "max_steps": 2, "validation": 0, **option}
+    pairs = [("a good film about the sea", "the sea", 0.9), ("bad food", "a long story of a house", 0.1)]
+    rows = [{"sentence1": one, "sentence2": two, "score": score} for one, two, score in pairs * 2]
+    settings = {"lora": 2, "learning_rate": 5e-3, "precision": "float32", "max_steps": 2, "validation": 0, **option}
     folder = tmp_path / "adapter"
-    model = pellucid.train(checkpoint("bert-body"), rows, "similarity", adapter_only=True, out=folder, **said)
+    model = pellucid.train(checkpoint("bert-body"), rows, "similarity", adapter_only=True, out=folder, **settings)
     text = ["the people went home and read a story about a film"]
     torch.testing.assert_close(pellucid.load(folder).embed(text), model.embed(text), rtol=0, atol=1e-6)
     (folder / "modules.json").unlink()
@@ -353,31 +368,41 @@ def test_the_adapter_alone_makes_its_vectors(option: dict[str, Any], checkpoint:
 
 
 @pytest.mark.parametrize("name", ["bert-body", "bert-filler", "roberta-toxic", "mpnet-topics"])
-def test_sentence_transformers_opens_the_adapter_alone(name: str, checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_sentence_transformers_loads_the_adapter_only_folder(name: str, checkpoint: Checkpoint, tmp_path: Path) -> None:
     """It looks for the tokenizer in this folder, not in the base's; PEFT and pellucid open it as before."""
-    ends = [("a good film about the sea", "the sea", 0.9), ("bad food", "a long story of a house", 0.1)]
-    rows = [{"sentence1": one, "sentence2": two, "score": score} for one, two, score in ends * 2]
-    said = {"lora": 2, "learning_rate": 5e-3, "precision": "float32", "max_steps": 2, "validation": 0, "max_length": 9}
+    pairs = [("a good film about the sea", "the sea", 0.9), ("bad food", "a long story of a house", 0.1)]
+    rows = [{"sentence1": one, "sentence2": two, "score": score} for one, two, score in pairs * 2]
+    settings = {
+        "lora": 2,
+        "learning_rate": 5e-3,
+        "precision": "float32",
+        "max_steps": 2,
+        "validation": 0,
+        "max_length": 9,
+    }
     folder = tmp_path / "adapter"
-    model = pellucid.train(checkpoint(name), rows, "similarity", adapter_only=True, out=folder, **said)
+    model = pellucid.train(checkpoint(name), rows, "similarity", adapter_only=True, out=folder, **settings)
     texts = ["The people went home, and read a story about a film.", "Good food", ""]
-    wanted = model.embed(texts)
-    assert (pellucid.load(checkpoint(name), head=None).embed(texts, max_length=9) - wanted).abs().max() > 1e-3
+    expected = model.embed(texts)
+    assert (pellucid.load(checkpoint(name), head=None).embed(texts, max_length=9) - expected).abs().max() > 1e-3
     theirs = torch.as_tensor(SentenceTransformer(str(folder), device="cpu").encode(texts))
-    torch.testing.assert_close(theirs, wanted, rtol=0, atol=2e-6)
-    found = pellucid.load(folder)
-    torch.testing.assert_close(found.embed(texts), wanted, rtol=0, atol=1e-6)
-    assert found.tokenizer is not None and model.tokenizer is not None
-    assert found.tokenizer(texts)["input_ids"] == model.tokenizer(texts)["input_ids"]
+    torch.testing.assert_close(theirs, expected, rtol=0, atol=2e-6)
+    reloaded = pellucid.load(folder)
+    torch.testing.assert_close(reloaded.embed(texts), expected, rtol=0, atol=1e-6)
+    assert reloaded.tokenizer is not None and model.tokenizer is not None
+    assert reloaded.tokenizer(texts)["input_ids"] == model.tokenizer(texts)["input_ids"]
     with peft_files.spoken() as peft:
-        other = peft.AutoPeftModelForFeatureExtraction.from_pretrained(folder)
-    ids = torch.tensor([found.tokenizer(texts[1])["input_ids"]])
+        peft_model = peft.AutoPeftModelForFeatureExtraction.from_pretrained(folder)
+    ids = torch.tensor([reloaded.tokenizer(texts[1])["input_ids"]])
     states = model(ids).last_hidden_state.detach()
-    torch.testing.assert_close(peft_files.answer(other, ids, None), states, rtol=0, atol=1e-5)
+    torch.testing.assert_close(peft_files.answer(peft_model, ids, None), states, rtol=0, atol=1e-5)
 
 
-def test_the_adapter_alone_says_what_stands_before_a_text(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    rows, said = [{"text": f"good {i}", "target": "bad"} for i in range(4)], {"precision": "float32", "generate": False}
-    given = {"prefix": "say: ", "lora": 2, "adapter_only": True, "max_steps": 1, "validation": 0, **said}
-    pellucid.train(checkpoint("t5-tied"), rows, "translation", out=tmp_path / "adapter", **given)
+def test_adapter_only_folder_saves_the_prefix(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    rows, options = (
+        [{"text": f"good {i}", "target": "bad"} for i in range(4)],
+        {"precision": "float32", "generate": False},
+    )
+    settings = {"prefix": "say: ", "lora": 2, "adapter_only": True, "max_steps": 1, "validation": 0, **options}
+    pellucid.train(checkpoint("t5-tied"), rows, "translation", out=tmp_path / "adapter", **settings)
     assert pellucid.load(tmp_path / "adapter").config.inert["prefix"] == "say: "

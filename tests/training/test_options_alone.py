@@ -8,7 +8,7 @@ from pellucid.errors import InputError
 from pellucid.training.arguments import objective_and_settings
 from pellucid.training.names import objective_named
 
-ALONE: dict[str, tuple[str, dict[str, Any], str]] = {
+INEFFECTIVE: dict[str, tuple[str, dict[str, Any], str]] = {
     "alpha": ("classify", {"lora_alpha": 4.0}, "lora_alpha is set and lora is not: give the rank"),
     "targets": ("classify", {"lora_targets": ("no such map",)}, "lora_targets is set and lora is not"),
     "beside": ("classify", {"lora_beside": ("pooler.*",)}, "lora_beside is set and lora is not"),
@@ -30,9 +30,9 @@ ALONE: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("task", "options", "sentence"), ALONE.values(), ids=ALONE)
-def test_an_option_from_which_nothing_follows_is_refused(task: str, options: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(InputError, match=sentence):
+@pytest.mark.parametrize(("task", "options", "message"), INEFFECTIVE.values(), ids=INEFFECTIVE)
+def test_option_without_effect_is_refused(task: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         objective_and_settings(objective_named(task), options)
 
 
@@ -47,5 +47,5 @@ def test_an_option_from_which_nothing_follows_is_refused(task: str, options: dic
         ("regress", {"teacher": "a", "temperature": 2.0}),
     ],
 )
-def test_beside_the_other_one_and_as_recipes_write_it_down_it_is_taken(task: str, options: dict[str, Any]) -> None:
+def test_option_beside_the_other_or_at_its_default_is_accepted(task: str, options: dict[str, Any]) -> None:
     assert objective_and_settings(objective_named(task), options)

@@ -27,16 +27,16 @@ from pellucid.training.pairs import SentenceSimilarity
 from pellucid.training.settings import Settings
 from pellucid.training.start import model_for_training
 from pellucid.training.vector_losses import cosent, cosine, cosines, multiple_negatives, retrieval_accuracy
-from tests.tasks.trained import WORDS
-from tests.training.courses import ROOT
-from tests.training.learned import ready, result, training
-from tests.training.ranked import learned
-from tests.training.test_distributed import port
+from tests.tasks.planted_facts import WORDS
+from tests.training.pairs_process import losses_and_loop
+from tests.training.small_runs import ROOT
+from tests.training.test_distributed import free_port
+from tests.training.whole_run import objective_and_model, run_loop, trained_model
 
 Rows = list[dict[str, Any]]
-Opened = Callable[..., "pellucid.Model"]
+LoadTiny = Callable[..., "pellucid.Model"]
 
-CHANCE = np.random.default_rng(0)
+GENERATOR = np.random.default_rng(0)
 TOPICS = {
     "food": ("bad", "food", "good", "want"),
     "sea": ("sea", "water", "high", "past"),
@@ -44,121 +44,125 @@ TOPICS = {
 }
 
 
-def texts(many: int, seed: int = 0) -> list[tuple[str, str]]:
+def texts_with_topics(count: int, seed: int = 0) -> list[tuple[str, str]]:
     """Texts, each with its topic."""
-    chance, found = random.Random(seed), []
-    plain = [word for word in WORDS if not any(word in words for words in TOPICS.values())]
-    for _ in range(many):
-        topic = chance.choice(list(TOPICS))
-        words = chance.choices(plain, k=4) + chance.choices(TOPICS[topic], k=2)
-        chance.shuffle(words)
-        found.append((" ".join(words), topic))
-    return found
+    generator, result = random.Random(seed), []
+    neutral = [word for word in WORDS if not any(word in words for words in TOPICS.values())]
+    for _ in range(count):
+        topic = generator.choice(list(TOPICS))
+        words = generator.choices(neutral, k=4) + generator.choices(TOPICS[topic], k=2)
+        generator.shuffle(words)
+        result.append((" ".join(words), topic))
+    return result
 
 
-def scored(many: int, seed: int = 0) -> Rows:
+def scored_pairs(count: int, seed: int = 0) -> Rows:
     """Pairs with scores from 0.5 to 4.5: at least 4 for texts of the same topic, at most 1 for others."""
-    every = texts(2 * many, seed)
-    chance = random.Random(seed)
+    texts = texts_with_topics(2 * count, seed)
+    generator = random.Random(seed)
     return [
-        {"sentence1": one, "sentence2": two, "score": (4.0 if a == b else 0.5) + chance.random() / 2}
-        for (one, a), (two, b) in zip(every[::2], every[1::2])
+        {"sentence1": one, "sentence2": two, "score": (4.0 if a == b else 0.5) + generator.random() / 2}
+        for (one, a), (two, b) in zip(texts[::2], texts[1::2])
     ]
 
 
-def matched(many: int, seed: int = 0, negative: bool = False) -> Rows:
+def matching_pairs(count: int, seed: int = 0, negative: bool = False) -> Rows:
     """Pairs of texts of the same topic, optionally with a negative of another topic."""
-    every, found = texts(8 * many, seed), list[dict[str, Any]]()
-    for i in range(0, len(every), 8):
-        (one, topic), rest = every[i], every[i + 1 : i + 8]
-        like = next((text for text, other in rest if other == topic), None)
-        unlike = next((text for text, other in rest if other != topic), None)
-        if like and unlike:
-            found.append({"anchor": one, "positive": like} | ({"negative": unlike} if negative else {}))
+    texts, found = texts_with_topics(8 * count, seed), list[dict[str, Any]]()
+    for i in range(0, len(texts), 8):
+        (anchor, topic), others = texts[i], texts[i + 1 : i + 8]
+        same_topic = next((text for text, other in others if other == topic), None)
+        other_topic = next((text for text, other in others if other != topic), None)
+        if same_topic and other_topic:
+            found.append({"anchor": anchor, "positive": same_topic} | ({"negative": other_topic} if negative else {}))
     return found
 
 
-def asked(model: "pellucid.Model", data: Rows, **options: Any) -> tuple[SentenceSimilarity, "pellucid.Model", Learner]:
+def prepare_training(
+    model: "pellucid.Model", data: Rows, **options: Any
+) -> tuple[SentenceSimilarity, "pellucid.Model", Learner]:
     settings = Settings(precision="float32")
-    objective, loaded = ready(model.loaded, SentenceSimilarity(**options), data, settings)
+    objective, loaded = objective_and_model(model.loaded, SentenceSimilarity(**options), data, settings)
     return objective, pellucid.Model(loaded), Learner(loaded, settings)
 
 
 # -- the formulas ------------------------------------------------------------------------------------------------------
 
 
-def drawn(pairs: int, many: int, seed: int = 0) -> Tensor:
-    return torch.randn(pairs, many, 8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+def random_vectors(pairs: int, columns: int, seed: int = 0) -> Tensor:
+    return torch.randn(pairs, columns, 8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def same(own: Callable[[Tensor], Tensor], reference: Callable[[list[Tensor]], Tensor], vectors: Tensor) -> None:
+def assert_same_loss(
+    ours: Callable[[Tensor], Tensor], theirs: Callable[[list[Tensor]], Tensor], vectors: Tensor
+) -> None:
     """Checks values and gradients to 1e-9."""
-    one, two = vectors.clone().requires_grad_(), vectors.clone().requires_grad_()
-    first, second = own(one), reference(list(two.unbind(dim=1)))
+    our_vectors, their_vectors = vectors.clone().requires_grad_(), vectors.clone().requires_grad_()
+    first, second = ours(our_vectors), theirs(list(their_vectors.unbind(dim=1)))
     first.backward()
     second.backward()
     assert first.item() == pytest.approx(second.item(), abs=1e-9)
-    assert torch.allclose(one.grad, two.grad, atol=1e-9)
+    assert torch.allclose(our_vectors.grad, their_vectors.grad, atol=1e-9)
 
 
 @pytest.mark.parametrize("scale", [1.0, 20.0])
-def test_cosent_is_the_references(scale: float) -> None:
+def test_cosent_equals_the_reference_s(scale: float) -> None:
     scores = torch.tensor([0.2, 1.0, 0.2, 0.7, 0.0, 1.0, 0.4], dtype=torch.float64)
     reference = theirs.CoSENTLoss(None, scale=scale)
-    same(
+    assert_same_loss(
         lambda vectors: cosent(vectors, scores, scale),
         lambda columns: reference.compute_loss_from_embeddings(columns, scores),
-        drawn(7, 2),
+        random_vectors(7, 2),
     )
 
 
-def test_cosine_is_the_references() -> None:
+def test_cosine_equals_the_reference_s() -> None:
     scores = torch.rand(9, dtype=torch.float64)
     reference = theirs.CosineSimilarityLoss(None)  # the reference compares in float32
-    one = cosine(drawn(9, 2).float(), scores.float())
-    two = reference.compute_loss_from_embeddings(list(drawn(9, 2).float().unbind(dim=1)), scores)
-    assert one.item() == pytest.approx(two.item(), abs=1e-6)
+    ours = cosine(random_vectors(9, 2).float(), scores.float())
+    expected = reference.compute_loss_from_embeddings(list(random_vectors(9, 2).float().unbind(dim=1)), scores)
+    assert ours.item() == pytest.approx(expected.item(), abs=1e-6)
 
 
-@pytest.mark.parametrize("many", [2, 3])
+@pytest.mark.parametrize("text_columns", [2, 3])
 @pytest.mark.parametrize("scale", [1.0, 20.0])
-def test_multiple_negatives_is_the_references(many: int, scale: float) -> None:
-    texts_ = torch.arange(6 * many).view(6, many)
+def test_multiple_negatives_equals_the_reference_s(text_columns: int, scale: float) -> None:
+    text_numbers = torch.arange(6 * text_columns).view(6, text_columns)
     reference = theirs.MultipleNegativesRankingLoss(None, scale=scale)
-    same(
-        lambda vectors: multiple_negatives(vectors, texts_, scale),
+    assert_same_loss(
+        lambda vectors: multiple_negatives(vectors, text_numbers, scale),
         lambda columns: reference.compute_loss_from_embeddings(columns, None),
-        drawn(6, many),
+        random_vectors(6, text_columns),
     )
-    both = theirs.MultipleNegativesRankingLoss(
+    symmetric_reference = theirs.MultipleNegativesRankingLoss(
         None, scale=scale, directions=("query_to_doc", "doc_to_query"), partition_mode="per_direction"
     )
-    same(
-        lambda vectors: multiple_negatives(vectors, texts_, scale, symmetric=True),
-        lambda columns: both.compute_loss_from_embeddings(columns, None),
-        drawn(6, many),
+    assert_same_loss(
+        lambda vectors: multiple_negatives(vectors, text_numbers, scale, symmetric=True),
+        lambda columns: symmetric_reference.compute_loss_from_embeddings(columns, None),
+        random_vectors(6, text_columns),
     )
 
 
-def test_the_same_text_is_no_negative() -> None:
+def test_equal_texts_are_not_used_as_negatives() -> None:
     """Pair 1 has the anchor of pair 0, and pair 2 its positive as anchor; pair 3 has other texts."""
-    texts_ = torch.tensor([[0, 1, 9], [0, 2, 8], [1, 3, 7], [4, 5, 6]])
-    vectors = torch.nn.functional.normalize(drawn(4, 3), dim=-1)
+    text_numbers = torch.tensor([[0, 1, 9], [0, 2, 8], [1, 3, 7], [4, 5, 6]])
+    vectors = torch.nn.functional.normalize(random_vectors(4, 3), dim=-1)
     candidates = {(row, column): vectors[row, column] for column in (1, 2) for row in range(4)}
-    open_ = {
+    allowed = {
         0: [(0, 1), (2, 1), (3, 1), *((row, 2) for row in range(4))],
         1: [(1, 1), (2, 1), (3, 1), *((row, 2) for row in range(4))],
         2: [(2, 1), (1, 1), (3, 1), *((row, 2) for row in range(4))],  # the positive of pair 0 is its own anchor
         3: [(3, 1), (0, 1), (1, 1), (2, 1), *((row, 2) for row in range(4))],
     }
-    wanted = 0.0
-    for row, held in open_.items():
-        scores = torch.stack([vectors[row, 0] @ candidates[one] for one in held]) * 20
-        wanted += float(scores.logsumexp(dim=0) - scores[0]) / 4
-    assert multiple_negatives(vectors, texts_, 20.0).item() == pytest.approx(wanted, abs=1e-9)
+    expected = 0.0
+    for row, candidate_pairs in allowed.items():
+        scores = torch.stack([vectors[row, 0] @ candidates[one] for one in candidate_pairs]) * 20
+        expected += float(scores.logsumexp(dim=0) - scores[0]) / 4
+    assert multiple_negatives(vectors, text_numbers, 20.0).item() == pytest.approx(expected, abs=1e-9)
 
 
-def test_nearest_counts_anchors_that_find_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retrieval_accuracy_counts_anchors_nearest_to_their_positive(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = torch.nn.functional.one_hot(torch.tensor([[0, 0], [1, 1], [2, 3], [3, 2], [4, 4]])).float()
     numbers = torch.arange(10).view(5, 2)
     assert retrieval_accuracy(vectors, numbers) == 3 / 5
@@ -170,17 +174,17 @@ def test_nearest_counts_anchors_that_find_their_own(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("criterion", ["cosent", "multiple-negatives", "cosine"])
-def test_a_step_in_pieces_is_the_same_step(opened: Opened, criterion: str) -> None:
+def test_micro_batches_give_the_gradients_of_the_whole_batch(load_tiny: LoadTiny, criterion: str) -> None:
     """With dropout, which is drawn anew for each micro-batch: the second pass drops what the first one dropped."""
-    data = matched(12, negative=True) if criterion == "multiple-negatives" else scored(12)
-    objective, model, learner = asked(opened("bert-body"), data, criterion=criterion)
+    data = matching_pairs(12, negative=True) if criterion == "multiple-negatives" else scored_pairs(12)
+    objective, model, learner = prepare_training(load_tiny("bert-body"), data, criterion=criterion)
     examples = objective.examples(model.loaded, data)
 
     def step(pieces: list[list[Any]]) -> tuple[float, dict[str, Tensor]]:
-        held = [(i, objective.collate(model.loaded, piece, CHANCE)) for i, piece in enumerate(pieces)]
-        weight, total = sum(objective.weight(piece) for _, piece in held), 0.0
+        batches = [(i, objective.collate(model.loaded, piece, GENERATOR)) for i, piece in enumerate(pieces)]
+        weight, total = sum(objective.weight(piece) for _, piece in batches), 0.0
         model.module.zero_grad()
-        for number, piece in objective.link_micro_batches(learner, Ranks(), 0, held):
+        for number, piece in objective.link_micro_batches(learner, Ranks(), 0, batches):
             learner.seed_dropout(0, number)
             loss = objective.loss(learner, piece) / weight
             loss.backward()
@@ -190,27 +194,28 @@ def test_a_step_in_pieces_is_the_same_step(opened: Opened, criterion: str) -> No
     for dropout in (0.0, 0.1):
         settings = Settings(precision="float32", dropout=dropout, attention_dropout=0.0)
         learner = Learner(
-            objective.with_task_settings(model_for_training(opened("bert-body").loaded, objective, settings)), settings
+            objective.with_task_settings(model_for_training(load_tiny("bert-body").loaded, objective, settings)),
+            settings,
         )
         model = pellucid.Model(learner.loaded)
         pieces = [examples[0::3], examples[1::3], examples[2::3]]
-        parts, gradients = step(pieces)
+        loss_of_pieces, gradients = step(pieces)
         if dropout == 0.0:
-            whole, wanted = step([examples])
+            whole, expected = step([examples])
         else:
-            whole, wanted = _whole(objective, learner, model, pieces)
-        assert parts == pytest.approx(whole, rel=1e-6)
-        assert gradients.keys() == wanted.keys() and len(wanted) > 20
+            whole, expected = _whole_batch(objective, learner, model, pieces)
+        assert loss_of_pieces == pytest.approx(whole, rel=1e-6)
+        assert gradients.keys() == expected.keys() and len(expected) > 20
         for name, gradient in gradients.items():
-            assert torch.allclose(gradient, wanted[name], atol=5e-6), name
+            assert torch.allclose(gradient, expected[name], atol=5e-6), name
 
 
-def _whole(
+def _whole_batch(
     objective: SentenceSimilarity, learner: Learner, model: "pellucid.Model", pieces: list[list[Any]]
 ) -> tuple[float, dict[str, Tensor]]:
     """The loss over all vectors in one graph, each micro-batch with its own dropout."""
     model.module.zero_grad()
-    batches, vectors = [objective.collate(model.loaded, piece, CHANCE) for piece in pieces], []
+    batches, vectors = [objective.collate(model.loaded, piece, GENERATOR) for piece in pieces], []
     for number, batch in enumerate(batches):
         learner.seed_dropout(0, number)
         vectors.append(objective._vectors(learner, batch))
@@ -220,74 +225,84 @@ def _whole(
     return loss.item(), {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-def test_accumulation_changes_no_training(opened: Opened) -> None:
-    how: dict[str, Any] = {"max_steps": 3, "batch_size": 8, "precision": "float32", "dropout": 0.0}
-    how |= {"attention_dropout": 0.0, "learning_rate": 1e-2, "epsilon": 1e-2}  # so that no rounding decides a step
-    one, events = training(opened("bert-body").loaded, SentenceSimilarity(), scored(24), **how)
-    other, also = training(opened("bert-body").loaded, SentenceSimilarity(), scored(24), accumulation=4, **how)
-    assert [a.metrics["loss"] for a in events] == pytest.approx([b.metrics["loss"] for b in also], abs=1e-5)
-    for name, numbers in one.parameters.items():
-        assert torch.allclose(numbers, other.parameters[name], atol=1e-5), name
+def test_accumulation_does_not_change_the_training(load_tiny: LoadTiny) -> None:
+    settings: dict[str, Any] = {"max_steps": 3, "batch_size": 8, "precision": "float32", "dropout": 0.0}
+    settings |= {"attention_dropout": 0.0, "learning_rate": 1e-2, "epsilon": 1e-2}  # so that no rounding decides a step
+    whole, events = run_loop(load_tiny("bert-body").loaded, SentenceSimilarity(), scored_pairs(24), **settings)
+    accumulated, accumulated_events = run_loop(
+        load_tiny("bert-body").loaded, SentenceSimilarity(), scored_pairs(24), accumulation=4, **settings
+    )
+    assert [a.metrics["loss"] for a in events] == pytest.approx(
+        [b.metrics["loss"] for b in accumulated_events], abs=1e-5
+    )
+    for name, numbers in whole.parameters.items():
+        assert torch.allclose(numbers, accumulated.parameters[name], atol=1e-5), name
 
 
 @pytest.mark.parametrize(
     "options", [{}, pytest.param({"criterion": "multiple-negatives", "symmetric": True}, marks=pytest.mark.slow)]
 )
 @pytest.mark.slow
-def test_two_processes_learn_what_one_learns(
+def test_two_processes_train_the_same_model_as_one(
     checkpoint: Callable[[str], Path], tmp_path: Path, options: dict[str, Any]
 ) -> None:
     """Of seventeen pairs, eight at a time, the last step has one pair, and the second process none."""
-    base, data = checkpoint("bert-body"), matched(40)[:17] if options else scored(17)
+    base, data = checkpoint("bert-body"), matching_pairs(40)[:17] if options else scored_pairs(17)
     assert len(data) == 17
-    losses, loop = learned(base, data, Ranks(), **options)
+    losses, loop = losses_and_loop(base, data, Ranks(), **options)
     command = [
         sys.executable,
         "-m",
-        "tests.training.ranked",
+        "tests.training.pairs_process",
         base,
         json.dumps(data),
         tmp_path / "n",
         json.dumps(options),
     ]
-    around = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port()}
-    both = [subprocess.Popen(list(map(str, command)), cwd=ROOT, env=around | {"RANK": str(rank)}) for rank in (0, 1)]
-    assert [one.wait(timeout=120) for one in both] == [0, 0]
+    environment = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    processes = [
+        subprocess.Popen(list(map(str, command)), cwd=ROOT, env=environment | {"RANK": str(rank)}) for rank in (0, 1)
+    ]
+    assert [one.wait(timeout=120) for one in processes] == [0, 0]
     for rank in (0, 1):
-        found = torch.load(tmp_path / f"n{rank}.pt")
-        assert found["losses"] == pytest.approx(losses, abs=1e-5)
+        saved = torch.load(tmp_path / f"n{rank}.pt")
+        assert saved["losses"] == pytest.approx(losses, abs=1e-5)
         for name, numbers in loop.parameters.items():
-            assert torch.allclose(found["numbers"][name], numbers, atol=1e-5), name
+            assert torch.allclose(saved["numbers"][name], numbers, atol=1e-5), name
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-def test_scores_are_scaled_and_told(body: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
-    data = scored(5)
-    objective, model, _ = asked(body, data)
+def test_scores_are_scaled_and_the_scale_is_reported(body: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
+    data = scored_pairs(5)
+    objective, model, _ = prepare_training(body, data)
     assert objective.top_score == 5.0 and "divided by 5" in caplog.text
-    wanted = [row["score"] / 5 for row in data]
-    assert [one.target.score for one in objective.examples(model.loaded, data)] == pytest.approx(wanted)
-    small = [row | {"score": str(row["score"] / 5)} for row in data]  # as text, as in a table
-    objective, model, _ = asked(body, small)
+    expected = [row["score"] / 5 for row in data]
+    assert [one.target.score for one in objective.examples(model.loaded, data)] == pytest.approx(expected)
+    scaled = [row | {"score": str(row["score"] / 5)} for row in data]  # as text, as in a table
+    objective, model, _ = prepare_training(body, scaled)
     assert objective.top_score == 1.0
-    assert [one.target.score for one in objective.examples(model.loaded, small)] == pytest.approx(wanted)
-    objective, model, _ = asked(body, [row | {"score": 9 - i} for i, row in enumerate(data)], top_score=10.0)
+    assert [one.target.score for one in objective.examples(model.loaded, scaled)] == pytest.approx(expected)
+    objective, model, _ = prepare_training(body, [row | {"score": 9 - i} for i, row in enumerate(data)], top_score=10.0)
     assert objective.examples(model.loaded, [data[0] | {"score": 9}])[0].target.score == 0.9
 
 
-def test_texts_are_known_by_a_number(body: "pellucid.Model") -> None:
+def test_equal_texts_have_the_same_number(body: "pellucid.Model") -> None:
     data = [{"anchor": "a dog", "positive": "the dog"}, {"anchor": "the dog", "positive": "good"}]
-    objective, model, _ = asked(body, data, criterion="multiple-negatives")
+    objective, model, _ = prepare_training(body, data, criterion="multiple-negatives")
     assert [one.target.texts for one in objective.examples(model.loaded, data)] == [(0, 1), (1, 2)]
 
 
 @pytest.mark.parametrize(
-    ("row", "options", "said"),
+    ("row", "options", "message"),
     [
         ({"sentence1": "a", "sentence2": "b"}, {}, "row 0 has no 'score', and criterion='cosent' learns from scores"),
-        (scored(1)[0], {"criterion": "multiple-negatives"}, "row 0 has a score, and criterion='multiple-negatives'"),
+        (
+            scored_pairs(1)[0],
+            {"criterion": "multiple-negatives"},
+            "row 0 has a score, and criterion='multiple-negatives'",
+        ),
         ({"text": "a"}, {}, "row 0 holds no texts to compare: expected columns sentence1 and sentence2, or anchor"),
         ({"sentence1": "a", "sentence": "b", "score": 1}, {}, r"row 0: no column 'sentence2' \(did you mean sentence"),
         ({"sentence1": "a", "sentence2": "b", "score": "x"}, {}, "row 0: score is 'x', expected a number"),
@@ -303,159 +318,178 @@ def test_texts_are_known_by_a_number(body: "pellucid.Model") -> None:
         ({"sentence1": "a", "sentence2": "b", "score": 1}, {"pooling": "men"}, "pooling is 'men'"),
     ],
 )
-def test_bad_rows_are_named(body: "pellucid.Model", row: dict[str, Any], options: dict[str, Any], said: str) -> None:
+def test_invalid_rows_are_refused_by_number(
+    body: "pellucid.Model", row: dict[str, Any], options: dict[str, Any], message: str
+) -> None:
     rows = read([row]).rows
-    with pytest.raises(InputError, match=said):
-        objective, model, _ = asked(body, rows, **options)
+    with pytest.raises(InputError, match=message):
+        objective, model, _ = prepare_training(body, rows, **options)
         objective.examples(model.loaded, rows)
 
 
-def test_pairs_of_one_score_teach_nothing(body: "pellucid.Model") -> None:
+def test_pairs_with_equal_scores_are_refused_for_cosent(body: "pellucid.Model") -> None:
     """The loss was 0 at every step, and training was reported as finished."""
-    alike = [row | {"score": 4} for row in scored(6)]
+    alike = [row | {"score": 4} for row in scored_pairs(6)]
     with pytest.raises(InputError, match=r"every pair has the score 4: .*mean alike pass criterion='multiple-neg"):
-        asked(body, alike)
-    assert asked(body, alike, criterion="cosine") and asked(body, scored(1))
+        prepare_training(body, alike)
+    assert prepare_training(body, alike, criterion="cosine") and prepare_training(body, scored_pairs(1))
 
 
-def test_what_a_later_row_alone_has_is_not_passed_over(body: "pellucid.Model") -> None:
-    some = read([*matched(2), *matched(1, 1, negative=True)]).rows
-    objective, model, _ = asked(body, some, criterion="multiple-negatives")
+def test_columns_of_later_rows_are_checked(body: "pellucid.Model") -> None:
+    mixed = read([*matching_pairs(2), *matching_pairs(1, 1, negative=True)]).rows
+    objective, model, _ = prepare_training(body, mixed, criterion="multiple-negatives")
     with pytest.raises(InputError, match="row 0: no column 'negative'"):
-        objective.examples(model.loaded, some)
+        objective.examples(model.loaded, mixed)
     with pytest.raises(InputError, match="row 1 has a score, and criterion='multiple-negatives'"):
-        asked(body, read([{"sentence1": "a", "sentence2": "b"}, *scored(1)]).rows, criterion="multiple-negatives")
+        prepare_training(
+            body, read([{"sentence1": "a", "sentence2": "b"}, *scored_pairs(1)]).rows, criterion="multiple-negatives"
+        )
 
 
-def test_what_is_not_read_is_told_of_in_whichever_row_it_stands(
-    body: "pellucid.Model", caplog: pytest.LogCaptureFixture
-) -> None:
-    pairs = matched(2)
-    asked(body, [*pairs, pairs[0] | {"score": 0.0}], criterion="multiple-negatives")
+def test_unused_columns_of_any_row_are_reported(body: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
+    pairs = matching_pairs(2)
+    prepare_training(body, [*pairs, pairs[0] | {"score": 0.0}], criterion="multiple-negatives")
     assert "'score' is not read: 'multiple-negatives' takes each pair as one that means alike" in caplog.text
-    asked(body, [*scored(2), scored(1)[0] | {"negative": "z"}])
+    prepare_training(body, [*scored_pairs(2), scored_pairs(1)[0] | {"negative": "z"}])
     assert "'negative' is not read: 'cosent' learns from scores" in caplog.text
 
 
 @pytest.mark.parametrize("criterion", ["cosent", "multiple-negatives", "cosine"])
-def test_a_step_of_one_pair_is_refused_where_pairs_are_compared(body: "pellucid.Model", criterion: str) -> None:
+def test_batch_of_one_pair_is_refused_for_contrastive_losses(body: "pellucid.Model", criterion: str) -> None:
     """Its loss would be 0, and weight decay would still shrink the weights."""
     rows: list[dict[str, Any]] = [{"sentence1": f"good {word}", "sentence2": word} for word in WORDS[:6]]
     if criterion != "multiple-negatives":
         rows = [row | {"score": i / 8} for i, row in enumerate(rows)]
-    said: dict[str, Any] = {"criterion": criterion, "batch_size": 1, "epochs": 1, "validation": 0}
+    settings: dict[str, Any] = {"criterion": criterion, "batch_size": 1, "epochs": 1, "validation": 0}
     if criterion == "cosine":
-        assert pellucid.train(body, rows, "similarity", **said).report.log[0]["loss"] > 0
+        assert pellucid.train(body, rows, "similarity", **settings).report.log[0]["loss"] > 0
         return
     with pytest.raises(InputError, match="the loss compares the rows of a step: pass batch_size=2 or more"):
-        pellucid.train(body, rows, "similarity", **said)
+        pellucid.train(body, rows, "similarity", **settings)
     with pytest.raises(InputError, match=r"there is 1 row to learn from, and .* of a step: give 2"):
-        pellucid.train(body, rows[:1], "similarity", **said | {"batch_size": None})
+        pellucid.train(body, rows[:1], "similarity", **settings | {"batch_size": None})
     if criterion == "multiple-negatives":
-        five = pellucid.train(body, rows[:5], "similarity", **said | {"batch_size": 4, "epochs": 3}, evaluate_every=1)
-        assert len(five.report.log) == 3 and all(
-            step["loss"] > 0 for step in five.report.log
+        odd = pellucid.train(
+            body, rows[:5], "similarity", **settings | {"batch_size": 4, "epochs": 3}, evaluate_every=1
+        )
+        assert len(odd.report.log) == 3 and all(
+            step["loss"] > 0 for step in odd.report.log
         )  # no step holds the fifth pair alone
-        three = [{"anchor": f"good {word}", "positive": word, "negative": "hate"} for word in WORDS[:6]]
-        assert pellucid.train(body, three, "similarity", **said).report.log[0]["loss"] > 0
+        triplets = [{"anchor": f"good {word}", "positive": word, "negative": "hate"} for word in WORDS[:6]]
+        assert pellucid.train(body, triplets, "similarity", **settings).report.log[0]["loss"] > 0
 
 
 @pytest.mark.parametrize("criterion", ["cosent", "cosine"])
-def test_held_out_rows_without_a_score_are_named(body: "pellucid.Model", tmp_path: Path, criterion: str) -> None:
+def test_held_out_rows_without_a_score_are_refused_by_line(
+    body: "pellucid.Model", tmp_path: Path, criterion: str
+) -> None:
     (tmp_path / "dev.csv").write_text("sentence1,sentence2\na dog,the dog\n", encoding="utf-8")
-    objective, model, _ = asked(body, scored(4), criterion=criterion)
+    objective, model, _ = prepare_training(body, scored_pairs(4), criterion=criterion)
     with pytest.raises(InputError, match=r"^dev\.csv, line 2: no column 'score'"):
         objective.examples(model.loaded, read(tmp_path / "dev.csv").rows)
 
 
 # -- training results --------------------------------------------------------------------------------------------------
 
-HOW: dict[str, Any] = {"epochs": 3, "batch_size": 32, "learning_rate": 5e-3, "precision": "float32", "keep_best": False}
+SETTINGS: dict[str, Any] = {
+    "epochs": 3,
+    "batch_size": 32,
+    "learning_rate": 5e-3,
+    "precision": "float32",
+    "keep_best": False,
+}
 
 
 @pytest.mark.parametrize("criterion", ["cosent", "cosine"])
-def test_scores_are_learned_and_the_folder_is_the_references(
+def test_trained_model_predicts_scores_and_loads_in_the_reference(
     scratch: "pellucid.Model", tmp_path: Path, criterion: str
 ) -> None:
     objective = SentenceSimilarity(criterion=criterion)
-    held = scored(60, 2)
-    loop, events = training(scratch.loaded, objective, scored(400, 1), held, **HOW)
-    looks = [one.metrics for one in events if one.is_evaluation]
-    assert looks[-1]["pearson"] > 0.7 and looks[-1]["spearman"] > 0.3
-    save_checkpoint(result(loop), tmp_path / "out")
-    reference, own = SentenceTransformer(str(tmp_path / "out"), device="cpu"), pellucid.load(tmp_path / "out")
-    some = [row["sentence1"] for row in held]
-    vectors = own.embed(some)
-    assert torch.allclose(reference.encode(some, convert_to_tensor=True), vectors, atol=1e-5)
-    both = torch.stack((vectors, own.embed([row["sentence2"] for row in held])), dim=1)
-    wanted = stats.spearmanr(cosines(both).numpy(), [row["score"] for row in held]).statistic
-    assert looks[-1]["spearman"] == pytest.approx(wanted, abs=1e-6)
+    held_out = scored_pairs(60, 2)
+    loop, events = run_loop(scratch.loaded, objective, scored_pairs(400, 1), held_out, **SETTINGS)
+    evaluations = [one.metrics for one in events if one.is_evaluation]
+    assert evaluations[-1]["pearson"] > 0.7 and evaluations[-1]["spearman"] > 0.3
+    save_checkpoint(trained_model(loop), tmp_path / "out")
+    reference, reloaded = SentenceTransformer(str(tmp_path / "out"), device="cpu"), pellucid.load(tmp_path / "out")
+    sentences = [row["sentence1"] for row in held_out]
+    vectors = reloaded.embed(sentences)
+    assert torch.allclose(reference.encode(sentences, convert_to_tensor=True), vectors, atol=1e-5)
+    vector_pairs = torch.stack((vectors, reloaded.embed([row["sentence2"] for row in held_out])), dim=1)
+    expected = stats.spearmanr(cosines(vector_pairs).numpy(), [row["score"] for row in held_out]).statistic
+    assert evaluations[-1]["spearman"] == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("negative", [False, True])
-def test_multiple_negatives_are_learned(scratch: "pellucid.Model", negative: bool) -> None:
+def test_multiple_negatives_training_improves_the_scores(scratch: "pellucid.Model", negative: bool) -> None:
     objective = SentenceSimilarity(criterion="multiple-negatives", symmetric=not negative)
-    held = matched(3, 5)
-    loop, events = training(scratch.loaded, objective, matched(300, 1, negative), held, **HOW)
+    held_out = matching_pairs(3, 5)
+    loop, events = run_loop(scratch.loaded, objective, matching_pairs(300, 1, negative), held_out, **SETTINGS)
     steps = [one.metrics["loss"] for one in events if not one.is_evaluation]
     assert sum(steps[-5:]) < 0.88 * sum(steps[:5])
     assert (
         loop.objective.best_metric == "accuracy"
         and "accuracy" in [one for one in events if one.is_evaluation][-1].metrics
     )
-    scores = SentenceSimilarity().fitted(scored(40, 3))
-    found = scores.score(loop.loaded, scores.examples(loop.loaded, scored(60, 4)))
+    scorer = SentenceSimilarity().fitted(scored_pairs(40, 3))
+    found = scorer.score(loop.loaded, scorer.examples(loop.loaded, scored_pairs(60, 4)))
     assert found["pearson"] > 0.7
 
 
 @pytest.mark.parametrize("name", ["distilbert-body", "roberta-body", "gpt2-body", "llama-body", "t5-tied", "bart-body"])
-def test_other_families_learn(opened: Opened, tmp_path: Path, name: str) -> None:
-    how: dict[str, Any] = {"max_steps": 2, "batch_size": 6, "precision": "float32", "accumulation": 2}
-    loop, events = training(opened(name, head=None).loaded, SentenceSimilarity(), scored(12, 1), **how)
+def test_other_families_are_trained_and_saved(load_tiny: LoadTiny, tmp_path: Path, name: str) -> None:
+    settings: dict[str, Any] = {"max_steps": 2, "batch_size": 6, "precision": "float32", "accumulation": 2}
+    loop, events = run_loop(load_tiny(name, head=None).loaded, SentenceSimilarity(), scored_pairs(12, 1), **settings)
     assert events[0].metrics["gradient_norm"] > 0 and len(events) == 2
-    own = pellucid.load(save_checkpoint(result(loop), tmp_path / "out"))
-    held = scored(8, 2)
-    both = [own.embed([row[column] for row in held]) for column in ("sentence1", "sentence2")]
-    wanted = stats.pearsonr(cosines(torch.stack(both, dim=1)).numpy(), [row["score"] for row in held]).statistic
-    found = loop.objective.score(loop.loaded, loop.objective.examples(loop.loaded, held))
-    assert found["pearson"] == pytest.approx(wanted, abs=1e-4)
-
-
-def test_another_pooling_is_learned_and_kept(scratch: "pellucid.Model", tmp_path: Path) -> None:
-    objective, held = SentenceSimilarity(pooling="cls", max_length=20), scored(30, 2)
-    loop, events = training(scratch.loaded, objective, scored(60, 1), held, **HOW | {"epochs": 1})
-    save_checkpoint(result(loop), tmp_path / "out")
-    own, reference = pellucid.load(tmp_path / "out"), SentenceTransformer(str(tmp_path / "out"), device="cpu")
-    assert own.loaded.pooling.modes == ("cls",) and own.loaded.pooling.max_length == 20 == reference.max_seq_length
-    some = [row["sentence1"] for row in held]
-    assert torch.allclose(reference.encode(some, convert_to_tensor=True), own.embed(some), atol=1e-5)
-    wanted = stats.spearmanr(
-        cosines(torch.stack((own.embed(some), own.embed([row["sentence2"] for row in held])), dim=1)).numpy(),
-        [row["score"] for row in held],
+    reloaded = pellucid.load(save_checkpoint(trained_model(loop), tmp_path / "out"))
+    held_out = scored_pairs(8, 2)
+    vectors = [reloaded.embed([row[column] for row in held_out]) for column in ("sentence1", "sentence2")]
+    expected = stats.pearsonr(
+        cosines(torch.stack(vectors, dim=1)).numpy(), [row["score"] for row in held_out]
     ).statistic
-    assert events[-1].metrics["spearman"] == pytest.approx(wanted, abs=1e-6)
+    found = loop.objective.score(loop.loaded, loop.objective.examples(loop.loaded, held_out))
+    assert found["pearson"] == pytest.approx(expected, abs=1e-4)
 
 
-def test_from_a_file_to_a_folder(scratch: "pellucid.Model", tmp_path: Path) -> None:
-    lines = [",".join(map(str, row.values())) for row in scored(60, 1)]
+def test_other_pooling_is_trained_and_saved(scratch: "pellucid.Model", tmp_path: Path) -> None:
+    objective, held_out = SentenceSimilarity(pooling="cls", max_length=20), scored_pairs(30, 2)
+    loop, events = run_loop(scratch.loaded, objective, scored_pairs(60, 1), held_out, **SETTINGS | {"epochs": 1})
+    save_checkpoint(trained_model(loop), tmp_path / "out")
+    reloaded, reference = pellucid.load(tmp_path / "out"), SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    assert (
+        reloaded.loaded.pooling.modes == ("cls",)
+        and reloaded.loaded.pooling.max_length == 20 == reference.max_seq_length
+    )
+    sentences = [row["sentence1"] for row in held_out]
+    assert torch.allclose(reference.encode(sentences, convert_to_tensor=True), reloaded.embed(sentences), atol=1e-5)
+    expected = stats.spearmanr(
+        cosines(
+            torch.stack((reloaded.embed(sentences), reloaded.embed([row["sentence2"] for row in held_out])), dim=1)
+        ).numpy(),
+        [row["score"] for row in held_out],
+    ).statistic
+    assert events[-1].metrics["spearman"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_training_reads_a_file_and_saves_a_folder(scratch: "pellucid.Model", tmp_path: Path) -> None:
+    lines = [",".join(map(str, row.values())) for row in scored_pairs(60, 1)]
     (tmp_path / "pairs.csv").write_text("\n".join(["first,second,likeness", *lines]), encoding="utf-8")
     columns = {"sentence1": "first", "sentence2": "second", "score": "likeness"}
-    how: dict[str, Any] = {"epochs": 1, "precision": "float32", "accumulation": 2, "top_score": 5.0}
-    model = pellucid.train(scratch, tmp_path / "pairs.csv", "embed", columns=columns, out=tmp_path / "out", **how)
+    settings: dict[str, Any] = {"epochs": 1, "precision": "float32", "accumulation": 2, "top_score": 5.0}
+    model = pellucid.train(scratch, tmp_path / "pairs.csv", "embed", columns=columns, out=tmp_path / "out", **settings)
     assert model.report.scores.keys() == {"spearman", "pearson"}
     found = pellucid.evaluate(tmp_path / "out", tmp_path / "pairs.csv", "similarity", columns=columns)
     assert found.keys() == {"spearman", "pearson"}
-    same_ = {"columns": columns, "criterion": "multiple-negatives"}
-    other = pellucid.evaluate(tmp_path / "out", tmp_path / "pairs.csv", "similarity", **same_)
+    options = {"columns": columns, "criterion": "multiple-negatives"}
+    other = pellucid.evaluate(tmp_path / "out", tmp_path / "pairs.csv", "similarity", **options)
     assert other.keys() == {"spearman", "pearson", "accuracy"} and other["pearson"] == found["pearson"]
     assert model.embed("a dog").shape == (32,)
 
 
-def test_negatives_are_not_read_where_scores_are_learned_from(
+def test_negatives_beside_scores_are_ignored_and_reported(
     body: "pellucid.Model", caplog: pytest.LogCaptureFixture
 ) -> None:
-    data = [row | {"score": i / 8} for i, row in enumerate(matched(8, negative=True))]
-    objective, begun, _ = asked(body, data)
-    examples = objective.examples(begun.loaded, data)
+    data = [row | {"score": i / 8} for i, row in enumerate(matching_pairs(8, negative=True))]
+    objective, prepared, _ = prepare_training(body, data)
+    examples = objective.examples(prepared.loaded, data)
     assert objective.min_examples(examples) == 2 and all(len(one.ids) == 2 for one in examples)
     assert "'negative' is not read: 'cosent' learns from scores" in caplog.text

@@ -13,11 +13,11 @@ import pellucid
 from pellucid.errors import InputError, NotFoundError
 from pellucid.training.recipe import Recipe, read_recipe, recipe_or_empty
 
-Feelings = Callable[..., list[dict[str, Any]]]
+Sentiments = Callable[..., list[dict[str, Any]]]
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Callable[[str], Path]:
+def write_recipe(tmp_path: Path) -> Callable[[str], Path]:
     def write(text: str) -> Path:
         path = tmp_path / "recipe.toml"
         path.write_text(text, encoding="utf-8")
@@ -27,15 +27,15 @@ def written(tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.fixture
-def table(tmp_path: Path, feelings: Feelings) -> Path:
+def csv_file(tmp_path: Path, sentiments: Sentiments) -> Path:
     path = tmp_path / "train.csv"
-    lines = ["words;feeling"] + [f"{row['text']};{row['label']}" for row in feelings(40, seed=1)]
+    lines = ["words;feeling"] + [f"{row['text']};{row['label']}" for row in sentiments(40, seed=1)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
 
-def test_what_a_person_writes_is_read(written: Callable[[str], Path]) -> None:
-    path = written(
+def test_short_recipe_is_read(write_recipe: Callable[[str], Path]) -> None:
+    path = write_recipe(
         'task = "classify"\nmodel = "all-MiniLM-L6-v2"\ndata = "train.csv"\nvalidation = 0.2\n[settings]\nepochs = 2\n'
     )
     found = read_recipe(path)
@@ -43,10 +43,10 @@ def test_what_a_person_writes_is_read(written: Callable[[str], Path]) -> None:
     assert (found.held_out, found.options_and_settings, found.file) == (0.2, {"epochs": 2}, path)
 
 
-def test_files_stand_where_they_are_or_beside_the_recipe(
-    written: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_files_are_found_in_the_working_folder_or_beside_the_recipe(
+    write_recipe: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = read_recipe(written('data = ["a.txt", "b.txt"]\nvalidation = "dev.csv"\n'))
+    found = read_recipe(write_recipe('data = ["a.txt", "b.txt"]\nvalidation = "dev.csv"\n'))
     (tmp_path / "a.txt").touch()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
@@ -58,7 +58,7 @@ def test_files_stand_where_they_are_or_beside_the_recipe(
     assert found.held_out == "dev.csv"
 
 
-def test_a_recipe_is_what_was_written(tmp_path: Path, written: Callable[[str], Path]) -> None:
+def test_written_recipe_is_read_back(tmp_path: Path, write_recipe: Callable[[str], Path]) -> None:
     recipe = Recipe(
         task="text-classification",
         model={"name": "a/b", "revision": None},
@@ -69,7 +69,7 @@ def test_a_recipe_is_what_was_written(tmp_path: Path, written: Callable[[str], P
         made={"pellucid": "0"},
         result={"scores": {"accuracy": 0.5}},
     )
-    found = read_recipe(written(recipe.toml()))
+    found = read_recipe(write_recipe(recipe.toml()))
     assert found.model == {"name": "a/b"} and found.data == recipe.data and found.validation == recipe.validation
     assert found.options == {"classes": ["no", "yes"], "max_length": "none"}
     assert found.settings == {"learning_rate": 1e-4, "keep_best": True, "freeze": []}
@@ -78,7 +78,7 @@ def test_a_recipe_is_what_was_written(tmp_path: Path, written: Callable[[str], P
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
         ("task = \n", r"recipe\.toml is not a recipe: .*line 1"),
         ("[settings]\nepochs = 1\nepochs = 2\n", r"recipe\.toml is not a recipe"),
@@ -103,17 +103,19 @@ def test_a_recipe_is_what_was_written(tmp_path: Path, written: Callable[[str], P
         ("format = 9\n", r"recipe\.toml is a recipe of format 9"),
     ],
 )
-def test_what_is_wrong_is_named_by_file_and_key(written: Callable[[str], Path], text: str, complaint: str) -> None:
-    with pytest.raises(InputError, match=complaint):
-        read_recipe(written(text))
+def test_invalid_recipe_is_refused_by_file_and_key(
+    write_recipe: Callable[[str], Path], text: str, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        read_recipe(write_recipe(text))
 
 
-def test_of_a_recipe_beside_a_model_that_cannot_be_read_nothing_is_said(written: Callable[[str], Path]) -> None:
+def test_unreadable_recipe_beside_a_model_is_ignored(write_recipe: Callable[[str], Path]) -> None:
     for text in ("task = \n", f"format = 1{'0' * 5000}\n", f"[settings]\nseed = 0x1{'0' * 5000}\n"):
-        assert recipe_or_empty(written(text)) == Recipe()
+        assert recipe_or_empty(write_recipe(text)) == Recipe()
 
 
-def test_no_file_and_no_text(tmp_path: Path) -> None:
+def test_missing_and_binary_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no recipe"):
         read_recipe(tmp_path / "nowhere.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
@@ -123,7 +125,7 @@ def test_no_file_and_no_text(tmp_path: Path) -> None:
         read_recipe(tmp_path)
 
 
-def test_what_has_no_end_is_no_recipe(tmp_path: Path) -> None:
+def test_pipes_devices_and_huge_files_are_refused(tmp_path: Path) -> None:
     """A recipe may lie beside somebody else's model, and is read without request when the model is evaluated."""
     os.mkfifo(tmp_path / "pipe.toml")
     (tmp_path / "link.toml").symlink_to("/dev/zero")
@@ -136,24 +138,24 @@ def test_what_has_no_end_is_no_recipe(tmp_path: Path) -> None:
             read_recipe(tmp_path / f"{name}.toml")
 
 
-def test_a_mark_at_the_beginning_is_passed_over(tmp_path: Path) -> None:
+def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "recipe.toml").write_bytes(b"\xef\xbb\xbftask = 'classify'\r\n")
     assert read_recipe(tmp_path / "recipe.toml").task == "classify"
 
 
 @pytest.mark.parametrize(
-    ("line", "complaint"),
+    ("line", "message"),
     [
         ("epochz = 3", r"recipe\.toml: text-classification has no setting 'epochz' \(did you mean epochs"),
         ("epochs = '3'", r"recipe\.toml: epochs is '3', expected a whole number"),
         ("classes = 3", r"recipe\.toml: classes is 3, expected a list, each a text"),
     ],
 )
-def test_settings_of_a_recipe_are_named_with_it(
-    written: Callable[[str], Path], scratch: pellucid.Model, line: str, complaint: str
+def test_error_about_a_setting_names_the_recipe(
+    write_recipe: Callable[[str], Path], scratch: pellucid.Model, line: str, message: str
 ) -> None:
-    path = written(f"task = 'classify'\n[settings]\n{line}\n")
-    with pytest.raises(InputError, match=complaint):
+    path = write_recipe(f"task = 'classify'\n[settings]\n{line}\n")
+    with pytest.raises(InputError, match=message):
         pellucid.train(scratch, [{"text": "a", "label": "b"}], recipe=path)
 
 
@@ -161,102 +163,110 @@ def test_settings_of_a_recipe_are_named_with_it(
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_a_saved_recipe_repeats_the_training(
-    checkpoint: Callable[[str], Path], table: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_saved_recipe_repeats_the_training(
+    checkpoint: Callable[[str], Path], csv_file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     columns = {"text": "words", "label": "feeling"}
     settings = {"epochs": 1, "seed": 5, "learning_rate": 1e-3, "batch_size": 8, "precision": "float32"}
     first = pellucid.train(
-        checkpoint("bert-body"), table, "classify", out=tmp_path / "first", columns=columns, validation=0.25, **settings
+        checkpoint("bert-body"),
+        csv_file,
+        "classify",
+        out=tmp_path / "first",
+        columns=columns,
+        validation=0.25,
+        **settings,
     )
     saved = tomllib.loads((tmp_path / "first" / "recipe.toml").read_text(encoding="utf-8"))
     assert saved["task"] == "text-classification" and saved["data"]["rows"] == 40 and saved["validation"]["rows"] == 10
     assert saved["settings"]["learning_rate"] == 1e-3
     assert saved["result"]["scores"] == pytest.approx(dict(first.report.scores))
 
-    again = pellucid.train(recipe=tmp_path / "first" / "recipe.toml", out=tmp_path / "again")
-    assert again.report.scores == first.report.scores
+    repeated = pellucid.train(recipe=tmp_path / "first" / "recipe.toml", out=tmp_path / "again")
+    assert repeated.report.scores == first.report.scores
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("first", "again")]
     assert weights[0] == weights[1]
     assert not [one for one in caplog.records if one.levelno > logging.INFO]
 
-    other = pellucid.train(recipe=tmp_path / "first" / "recipe.toml", out=tmp_path / "other", seed=6)
-    assert other.report.log != first.report.log
+    with_other_seed = pellucid.train(recipe=tmp_path / "first" / "recipe.toml", out=tmp_path / "other", seed=6)
+    assert with_other_seed.report.log != first.report.log
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_other_data_are_told(
-    checkpoint: Callable[[str], Path], table: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_changed_data_are_reported(
+    checkpoint: Callable[[str], Path], csv_file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     columns = {"text": "words", "label": "feeling"}
-    pellucid.train(checkpoint("bert-body"), table, "classify", out=tmp_path / "first", columns=columns, max_steps=1)
-    table.write_text(table.read_text(encoding="utf-8") + "good people;positive\n", encoding="utf-8")
+    pellucid.train(checkpoint("bert-body"), csv_file, "classify", out=tmp_path / "first", columns=columns, max_steps=1)
+    csv_file.write_text(csv_file.read_text(encoding="utf-8") + "good people;positive\n", encoding="utf-8")
     pellucid.train(recipe=tmp_path / "first" / "recipe.toml")
     assert "recipe.toml: the data is not that of the recipe (digest" in caplog.text
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_random_numbers_are_repeated_too(scratch: pellucid.Model, table: Path, tmp_path: Path) -> None:
+def test_recipe_repeats_the_training_of_an_untrained_model(
+    scratch: pellucid.Model, csv_file: Path, tmp_path: Path
+) -> None:
     columns = {"text": "words", "label": "feeling"}
     built = pellucid.build(scratch.config, seed=4, tokenizer=scratch.tokenizer)
     settings = {"max_steps": 2, "seed": 4, "precision": "float32", "validation": 0}
-    first = pellucid.train(built, table, "classify", out=tmp_path / "first", columns=columns, **settings)
-    again = pellucid.train(recipe=tmp_path / "first" / "recipe.toml", out=tmp_path / "again")
-    losses = [[line["loss"] for line in one.report.log if "loss" in line] for one in (first, again)]
+    first = pellucid.train(built, csv_file, "classify", out=tmp_path / "first", columns=columns, **settings)
+    repeated = pellucid.train(recipe=tmp_path / "first" / "recipe.toml", out=tmp_path / "again")
+    losses = [[line["loss"] for line in one.report.log if "loss" in line] for one in (first, repeated)]
     assert losses[0] == losses[1] and len(losses[0]) == 2
 
 
-def test_rows_in_memory_must_be_handed_over_again(feelings: Feelings, scratch: pellucid.Model, tmp_path: Path) -> None:
+def test_rows_in_memory_must_be_passed_again(sentiments: Sentiments, scratch: pellucid.Model, tmp_path: Path) -> None:
     pellucid.train(
-        scratch, feelings(20), "classify", out=tmp_path / "first", max_steps=1, validation=feelings(8, seed=2)
+        scratch, sentiments(20), "classify", out=tmp_path / "first", max_steps=1, validation=sentiments(8, seed=2)
     )
     recipe = tmp_path / "first" / "recipe.toml"
     with pytest.raises(InputError, match=r"recipe\.toml names no file for its data, which was a list of rows"):
         pellucid.train(recipe=recipe)
     with pytest.raises(InputError, match=r"names no file for its validation, which was a list of rows"):
-        pellucid.train(data=feelings(20), recipe=recipe)
-    found = pellucid.train(data=feelings(20), validation=feelings(8, seed=2), recipe=recipe)
-    assert found.report.held_out == 8
+        pellucid.train(data=sentiments(20), recipe=recipe)
+    repeated = pellucid.train(data=sentiments(20), validation=sentiments(8, seed=2), recipe=recipe)
+    assert repeated.report.held_out == 8
 
 
-def test_a_recipe_builds_an_architecture(
-    written: Callable[[str], Path], checkpoint: Callable[[str], Path], table: Path
+def test_recipe_builds_an_architecture(
+    write_recipe: Callable[[str], Path], checkpoint: Callable[[str], Path], csv_file: Path
 ) -> None:
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
-    path = written(
-        f'task = "classify"\n[data]\nfile = "{table.name}"\ncolumns = {{text = "words", label = "feeling"}}\n'
+    path = write_recipe(
+        f'task = "classify"\n[data]\nfile = "{csv_file.name}"\ncolumns = {{text = "words", label = "feeling"}}\n'
         f'[model]\nfamily = "bert"\ntokenizer = "{checkpoint("bert-body")}"\n[model.facts]\n'
         + "".join(f"{name} = {value}\n" for name, value in sizes.items())
         + "[settings]\nmax_steps = 1\n"
     )
-    found = pellucid.train(recipe=path)
-    assert found.config.hidden_size == 16 and found.config.vocab_size == 600 and not found.loaded.untrained
+    trained = pellucid.train(recipe=path)
+    assert trained.config.hidden_size == 16 and trained.config.vocab_size == 600 and not trained.loaded.untrained
     path.write_text(path.read_text(encoding="utf-8").replace("tokenizer", "#"), encoding="utf-8")
     with pytest.raises(InputError, match=r"name its tokenizer as model\.tokenizer"):
         pellucid.train(recipe=path)
 
 
-@pytest.mark.parametrize(("fact", "ends"), [("", ()), ("eos_token_id = 3\n", (3,))])
-def test_special_tokens_are_those_of_the_words(
-    written: Callable[[str], Path], tmp_path: Path, fact: str, ends: tuple[int, ...]
+@pytest.mark.parametrize(("fact", "end_tokens"), [("", ()), ("eos_token_id = 3\n", (3,))])
+def test_special_tokens_follow_the_tokenizer(
+    write_recipe: Callable[[str], Path], tmp_path: Path, fact: str, end_tokens: tuple[int, ...]
 ) -> None:
     """The family's own end-of-text id is a letter in another vocabulary."""
-    words = pellucid.train_tokenizer(texts=["a line!"], kind="characters")
+    tokenizer = pellucid.train_tokenizer(texts=["a line!"], kind="characters")
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    said = pellucid.Config.of("llama", **sizes, num_key_value_heads=2, vocab_size=len(words))
-    folder = pellucid.build(said, tokenizer=words).save(tmp_path / "words")
-    path = written(
+    config = pellucid.Config.of("llama", **sizes, num_key_value_heads=2, vocab_size=len(tokenizer))
+    folder = pellucid.build(config, tokenizer=tokenizer).save(tmp_path / "words")
+    path = write_recipe(
         f'task = "text-generation"\n[model]\nfamily = "llama"\ntokenizer = "{folder}"\n[model.facts]\n{fact}'
         + "".join(f"{name} = {value}\n" for name, value in {**sizes, "num_key_value_heads": 2}.items())
     )
     found = pellucid.train(recipe=path, data=[{"text": "a line!"}] * 4, max_steps=1, validation=0).config
-    assert (found.end_tokens, found.bos_token_id, found.pad_token_id) == (ends, None, None)
+    assert (found.end_tokens, found.bos_token_id, found.pad_token_id) == (end_tokens, None, None)
 
 
-def test_a_table_that_is_too_small_for_the_words_is_refused(
-    written: Callable[[str], Path], checkpoint: Callable[[str], Path]
+def test_vocab_size_below_the_tokenizer_s_is_refused(
+    write_recipe: Callable[[str], Path], checkpoint: Callable[[str], Path]
 ) -> None:
-    path = written(
+    path = write_recipe(
         f'task = "fill-mask"\n[model]\nfamily = "bert"\ntokenizer = "{checkpoint("bert-body")}"\n[model.facts]\n'
         "vocab_size = 5\n"
     )
@@ -265,7 +275,7 @@ def test_a_table_that_is_too_small_for_the_words_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("fact", "complaint"),
+    ("fact", "message"),
     [
         ('family = "bert"', "family is given twice, 'bert' and 'bert'"),
         ("labels = 5", "labels are 5, expected a list of names"),
@@ -275,11 +285,11 @@ def test_a_table_that_is_too_small_for_the_words_is_refused(
         ("dropout = 3", "dropout is 3, expected its facts one by one: hidden_dropout_prob, "),
     ],
 )
-def test_facts_of_a_wrong_type_are_named(
-    written: Callable[[str], Path], checkpoint: Callable[[str], Path], fact: str, complaint: str
+def test_facts_of_a_wrong_type_are_refused(
+    write_recipe: Callable[[str], Path], checkpoint: Callable[[str], Path], fact: str, message: str
 ) -> None:
-    path = written(
+    path = write_recipe(
         f'task = "classify"\n[model]\nfamily = "bert"\ntokenizer = "{checkpoint("bert-body")}"\n[model.facts]\n{fact}\n'
     )
-    with pytest.raises(InputError, match=rf"recipe\.toml, \[model\]: {complaint}"):
+    with pytest.raises(InputError, match=rf"recipe\.toml, \[model\]: {message}"):
         pellucid.train(recipe=path, data=[{"text": "a", "label": "b"}])

@@ -26,149 +26,169 @@ from pellucid.training.objective import Objective
 from pellucid.training.settings import Settings
 from pellucid.training.training_run import Result, RunStart, run_training
 from tests.quick import few
-from tests.training.courses import QUICK, Rows, lines, listing, same
+from tests.training.small_runs import QUICK, Rows, file_contents, log_lines, same_weights
 
-Feelings = Callable[..., Rows]
+Sentiments = Callable[..., Rows]
 
 
-class Broken(Exception):  # noqa: N818 - it stands for a power cut
+class PowerCut(Exception):  # noqa: N818 - it stands for a power cut
     """Ends a training run at some step."""
 
 
-def study(
+def train_small(
     model: "pellucid.Model", rows: Rows, out: Path | None, objective: Objective | None = None, **options: Any
 ) -> Result:
     """A small run. options: arguments of `run_training`, settings, and `pause`: least seconds between saved states."""
-    given = DataArguments(rows, options.pop("validation", None))
+    data = DataArguments(rows, options.pop("validation", None))
     pause = options.pop("pause", 0.0)
-    own = ("resume", "overwrite", "on_event", "on_start", "on_saved", "progress")
-    asked = {name: options.pop(name) for name in own if name in options}
+    run_options = ("resume", "overwrite", "on_event", "on_start", "on_saved", "progress")
+    given_options = {name: options.pop(name) for name in run_options if name in options}
     objective = objective or TextClassification()
     settings = Settings.of(QUICK | options, objective.default_settings)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training_run, "SAVE_INTERVAL", pause)
-        return run_training(model.loaded, given, objective, settings, out=out, **{"progress": False} | asked)
+        return run_training(model.loaded, data, objective, settings, out=out, **{"progress": False} | given_options)
 
 
-def broken(*given: Any, step: int, **options: Any) -> None:
+def train_interrupted(*args: Any, step: int, **options: Any) -> None:
     """The same, interrupted at a step without warning."""
 
-    def on_event(one: Event) -> None:
-        if one.step == step:
-            raise Broken
+    def on_event(event: Event) -> None:
+        if event.step == step:
+            raise PowerCut
 
-    with pytest.raises(Broken):
-        study(*given, on_event=on_event, **options)
+    with pytest.raises(PowerCut):
+        train_small(*args, on_event=on_event, **options)
 
 
-QUICKLY = [(None, 1), (None, 5), (None, 6), (None, 8), (None, 15), (4, 3), (4, 4), (4, 9)]
-ANYWHERE = [(every, step) for every in (None, 4) for step in range(1, 16) if (every, step) not in QUICKLY]
+FAST_CASES = [(None, 1), (None, 5), (None, 6), (None, 8), (None, 15), (4, 3), (4, 4), (4, 9)]
+SLOW_CASES = [(every, step) for every in (None, 4) for step in range(1, 16) if (every, step) not in FAST_CASES]
 
 
 @pytest.mark.parametrize(
-    ("every", "step"), [*QUICKLY, *(pytest.param(*one, marks=pytest.mark.slow) for one in ANYWHERE)]
+    ("every", "step"), [*FAST_CASES, *(pytest.param(*one, marks=pytest.mark.slow) for one in SLOW_CASES)]
 )
-def test_broken_off_at_any_step_it_ends_the_same_bit_for_bit(
-    body: "pellucid.Model", feelings: Feelings, tmp_path: Path, step: int, every: int | None
+def test_run_interrupted_at_any_step_resumes_bit_for_bit(
+    body: "pellucid.Model", sentiments: Sentiments, tmp_path: Path, step: int, every: int | None
 ) -> None:
     """Five steps an epoch, evaluations and states after each epoch or every fourth step. With dropout."""
-    said: dict[str, Any] = {"validation": feelings(10, seed=9), "save_every": every, "evaluate_every": every}
-    whole = _whole(body, feelings, tmp_path, **said)
-    broken(body, feelings(30), tmp_path / "broken", step=step, **said)
-    begun: list[RunStart] = []
-    result = study(body, feelings(30), tmp_path / "broken", resume=True, on_start=begun.append, **said)
-    assert begun[0].step == (step - 1) // (every or 5) * (every or 5)
-    assert same(result.loaded, whole.loaded)
-    assert lines(result) == lines(whole) and len(result.log) > 15
-    assert (result.scores, result.best_step, result.steps) == (whole.scores, whole.best_step, whole.steps)
-    assert lines(tmp_path / "broken" / "log.jsonl") == lines(whole)
+    settings: dict[str, Any] = {"validation": sentiments(10, seed=9), "save_every": every, "evaluate_every": every}
+    uninterrupted = _uninterrupted_run(body, sentiments, tmp_path, **settings)
+    train_interrupted(body, sentiments(30), tmp_path / "broken", step=step, **settings)
+    starts: list[RunStart] = []
+    result = train_small(body, sentiments(30), tmp_path / "broken", resume=True, on_start=starts.append, **settings)
+    assert starts[0].step == (step - 1) // (every or 5) * (every or 5)
+    assert same_weights(result.loaded, uninterrupted.loaded)
+    assert log_lines(result) == log_lines(uninterrupted) and len(result.log) > 15
+    assert (result.scores, result.best_step, result.steps) == (
+        uninterrupted.scores,
+        uninterrupted.best_step,
+        uninterrupted.steps,
+    )
+    assert log_lines(tmp_path / "broken" / "log.jsonl") == log_lines(uninterrupted)
     assert not (tmp_path / "broken" / "training").exists()
 
 
-WHOLE: dict[str, Result] = {}
+UNINTERRUPTED: dict[str, Result] = {}
 
 
-def _whole(body: "pellucid.Model", feelings: Feelings, tmp_path: Path, **options: Any) -> Result:
+def _uninterrupted_run(body: "pellucid.Model", sentiments: Sentiments, tmp_path: Path, **options: Any) -> Result:
     """The uninterrupted run with these options."""
     key = str(sorted(options)) + str(options.get("save_every"))
-    if key not in WHOLE:
-        WHOLE[key] = study(body, feelings(30), None, **options)
-    return WHOLE[key]
+    if key not in UNINTERRUPTED:
+        UNINTERRUPTED[key] = train_small(body, sentiments(30), None, **options)
+    return UNINTERRUPTED[key]
 
 
-def test_it_learns_and_drops_out_or_the_above_says_nothing(body: "pellucid.Model", feelings: Feelings) -> None:
-    first = study(body, feelings(30), None)
-    assert not same(first.loaded, study(body, feelings(30), None, seed=1).loaded)
-    assert not same(first.loaded, study(body, feelings(30), None, dropout=0.0, attention_dropout=0.0).loaded)
-    assert not same(first.loaded, study(body, feelings(30), None, learning_rate=0.0).loaded)
+def test_small_run_depends_on_seed_dropout_and_learning_rate(body: "pellucid.Model", sentiments: Sentiments) -> None:
+    first = train_small(body, sentiments(30), None)
+    assert not same_weights(first.loaded, train_small(body, sentiments(30), None, seed=1).loaded)
+    assert not same_weights(
+        first.loaded, train_small(body, sentiments(30), None, dropout=0.0, attention_dropout=0.0).loaded
+    )
+    assert not same_weights(first.loaded, train_small(body, sentiments(30), None, learning_rate=0.0).loaded)
 
 
 @pytest.mark.parametrize(
     "kind", few(["masked", "adapters", "pieces", "tokens", "bfloat16", "frozen"], ["masked", "adapters", "pieces"])
 )
-def test_whatever_is_learned_it_goes_on_bit_for_bit(
-    body: "pellucid.Model", opened: Callable[..., "pellucid.Model"], feelings: Feelings, tmp_path: Path, kind: str
+def test_every_kind_of_training_resumes_bit_for_bit(
+    body: "pellucid.Model",
+    load_tiny: Callable[..., "pellucid.Model"],
+    sentiments: Sentiments,
+    tmp_path: Path,
+    kind: str,
 ) -> None:
-    model, objective, said = body, None, {"evaluate_every": 4}
+    model, objective, settings = body, None, {"evaluate_every": 4}
     if kind == "masked":
-        model, objective = opened("bert-filler"), FillMask()
-    said |= {
+        model, objective = load_tiny("bert-filler"), FillMask()
+    settings |= {
         "adapters": {"lora": 4},
         "pieces": {"accumulation": 3},
         "tokens": {"batch_size": None, "tokens_per_batch": 64},
         "bfloat16": {"precision": "bfloat16"},
         "frozen": {"freeze": ("embeddings.*",)},
     }.get(kind, {})
-    whole = study(model, feelings(30), None, objective, **said)
+    uninterrupted = train_small(model, sentiments(30), None, objective, **settings)
     for step in (3, 6, 10):
-        broken(model, feelings(30), tmp_path / "broken", objective, step=step, resume=True, **said)
-    result = study(model, feelings(30), tmp_path / "broken", objective, resume=True, **said)
-    assert same(result.loaded, whole.loaded) and lines(result) == lines(whole)
-    assert result.scores == whole.scores
+        train_interrupted(model, sentiments(30), tmp_path / "broken", objective, step=step, resume=True, **settings)
+    result = train_small(model, sentiments(30), tmp_path / "broken", objective, resume=True, **settings)
+    assert same_weights(result.loaded, uninterrupted.loaded) and log_lines(result) == log_lines(uninterrupted)
+    assert result.scores == uninterrupted.scores
 
 
-def test_patience_is_remembered(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
-    said = {"evaluate_every": 2, "patience": 3, "epochs": 20, "learning_rate": 0.0, "validation": feelings(10, seed=9)}
-    whole = study(body, feelings(30), None, **said)
-    assert whole.steps == 8 and whole.best_step == 2
-    broken(body, feelings(30), tmp_path / "a", step=5, **said)
-    result = study(body, feelings(30), tmp_path / "a", resume=True, **said)
-    assert (result.steps, result.best_step, lines(result)) == (8, 2, lines(whole))
+def test_patience_is_restored_on_resume(body: "pellucid.Model", sentiments: Sentiments, tmp_path: Path) -> None:
+    settings = {
+        "evaluate_every": 2,
+        "patience": 3,
+        "epochs": 20,
+        "learning_rate": 0.0,
+        "validation": sentiments(10, seed=9),
+    }
+    uninterrupted = train_small(body, sentiments(30), None, **settings)
+    assert uninterrupted.steps == 8 and uninterrupted.best_step == 2
+    train_interrupted(body, sentiments(30), tmp_path / "a", step=5, **settings)
+    result = train_small(body, sentiments(30), tmp_path / "a", resume=True, **settings)
+    assert (result.steps, result.best_step, log_lines(result)) == (8, 2, log_lines(uninterrupted))
 
 
-def test_one_that_was_killed_after_its_last_step_only_writes_its_model(
-    body: "pellucid.Model", feelings: Feelings, tmp_path: Path
+def test_run_killed_after_its_last_step_only_saves_its_model(
+    body: "pellucid.Model", sentiments: Sentiments, tmp_path: Path
 ) -> None:
-    def done(out: Path, result: Result) -> None:
-        raise Broken
+    def on_saved(out: Path, result: Result) -> None:
+        raise PowerCut
 
-    whole = study(body, feelings(30), None)
-    with pytest.raises(Broken):
-        study(body, feelings(30), tmp_path / "a", on_saved=done)
+    uninterrupted = train_small(body, sentiments(30), None)
+    with pytest.raises(PowerCut):
+        train_small(body, sentiments(30), tmp_path / "a", on_saved=on_saved)
     assert (tmp_path / "a" / "model.safetensors").is_file() and (
         tmp_path / "a" / "training" / "manifest.json"
     ).is_file()
-    told: list[Event] = []
-    result = study(body, feelings(30), tmp_path / "a", resume=True, on_event=told.append)
-    assert told == [] and same(result.loaded, whole.loaded) and lines(result) == lines(whole)
-    assert same(pellucid.load(tmp_path / "a").loaded, whole.loaded)
+    events: list[Event] = []
+    result = train_small(body, sentiments(30), tmp_path / "a", resume=True, on_event=events.append)
+    assert (
+        events == []
+        and same_weights(result.loaded, uninterrupted.loaded)
+        and log_lines(result) == log_lines(uninterrupted)
+    )
+    assert same_weights(pellucid.load(tmp_path / "a").loaded, uninterrupted.loaded)
 
 
-def test_where_there_is_nothing_to_go_on_from_it_begins(
-    body: "pellucid.Model", feelings: Feelings, tmp_path: Path
+def test_resume_without_a_state_starts_from_the_beginning(
+    body: "pellucid.Model", sentiments: Sentiments, tmp_path: Path
 ) -> None:
-    whole = study(body, feelings(30), None)
+    uninterrupted = train_small(body, sentiments(30), None)
     for state in ("none", "empty", "log alone"):
         folder = tmp_path / state / "training"
         if state != "none":
             folder.mkdir(parents=True)
         if state == "log alone":
             (folder / "log.jsonl").write_text('{"step": 1, "loss": 9.0}\n{"step": 2, "lo')
-        result = study(body, feelings(30), tmp_path / state, resume=state != "empty")
-        assert same(result.loaded, whole.loaded) and lines(result) == lines(whole)
+        result = train_small(body, sentiments(30), tmp_path / state, resume=state != "empty")
+        assert same_weights(result.loaded, uninterrupted.loaded) and log_lines(result) == log_lines(uninterrupted)
 
 
-def test_a_line_of_a_log_that_nests_without_end_is_left_out(tmp_path: Path) -> None:
+def test_unreadable_log_line_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text('{"step": 1}\n' + "[" * 60_000 + '\n{"step": 2}\n')
     assert [line["step"] for line in read_log(tmp_path / "log.jsonl")] == [1, 2]
 
@@ -177,37 +197,39 @@ def test_a_line_of_a_log_that_nests_without_end_is_left_out(tmp_path: Path) -> N
 
 
 @pytest.fixture
-def half(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> Path:
+def interrupted_folder(body: "pellucid.Model", sentiments: Sentiments, tmp_path: Path) -> Path:
     """A run of three epochs, interrupted in the second."""
-    broken(body, feelings(30), tmp_path / "half", step=8, validation=feelings(10, seed=9))
+    train_interrupted(body, sentiments(30), tmp_path / "half", step=8, validation=sentiments(10, seed=9))
     return tmp_path / "half"
 
 
-def test_an_unfinished_training_is_not_written_over(body: "pellucid.Model", feelings: Feelings, half: Path) -> None:
-    before = listing(half)
+def test_unfinished_training_is_not_overwritten(
+    body: "pellucid.Model", sentiments: Sentiments, interrupted_folder: Path
+) -> None:
+    before = file_contents(interrupted_folder)
     with pytest.raises(
         InputError, match=r"holds a training that is not finished, 5 of 15 steps are done: continue with "
     ):
-        study(body, feelings(30), half)
+        train_small(body, sentiments(30), interrupted_folder)
     with pytest.raises(InputError, match="leave one of them out"):
-        study(body, feelings(30), half, resume=True, overwrite=True)
-    assert listing(half) == before
-    result = study(body, feelings(24, seed=3), half, overwrite=True)
-    assert result.steps == 12 and sorted(path.name for path in half.iterdir()).count("training") == 0
+        train_small(body, sentiments(30), interrupted_folder, resume=True, overwrite=True)
+    assert file_contents(interrupted_folder) == before
+    result = train_small(body, sentiments(24, seed=3), interrupted_folder, overwrite=True)
+    assert result.steps == 12 and sorted(path.name for path in interrupted_folder.iterdir()).count("training") == 0
 
 
-def test_a_folder_with_files_is_not_written_over(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
-    study(body, feelings(30), tmp_path / "a")
-    for resume, why in ((False, "already holds files"), (True, "that has ended: there is nothing to resume")):
-        with pytest.raises(InputError, match=rf"{why}[:;] choose a new folder,? or start again with overwrite=True"):
-            study(body, feelings(30), tmp_path / "a", resume=resume)
+def test_folder_with_files_is_not_overwritten(body: "pellucid.Model", sentiments: Sentiments, tmp_path: Path) -> None:
+    train_small(body, sentiments(30), tmp_path / "a")
+    for resume, reason in ((False, "already holds files"), (True, "that has ended: there is nothing to resume")):
+        with pytest.raises(InputError, match=rf"{reason}[:;] choose a new folder,? or start again with overwrite=True"):
+            train_small(body, sentiments(30), tmp_path / "a", resume=resume)
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match="is a file"):
-        study(body, feelings(30), tmp_path / "file")
+        train_small(body, sentiments(30), tmp_path / "file")
     with pytest.raises(InputError, match="resume needs the folder"):
-        study(body, feelings(30), None, resume=True)
-    other = study(body, feelings(24, seed=3), tmp_path / "a", overwrite=True)
-    assert same(pellucid.load(tmp_path / "a").loaded, other.loaded)
+        train_small(body, sentiments(30), None, resume=True)
+    other = train_small(body, sentiments(24, seed=3), tmp_path / "a", overwrite=True)
+    assert same_weights(pellucid.load(tmp_path / "a").loaded, other.loaded)
 
 
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {
@@ -224,228 +246,256 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_other_settings_are_refused_by_name(
-    body: "pellucid.Model", feelings: Feelings, half: Path, change: str
+def test_changed_settings_are_refused_on_resume(
+    body: "pellucid.Model", sentiments: Sentiments, interrupted_folder: Path, change: str
 ) -> None:
-    before, (said, sentence) = listing(half), CHANGES[change]
-    with pytest.raises(InputError, match=sentence) as error:
-        study(body, feelings(30), half, resume=True, validation=feelings(10, seed=9), **said)
+    before, (settings, message) = file_contents(interrupted_folder), CHANGES[change]
+    with pytest.raises(InputError, match=message) as error:
+        train_small(
+            body, sentiments(30), interrupted_folder, resume=True, validation=sentiments(10, seed=9), **settings
+        )
     assert "\n" not in str(error.value)
-    assert listing(half) == before
+    assert file_contents(interrupted_folder) == before
 
 
-def test_another_model_and_other_data_are_refused(
-    body: "pellucid.Model", scratch: "pellucid.Model", feelings: Feelings, half: Path
+def test_changed_model_and_data_are_refused_on_resume(
+    body: "pellucid.Model", scratch: "pellucid.Model", sentiments: Sentiments, interrupted_folder: Path
 ) -> None:
-    held, before = feelings(10, seed=9), listing(half)
+    held_out, before = sentiments(10, seed=9), file_contents(interrupted_folder)
     other = pellucid.build(body.config, seed=8, tokenizer=body.loaded.tokenizer)
     for model in (scratch, other):
         with pytest.raises(InputError, match="cannot continue: its base model is another one; give"):
-            study(model, feelings(30), half, resume=True, validation=held)
+            train_small(model, sentiments(30), interrupted_folder, resume=True, validation=held_out)
     with pytest.raises(InputError, match="cannot continue: the data differ; give"):
-        study(body, feelings(30, seed=2), half, resume=True, validation=held)
+        train_small(body, sentiments(30, seed=2), interrupted_folder, resume=True, validation=held_out)
     with pytest.raises(InputError, match="the held-out data differ"):
-        study(body, feelings(30), half, resume=True, validation=held[:-1])
+        train_small(body, sentiments(30), interrupted_folder, resume=True, validation=held_out[:-1])
     with pytest.raises(InputError, match='name was "text-classification" and is "fill-mask"'):
-        study(body, feelings(30), half, FillMask(), resume=True, validation=held)
-    assert listing(half) == before
+        train_small(body, sentiments(30), interrupted_folder, FillMask(), resume=True, validation=held_out)
+    assert file_contents(interrupted_folder) == before
 
 
-def test_a_teacher_whose_folder_holds_others_by_now_is_refused(
-    body: "pellucid.Model", opened: Callable[..., "pellucid.Model"], feelings: Feelings, tmp_path: Path
+def test_changed_teacher_is_refused_on_resume(
+    body: "pellucid.Model", load_tiny: Callable[..., "pellucid.Model"], sentiments: Sentiments, tmp_path: Path
 ) -> None:
-    feels, folder = opened("bert-feelings"), tmp_path / "teacher"
-    rows = [row | {"label": feels.config.labels[i % 3]} for i, row in enumerate(feelings(30))]
-    feels.save(folder)
+    teacher_model, folder = load_tiny("bert-feelings"), tmp_path / "teacher"
+    rows = [row | {"label": teacher_model.config.labels[i % 3]} for i, row in enumerate(sentiments(30))]
+    teacher_model.save(folder)
     shutil.copytree(folder, tmp_path / "kept")
-    broken(body, rows, tmp_path / "half", TextClassification(teacher=str(folder)), step=7)
+    train_interrupted(body, rows, tmp_path / "half", TextClassification(teacher=str(folder)), step=7)
     with torch.no_grad():
-        next(feels.loaded.module.parameters()).mul_(2.0)
-    feels.save(folder, overwrite=True)
+        next(teacher_model.loaded.module.parameters()).mul_(2.0)
+    teacher_model.save(folder, overwrite=True)
     with pytest.raises(InputError, match="cannot continue: teacher was "):
-        study(body, rows, tmp_path / "half", TextClassification(teacher=str(folder)), resume=True)
-    moved = TextClassification(teacher=pellucid.load(tmp_path / "kept"))
-    assert study(body, rows, tmp_path / "half", moved, resume=True).log[0]["step"] == 1
+        train_small(body, rows, tmp_path / "half", TextClassification(teacher=str(folder)), resume=True)
+    with_copied_teacher = TextClassification(teacher=pellucid.load(tmp_path / "kept"))
+    assert train_small(body, rows, tmp_path / "half", with_copied_teacher, resume=True).log[0]["step"] == 1
 
 
-def test_a_tokenizer_that_reads_otherwise_is_refused(
-    body: "pellucid.Model", feelings: Feelings, tmp_path: Path
-) -> None:
-    broken(body, feelings(30), tmp_path / "a", step=8)
-    words = copy.copy(body.loaded.required_tokenizer)
-    words.settings = words.settings | {"truncation_side": "left"}
-    other = pellucid.Model(replace(body.loaded, tokenizer=words))
+def test_changed_tokenizer_is_refused_on_resume(body: "pellucid.Model", sentiments: Sentiments, tmp_path: Path) -> None:
+    train_interrupted(body, sentiments(30), tmp_path / "a", step=8)
+    tokenizer = copy.copy(body.loaded.required_tokenizer)
+    tokenizer.settings = tokenizer.settings | {"truncation_side": "left"}
+    other = pellucid.Model(replace(body.loaded, tokenizer=tokenizer))
     with pytest.raises(InputError, match="cannot continue: its tokenizer differs; give what it started with"):
-        study(other, feelings(30), tmp_path / "a", resume=True)
+        train_small(other, sentiments(30), tmp_path / "a", resume=True)
     manifest = read_manifest(tmp_path / "a" / "training")
     assert manifest is not None and manifest.about.tokenizer_digest
-    older = replace(manifest, about=replace(manifest.about, words=""))  # as saved before this was recorded
-    older.check(manifest.about, tmp_path / "a")
+    older_manifest = replace(manifest, about=replace(manifest.about, words=""))  # as saved before this was recorded
+    older_manifest.check(manifest.about, tmp_path / "a")
 
 
-def test_pieces_and_how_often_it_is_kept_may_differ(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
-    still = {"dropout": 0.0, "attention_dropout": 0.0}
-    whole = study(body, feelings(30), None, **still)
-    broken(body, feelings(30), tmp_path / "a", step=8, **still)
-    result = study(body, feelings(30), tmp_path / "a", resume=True, accumulation=2, save_every=2, **still)
-    for ours, theirs in zip(lines(result), lines(whole), strict=True):
+def test_accumulation_and_save_every_may_change_on_resume(
+    body: "pellucid.Model", sentiments: Sentiments, tmp_path: Path
+) -> None:
+    no_dropout = {"dropout": 0.0, "attention_dropout": 0.0}
+    uninterrupted = train_small(body, sentiments(30), None, **no_dropout)
+    train_interrupted(body, sentiments(30), tmp_path / "a", step=8, **no_dropout)
+    result = train_small(body, sentiments(30), tmp_path / "a", resume=True, accumulation=2, save_every=2, **no_dropout)
+    for ours, theirs in zip(log_lines(result), log_lines(uninterrupted), strict=True):
         assert ours.get("loss", 0.0) == pytest.approx(theirs.get("loss", 0.0), abs=1e-5)
 
 
-def test_damage_is_told_and_nothing_is_lost(body: "pellucid.Model", feelings: Feelings, half: Path) -> None:
-    held, folder = feelings(10, seed=9), half / "training"
+def test_damaged_state_is_refused_and_left_unchanged(
+    body: "pellucid.Model", sentiments: Sentiments, interrupted_folder: Path
+) -> None:
+    held_out, folder = sentiments(10, seed=9), interrupted_folder / "training"
     names = sorted(path.name for path in folder.iterdir() if path.name != "lock")
     assert names == ["best-00000005.safetensors", "log.jsonl", "manifest.json", "state-00000005.safetensors"]
-    copy = half.with_name("copy")
+    copy = interrupted_folder.with_name("copy")
 
-    def refused(name: str, damage: Callable[[bytes], bytes | None], said: str, kind: type = CorruptFileError) -> None:
+    def assert_refused(
+        name: str, damage: Callable[[bytes], bytes | None], message: str, kind: type = CorruptFileError
+    ) -> None:
         shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(half, copy)
+        shutil.copytree(interrupted_folder, copy)
         content = damage((copy / "training" / name).read_bytes())
         (copy / "training" / name).unlink()
         if content is not None:
             (copy / "training" / name).write_bytes(content)
-        before = listing(copy)
-        with pytest.raises(kind, match=said) as error:
-            study(body, feelings(30), copy, resume=True, validation=held)
+        before = file_contents(copy)
+        with pytest.raises(kind, match=message) as error:
+            train_small(body, sentiments(30), copy, resume=True, validation=held_out)
         assert "\n" not in str(error.value) and str(copy) in str(error.value)
-        after = listing(copy)
+        after = file_contents(copy)
         assert {one: after[one] for one in before} == before
 
-    def flipped(content: bytes) -> bytes:
+    def flip_bit(content: bytes) -> bytes:
         return content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
 
-    refused("state-00000005.safetensors", flipped, "was changed since it was written: restore it, or start again")
-    refused("state-00000005.safetensors", lambda content: content[:-1], "was changed since it was written")
-    refused("state-00000005.safetensors", lambda content: None, "is missing: restore it, or start again")
-    refused("manifest.json", lambda content: content.replace(b'"step": 5', b'"step": 6'), "digest does not match")
-    refused("manifest.json", lambda content: content[:100], "is damaged")
-    refused("manifest.json", lambda content: b"[]", "is damaged")
-    later = rb'"format": 2'
-    refused("manifest.json", lambda content: content.replace(b'"format": 1', later), "reads up to 1", InputError)
+    assert_refused(
+        "state-00000005.safetensors", flip_bit, "was changed since it was written: restore it, or start again"
+    )
+    assert_refused("state-00000005.safetensors", lambda content: content[:-1], "was changed since it was written")
+    assert_refused("state-00000005.safetensors", lambda content: None, "is missing: restore it, or start again")
+    assert_refused(
+        "manifest.json", lambda content: content.replace(b'"step": 5', b'"step": 6'), "digest does not match"
+    )
+    assert_refused("manifest.json", lambda content: content[:100], "is damaged")
+    assert_refused("manifest.json", lambda content: b"[]", "is damaged")
+    newer_format = rb'"format": 2'
+    assert_refused(
+        "manifest.json", lambda content: content.replace(b'"format": 1', newer_format), "reads up to 1", InputError
+    )
 
 
-def test_the_best_numbers_are_checked_where_they_are_needed(
-    body: "pellucid.Model", feelings: Feelings, tmp_path: Path
-) -> None:
-    said: dict[str, Any] = {"validation": feelings(10, seed=9), "learning_rate": 1e-12}  # no later evaluation is better
-    broken(body, feelings(30), tmp_path / "half", step=8, **said)
+def test_damaged_best_weights_are_refused(body: "pellucid.Model", sentiments: Sentiments, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "validation": sentiments(10, seed=9),
+        "learning_rate": 1e-12,
+    }  # no later evaluation is better
+    train_interrupted(body, sentiments(30), tmp_path / "half", step=8, **settings)
     path = tmp_path / "half" / "training" / "best-00000005.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CorruptFileError, match=r"best-00000005.safetensors was changed since it was written"):
-        study(body, feelings(30), tmp_path / "half", resume=True, **said)
+        train_small(body, sentiments(30), tmp_path / "half", resume=True, **settings)
 
 
-def test_what_somebody_puts_there_stays(body: "pellucid.Model", feelings: Feelings, half: Path) -> None:
-    (half / "training" / "notes.txt").write_text("mine")
-    (half / "training" / ".state-00000007.safetensors-ab12").mkdir()
-    (half / "training" / "state-00000007.safetensors").write_bytes(b"of a process that was killed")
-    study(body, feelings(30), half, resume=True, validation=feelings(10, seed=9))
-    assert [path.name for path in (half / "training").iterdir()] == ["notes.txt"]
+def test_files_of_the_user_in_the_state_folder_are_kept(
+    body: "pellucid.Model", sentiments: Sentiments, interrupted_folder: Path
+) -> None:
+    (interrupted_folder / "training" / "notes.txt").write_text("mine")
+    (interrupted_folder / "training" / ".state-00000007.safetensors-ab12").mkdir()
+    (interrupted_folder / "training" / "state-00000007.safetensors").write_bytes(b"of a process that was killed")
+    train_small(body, sentiments(30), interrupted_folder, resume=True, validation=sentiments(10, seed=9))
+    assert [path.name for path in (interrupted_folder / "training").iterdir()] == ["notes.txt"]
 
 
 # -- Ctrl-C -----------------------------------------------------------------------------------------------------------
 
 
-def test_ctrl_c_ends_the_step_and_keeps_its_state(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
-    def on_event(one: Event) -> None:
-        if one.step == 6 and not one.is_evaluation:
+def test_ctrl_c_ends_training_after_the_step_and_saves_its_state(
+    body: "pellucid.Model", sentiments: Sentiments, tmp_path: Path
+) -> None:
+    def on_event(event: Event) -> None:
+        if event.step == 6 and not event.is_evaluation:
             signal.raise_signal(signal.SIGINT)
 
-    whole = study(body, feelings(30), None, validation=feelings(10, seed=9))
-    with pytest.raises(KeyboardInterrupt) as stop:
-        study(body, feelings(30), tmp_path / "a", on_event=on_event, validation=feelings(10, seed=9))
-    assert str(stop.value).startswith("interrupted after step 7 of 15; it is kept in ")
-    assert str(stop.value).endswith("run the same again with resume=True to continue from there")
+    uninterrupted = train_small(body, sentiments(30), None, validation=sentiments(10, seed=9))
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        train_small(body, sentiments(30), tmp_path / "a", on_event=on_event, validation=sentiments(10, seed=9))
+    assert str(interrupt.value).startswith("interrupted after step 7 of 15; it is kept in ")
+    assert str(interrupt.value).endswith("run the same again with resume=True to continue from there")
     assert json.loads((tmp_path / "a" / "training" / "manifest.json").read_text())["progress"]["step"] == 7
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    result = study(body, feelings(30), tmp_path / "a", resume=True, validation=feelings(10, seed=9))
-    assert same(result.loaded, whole.loaded) and lines(result) == lines(whole)
+    result = train_small(body, sentiments(30), tmp_path / "a", resume=True, validation=sentiments(10, seed=9))
+    assert same_weights(result.loaded, uninterrupted.loaded) and log_lines(result) == log_lines(uninterrupted)
 
 
-def test_ctrl_c_without_a_folder_says_that_nothing_is_kept(body: "pellucid.Model", feelings: Feelings) -> None:
+def test_ctrl_c_without_a_folder_reports_that_nothing_is_saved(body: "pellucid.Model", sentiments: Sentiments) -> None:
     with pytest.raises(KeyboardInterrupt, match=r"after step 3 of 15; nothing is kept, since it has no folder"):
-        study(
-            body, feelings(30), None, on_event=lambda one: signal.raise_signal(signal.SIGINT) if one.step == 2 else None
+        train_small(
+            body,
+            sentiments(30),
+            None,
+            on_event=lambda one: signal.raise_signal(signal.SIGINT) if one.step == 2 else None,
         )
 
 
-def test_ctrl_c_in_the_last_step_is_heard_as_well(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
-    whole = study(body, feelings(30), None, validation=0.0)
+def test_ctrl_c_in_the_last_step_interrupts(body: "pellucid.Model", sentiments: Sentiments, tmp_path: Path) -> None:
+    uninterrupted = train_small(body, sentiments(30), None, validation=0.0)
     with pytest.raises(KeyboardInterrupt, match="interrupted after step 15 of 15; it is kept in"):
-        study(
-            body, feelings(30), tmp_path / "a", validation=0.0,
+        train_small(
+            body, sentiments(30), tmp_path / "a", validation=0.0,
             on_event=lambda one: signal.raise_signal(signal.SIGINT) if one.step == 14 else None,
         )  # fmt: skip
-    assert same(study(body, feelings(30), tmp_path / "a", validation=0.0, resume=True).loaded, whole.loaded)
+    assert same_weights(
+        train_small(body, sentiments(30), tmp_path / "a", validation=0.0, resume=True).loaded, uninterrupted.loaded
+    )
 
 
-def test_ctrl_c_in_the_last_look_is_heard_as_well(
-    body: "pellucid.Model", feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_ctrl_c_in_the_last_evaluation_interrupts(
+    body: "pellucid.Model", sentiments: Sentiments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest, looks = TextClassification.score, list[int]()
+    original, calls = TextClassification.score, list[int]()
 
-    def score(self: TextClassification, *given: Any) -> dict[str, float]:
-        looks.append(1)
-        if len(looks) == last:
+    def score(self: TextClassification, *args: Any) -> dict[str, float]:
+        calls.append(1)
+        if len(calls) == last:
             signal.raise_signal(signal.SIGINT)
-        return honest(self, *given)
+        return original(self, *args)
 
     monkeypatch.setattr(TextClassification, "score", score)
-    last, held_out = 0, {"validation": feelings(10, seed=9)}
-    whole = study(body, feelings(30), None, **held_out)
-    last = len(looks)
-    looks.clear()
+    last, held_out = 0, {"validation": sentiments(10, seed=9)}
+    uninterrupted = train_small(body, sentiments(30), None, **held_out)
+    last = len(calls)
+    calls.clear()
     with pytest.raises(KeyboardInterrupt, match="interrupted after step 15 of 15; it is kept in"):
-        study(body, feelings(30), tmp_path / "a", **held_out)
-    looks.clear()
-    result = study(body, feelings(30), tmp_path / "a", resume=True, **held_out)
-    assert same(result.loaded, whole.loaded) and lines(result) == lines(whole) and not looks
+        train_small(body, sentiments(30), tmp_path / "a", **held_out)
+    calls.clear()
+    result = train_small(body, sentiments(30), tmp_path / "a", resume=True, **held_out)
+    assert (
+        same_weights(result.loaded, uninterrupted.loaded)
+        and log_lines(result) == log_lines(uninterrupted)
+        and not calls
+    )
 
 
-def test_a_second_ctrl_c_ends_it_at_once(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
-    def on_event(one: Event) -> None:
+def test_second_ctrl_c_ends_training_at_once(body: "pellucid.Model", sentiments: Sentiments, tmp_path: Path) -> None:
+    def on_event(event: Event) -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt) as stop:
-        study(body, feelings(30), tmp_path / "a", on_event=on_event)
-    assert str(stop.value) == "" and not (tmp_path / "a" / "training" / "manifest.json").exists()
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        train_small(body, sentiments(30), tmp_path / "a", on_event=on_event)
+    assert str(interrupt.value) == "" and not (tmp_path / "a" / "training" / "manifest.json").exists()
 
 
-def test_moments_and_steps_of_the_optimizer_come_back(
-    body: "pellucid.Model", feelings: Feelings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_optimizer_state_is_restored(
+    body: "pellucid.Model", sentiments: Sentiments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every value of the state, compared between saving and restoring."""
     from pellucid.training.state import State, _state_tensors
 
-    kept: list[dict[str, torch.Tensor]] = []
-    real, restore = State.save, State.restore
+    saved: list[dict[str, torch.Tensor]] = []
+    original_save, original_restore = State.save, State.restore
 
-    def save(state: Any, loop: Any, *given: Any, **named: Any) -> None:
-        real(state, loop, *given, **named)
-        kept.append({name: tensor.detach().clone() for name, tensor in _state_tensors(loop).items()})
+    def save(state: Any, loop: Any, *args: Any, **kwargs: Any) -> None:
+        original_save(state, loop, *args, **kwargs)
+        saved.append({name: tensor.detach().clone() for name, tensor in _state_tensors(loop).items()})
 
-    def back(state: Any, loop: Any) -> None:
-        restore(state, loop)
-        found, last = _state_tensors(loop), kept[-1]
+    def checked_restore(state: Any, loop: Any) -> None:
+        original_restore(state, loop)
+        found, last = _state_tensors(loop), saved[-1]
         assert found.keys() == last.keys() and all(torch.equal(found[name], last[name]) for name in last)
         assert sum(name.startswith("moments/exp_avg_sq/") for name in found) == len(loop.parameters)
-        kept.append({})
+        saved.append({})
 
     monkeypatch.setattr(training_run.State, "save", save)
-    monkeypatch.setattr(training_run.State, "restore", back)
-    broken(body, feelings(30), tmp_path / "a", step=8)
-    study(body, feelings(30), tmp_path / "a", resume=True)
-    assert {} in kept
+    monkeypatch.setattr(training_run.State, "restore", checked_restore)
+    train_interrupted(body, sentiments(30), tmp_path / "a", step=8)
+    train_small(body, sentiments(30), tmp_path / "a", resume=True)
+    assert {} in saved
 
 
-def test_facts_of_a_result(body: "pellucid.Model", feelings: Feelings, tmp_path: Path) -> None:
-    result = study(body, feelings(30), tmp_path / "a", validation=feelings(10, seed=9))
+def test_result_contains_folder_source_and_plan(body: "pellucid.Model", sentiments: Sentiments, tmp_path: Path) -> None:
+    result = train_small(body, sentiments(30), tmp_path / "a", validation=sentiments(10, seed=9))
     assert result.folder == tmp_path / "a" and result.loaded.untrained == () and result.before == {}
     assert result.loaded.source is not None and result.loaded.source.folder == (tmp_path / "a").resolve()
     assert result.loaded.source.file_stamps and not changed_files(result.loaded.source)
     plan = result.start.plan
     assert len(plan.examples) == 30 and len(plan.held_out_examples) == 10 and result.start.steps == 15
-    again = study(pellucid.Model(replace(result.loaded)), feelings(30, seed=1), None, validation=feelings(10, seed=9))
-    assert again.before == result.scores and again.start.plan.base.source == result.loaded.source
+    retrained = train_small(
+        pellucid.Model(replace(result.loaded)), sentiments(30, seed=1), None, validation=sentiments(10, seed=9)
+    )
+    assert retrained.before == result.scores and retrained.start.plan.base.source == result.loaded.source

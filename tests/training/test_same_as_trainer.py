@@ -40,13 +40,13 @@ SETTINGS = Settings(
 
 
 @dataclass(frozen=True, kw_only=True)
-class NextWord(Objective):
+class NextToken(Objective):
     """Predicts each token of a row from those before it."""
 
-    def _unasked(self, *given: Any) -> Any:
+    def _not_called(self, *args: Any) -> Any:
         raise AssertionError("the examples are given, and nothing is held out")
 
-    examples = score = _unasked
+    examples = score = _not_called
 
     def head(self, loaded: Loaded) -> CausalLM:
         return CausalLM()
@@ -62,7 +62,7 @@ class NextWord(Objective):
         return functional.cross_entropy(logits.flatten(0, 1), batch["input_ids"][:, 1:].flatten(), reduction="sum")
 
 
-def own_losses(folder: Path, objective: Objective, examples: list[Example]) -> tuple[list[float], list[Example]]:
+def our_losses(folder: Path, objective: Objective, examples: list[Example]) -> tuple[list[float], list[Example]]:
     """The loss of every step, and the examples in the order of training."""
     loaded = model_for_training(pellucid.load(folder).loaded, objective, SETTINGS)
     loop = Loop(loaded, objective, SETTINGS, examples)
@@ -70,17 +70,17 @@ def own_losses(folder: Path, objective: Objective, examples: list[Example]) -> t
     return [one.metrics["loss"] for one in loop], read
 
 
-def trainer_losses(model: Any, rows: list[dict[str, Any]], folder: Path, **more: Any) -> list[float]:
+def trainer_losses(model: Any, rows: list[dict[str, Any]], folder: Path, **options: Any) -> list[float]:
     """The losses of the reference, which reads these rows in order."""
     losses: list[float] = []
 
-    class Told(transformers.Trainer):
-        def compute_loss(self, *given: Any, **said: Any) -> Any:
-            found = super().compute_loss(*given, **said)
+    class RecordingTrainer(transformers.Trainer):
+        def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+            found = super().compute_loss(*args, **kwargs)
             losses.append(float(found[0] if isinstance(found, tuple) else found))
             return found
 
-        def _get_train_sampler(self, *given: Any) -> Any:
+        def _get_train_sampler(self, *args: Any) -> Any:
             return torch.utils.data.SequentialSampler(rows)
 
     arguments = transformers.TrainingArguments(
@@ -98,56 +98,56 @@ def trainer_losses(model: Any, rows: list[dict[str, Any]], folder: Path, **more:
         report_to=[],
         disable_tqdm=True,
     )
-    Told(model=model, args=arguments, train_dataset=rows, **more).train()
+    RecordingTrainer(model=model, args=arguments, train_dataset=rows, **options).train()
     return losses
 
 
-def assert_same(found: list[float], wanted: list[float]) -> None:
-    assert len(found) == len(wanted) == STEPS
-    apart = [abs(one - other) for one, other in zip(found, wanted)]
-    assert max(apart) <= 1e-4, f"step {apart.index(max(apart)) + 1}: {max(apart):g}"
+def assert_same_losses(found: list[float], expected: list[float]) -> None:
+    assert len(found) == len(expected) == STEPS
+    differences = [abs(our - their) for our, their in zip(found, expected)]
+    assert max(differences) <= 1e-4, f"step {differences.index(max(differences)) + 1}: {max(differences):g}"
     assert min(found[-10:]) < 0.9 * found[0], "something was learned"
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_bert_classifies(
-    checkpoint: Callable[[str], Path], feelings: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_classification_losses_equal_the_trainer_s(
+    checkpoint: Callable[[str], Path], sentiments: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
-    rows, folder = feelings(STEPS * ROWS // 2), tmp_path / "begun"
+    rows, folder = sentiments(STEPS * ROWS // 2), tmp_path / "begun"
     objective = TextClassification().fitted(rows)
-    own = model_for_training(pellucid.load(checkpoint("bert-body")).loaded, objective, SETTINGS)
-    save_checkpoint(own, folder)  # with the random weights of its new head
-    found, read = own_losses(folder, objective, objective.examples(own, rows))
-    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.0}
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, **still)
+    base = model_for_training(pellucid.load(checkpoint("bert-body")).loaded, objective, SETTINGS)
+    save_checkpoint(base, folder)  # with the random weights of its new head
+    found, read = our_losses(folder, objective, objective.examples(base, rows))
+    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.0}
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, **no_dropout)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    given = [{"input_ids": one.ids[0], "token_type_ids": one.types[0], "labels": one.target.label} for one in read]
-    pads = transformers.DataCollatorWithPadding(tokenizer)
-    assert_same(found, trainer_losses(model, given, tmp_path / "trainer", data_collator=pads))
+    inputs = [{"input_ids": one.ids[0], "token_type_ids": one.types[0], "labels": one.target.label} for one in read]
+    collator = transformers.DataCollatorWithPadding(tokenizer)
+    assert_same_losses(found, trainer_losses(model, inputs, tmp_path / "trainer", data_collator=collator))
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_a_causal_model_says_what_comes_next(name: str, checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+def test_causal_losses_equal_the_trainer_s(name: str, checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
     folder = checkpoint(name)
-    chance = np.random.default_rng(3)
-    starts = chance.integers(5, 200, size=(STEPS * ROWS // 2, 1))
+    generator = np.random.default_rng(3)
+    starts = generator.integers(5, 200, size=(STEPS * ROWS // 2, 1))
     ids = (starts + np.arange(12) * 3) % 250 + 5  # each token is three above the last
     examples = [Example((row.tolist(),), ([0] * len(row),)) for row in ids]
-    found, read = own_losses(folder, NextWord(), examples)
-    still = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0} if name.startswith("gpt2") else {}
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, **still)
+    found, read = our_losses(folder, NextToken(), examples)
+    no_dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0} if name.startswith("gpt2") else {}
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, **no_dropout)
     # the first token is not predicted; some families' reference would count its label
-    given = [{"input_ids": one.ids[0], "labels": [-100, *one.ids[0][1:]]} for one in read]
-    assert_same(found, trainer_losses(model, given, tmp_path))
+    inputs = [{"input_ids": one.ids[0], "labels": [-100, *one.ids[0][1:]]} for one in read]
+    assert_same_losses(found, trainer_losses(model, inputs, tmp_path))
 
 
 @pytest.mark.parametrize("pieces", [2, 4])
-def test_pieces_of_a_batch_are_the_batch(
-    pieces: int, checkpoint: Callable[[str], Path], feelings: Callable[..., Any]
+def test_accumulation_does_not_change_the_training(
+    pieces: int, checkpoint: Callable[[str], Path], sentiments: Callable[..., Any]
 ) -> None:
-    folder, rows = checkpoint("bert-body"), feelings(32)
+    folder, rows = checkpoint("bert-body"), sentiments(32)
     objective = TextClassification().fitted(rows)
     settings, losses, norms, numbers = replace(SETTINGS, max_steps=4, batch_size=8), [], [], []
     for accumulation in (1, pieces):

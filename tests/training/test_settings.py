@@ -15,7 +15,7 @@ CLASSIFY = objective_named("classify")
 
 
 @pytest.mark.parametrize(
-    ("said", "complaint"),
+    ("settings", "message"),
     [
         ({"epochs": 0}, "epochs is 0, expected a whole number from 1"),
         ({"epochs": 2.5}, "epochs is 2.5"),
@@ -35,31 +35,31 @@ CLASSIFY = objective_named("classify")
         ({"learning_rat": 1.0}, r"unknown setting 'learning_rat' \(did you mean learning_rate"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(said: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(InputError, match=complaint):
-        Settings.of(said, {})
+def test_invalid_settings_are_refused_by_name(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Settings.of(settings, {})
 
 
-def test_what_is_said_goes_before_the_defaults_of_a_task() -> None:
+def test_given_settings_override_the_defaults_of_the_task() -> None:
     found = Settings.of({"epochs": 7}, {"epochs": 2, "learning_rate": 1e-4})
     assert (found.epochs, found.learning_rate, found.seed) == (7, 1e-4, 0)
 
 
-def test_positions_that_are_said_go_before_a_task_s_own_rows() -> None:
-    own = {"batch_size": 32}
-    assert Settings.of({"tokens_per_batch": 512}, own).batch_size is None
-    assert Settings.of({"tokens_per_batch": 512, "batch_size": 4}, own).batch_size == 4
-    assert Settings.of({}, own).batch_size == 32
+def test_tokens_per_batch_overrides_the_default_batch_size() -> None:
+    defaults = {"batch_size": 32}
+    assert Settings.of({"tokens_per_batch": 512}, defaults).batch_size is None
+    assert Settings.of({"tokens_per_batch": 512, "batch_size": 4}, defaults).batch_size == 4
+    assert Settings.of({}, defaults).batch_size == 32
 
 
-def test_warm_up_is_a_share_or_a_number_of_steps() -> None:
+def test_warmup_is_a_share_or_a_number_of_steps() -> None:
     assert Settings(warmup=0.1).warmup_steps(95) == 10
     assert Settings(warmup=25).warmup_steps(95) == 25
     assert Settings(warmup=0.0).warmup_steps(95) == 0
 
 
 @pytest.mark.parametrize("warmup", [0.1, 1, 25])
-def test_warm_up_is_never_all_there_is(warmup: float) -> None:
+def test_warmup_is_shorter_than_the_training(warmup: float) -> None:
     """The rate starts at 0, so a run that only warms up would not train at all."""
     assert [Settings(warmup=warmup).warmup_steps(steps) for steps in (1, 2)] == [0, 1]
 
@@ -68,7 +68,7 @@ def test_warm_up_is_never_all_there_is(warmup: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "hint", "found"),
+    ("value", "hint", "expected"),
     [
         (3, float, 3.0),
         (["a", "b"], tuple[str, ...], ("a", "b")),
@@ -95,14 +95,16 @@ def test_warm_up_is_never_all_there_is(warmup: float) -> None:
         (CommandLineText("3"), Any, "3"),
     ],
 )
-def test_a_value_becomes_what_its_field_wants(value: Any, hint: Any, found: Any) -> None:
-    made = convert_value("it", value, hint)
-    assert made == found and (found is None or type(made) is type(found) or isinstance(value, CommandLineText))
-    assert not isinstance(made, CommandLineText)
+def test_values_are_converted_to_the_type_of_their_field(value: Any, hint: Any, expected: Any) -> None:
+    converted = convert_value("it", value, hint)
+    assert converted == expected and (
+        expected is None or type(converted) is type(expected) or isinstance(value, CommandLineText)
+    )
+    assert not isinstance(converted, CommandLineText)
 
 
 @pytest.mark.parametrize(
-    ("value", "hint", "complaint"),
+    ("value", "hint", "message"),
     [
         ("3", int, "it is '3', expected a whole number"),
         (3.5, int, "it is 3.5, expected a whole number"),
@@ -114,18 +116,18 @@ def test_a_value_becomes_what_its_field_wants(value: Any, hint: Any, found: Any)
         ({"a": 1}, tuple[str, ...], "expected a list, each a text"),
     ],
 )
-def test_a_value_of_another_type_is_refused(value: Any, hint: Any, complaint: str) -> None:
-    with pytest.raises(InputError, match=complaint):
+def test_values_of_another_type_are_refused(value: Any, hint: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         convert_value("it", value, hint)
 
 
-def test_options_and_settings_are_told_apart() -> None:
+def test_options_and_settings_are_separated() -> None:
     objective, settings = objective_and_settings(CLASSIFY, {"max_length": 32, "epochs": 1, "classes": ["no", "yes"]})
     assert (objective.max_length, settings.epochs) == (32, 1)
     assert vars(objective)["classes"] == ("no", "yes")
 
 
-def test_a_name_that_is_neither_is_met_by_near_ones() -> None:
+def test_unknown_option_is_refused_with_suggestions() -> None:
     with pytest.raises(InputError, match=r"text-classification has no setting 'epoch' \(did you mean epochs"):
         objective_and_settings(CLASSIFY, {"epoch": 1})
     with pytest.raises(InputError, match=r"its options are .*max_length.*; the settings are .*learning_rate"):
@@ -140,27 +142,27 @@ def test_a_name_that_is_neither_is_met_by_near_ones() -> None:
 
 
 @pytest.mark.parametrize("name", OBJECTIVES, ids=lambda one: one.name)
-def test_every_objective_is_there_and_can_be_asked_for(name: Any) -> None:
-    kind = name.objective()
-    assert kind.name == name.name
-    assert set(kind.default_settings) <= {field.name for field in fields(Settings)}
-    Settings.of({}, kind.default_settings)
-    assert all(word in name.reads for word in {*kind.columns} - {"answer_start", "translation"})
+def test_every_listed_objective_has_valid_defaults_columns_and_options(name: Any) -> None:
+    objective = name.objective()
+    assert objective.name == name.name
+    assert set(objective.default_settings) <= {field.name for field in fields(Settings)}
+    Settings.of({}, objective.default_settings)
+    assert all(column in name.reads for column in {*objective.columns} - {"answer_start", "translation"})
     assert options_of(name)
 
 
-def test_no_name_stands_for_two_objectives() -> None:
-    names = [word for one in OBJECTIVES for word in (one.name, *one.aliases)]
+def test_names_of_objectives_are_unique() -> None:
+    names = [name for objective in OBJECTIVES for name in (objective.name, *objective.aliases)]
     assert len(names) == len(set(names))
 
 
-def test_tasks_of_objectives_are_tasks() -> None:
+def test_tasks_of_objectives_exist() -> None:
     from pellucid.tasks.names import TASKS
 
     assert {one.task for one in OBJECTIVES} - {""} <= {task.name for task in TASKS}
 
 
-def test_an_unknown_task_is_met_by_near_ones() -> None:
+def test_unknown_task_is_refused_with_suggestions() -> None:
     with pytest.raises(InputError, match=r"unknown task 'clasify' \(did you mean classify"):
         objective_named("clasify")
     with pytest.raises(InputError, match="unknown task 'qqq': one of text-classification, "):
@@ -168,11 +170,11 @@ def test_an_unknown_task_is_met_by_near_ones() -> None:
 
 
 @dataclass(frozen=True)
-class _Row:
+class _FakeObjective:
     plain: int = 0
     _found: int = 0
 
 
-def test_what_is_found_in_the_data_is_no_option(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(CLASSIFY), "objective", lambda self: _Row)
+def test_private_fields_are_no_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(CLASSIFY), "objective", lambda self: _FakeObjective)
     assert list(options_of(CLASSIFY)) == ["plain"]

@@ -23,36 +23,38 @@ from pellucid.training.losses import IGNORED
 from pellucid.training.objective import Example
 from pellucid.training.settings import Settings
 from pellucid.training.tagging import TokenClassification
-from tests.tasks.trained import WORDS
-from tests.training.learned import ready, result, training
+from tests.tasks.planted_facts import WORDS
+from tests.training.whole_run import objective_and_model, run_loop, trained_model
 
 Rows = list[dict[str, Any]]
-Opened = Callable[..., "pellucid.Model"]
+LoadTiny = Callable[..., "pellucid.Model"]
 
 NAMES = {"LOC": (("Berlin",), ("Oxford",), ("Vienna",)), "PER": (("Gustave", "Eiffel"), ("Buzz", "Aldrin"))}
 ANGELA = {"tokens": ["Angela", "Merkel", "visited", "Zürich", "."], "tags": ["B-PER", "I-PER", "O", "B-LOC", "O"]}
-CHANCE = np.random.default_rng(0)
+GENERATOR = np.random.default_rng(0)
 
 
-def rows(many: int, seed: int = 0) -> Rows:
+def rows(count: int, seed: int = 0) -> Rows:
     """Sentences with planted names."""
-    chance, found = random.Random(seed), []
-    for _ in range(many):
-        parts = [([word], ["O"]) for word in chance.choices(WORDS, k=chance.randint(3, 8))]
+    generator, found = random.Random(seed), []
+    for _ in range(count):
+        parts = [([word], ["O"]) for word in generator.choices(WORDS, k=generator.randint(3, 8))]
         for kind, names in NAMES.items():
-            if chance.random() < 0.6:
-                name = chance.choice(names)
+            if generator.random() < 0.6:
+                name = generator.choice(names)
                 tagged = [f"{'I' if i else 'B'}-{kind}" for i in range(len(name))]
-                parts.insert(chance.randint(0, len(parts)), (list(name), tagged))
-        found.append({"tokens": [w for part in parts for w in part[0]], "tags": [t for part in parts for t in part[1]]})
+                parts.insert(generator.randint(0, len(parts)), (list(name), tagged))
+        found.append(
+            {"tokens": [w for part in parts for w in part[0]], "tags": [tag for part in parts for tag in part[1]]}
+        )
     return found
 
 
-def asked(
+def prepare_training(
     model: "pellucid.Model", data: Rows, **options: Any
 ) -> tuple[TokenClassification, "pellucid.Model", list[Example]]:
     """The objective, the model at the start of training, and the examples."""
-    objective, loaded = ready(model.loaded, TokenClassification(**options), data)
+    objective, loaded = objective_and_model(model.loaded, TokenClassification(**options), data)
     return objective, pellucid.Model(loaded), objective.examples(loaded, data)
 
 
@@ -60,50 +62,52 @@ def asked(
 
 
 @pytest.mark.parametrize("name", ["bert-cased-reader", "roberta-people", "xlm-roberta-people", "albert-people"])
-def test_words_are_asked_at_their_first_token(opened: Opened, checkpoint: Callable[[str], Path], name: str) -> None:
+def test_words_are_labelled_at_their_first_token(
+    load_tiny: LoadTiny, checkpoint: Callable[[str], Path], name: str
+) -> None:
     data = [ANGELA, *rows(5)]
-    model, words = (
-        opened(name, head=None),
+    model, tokenizer = (
+        load_tiny(name, head=None),
         transformers.PreTrainedTokenizerFast(tokenizer_file=str(checkpoint(name) / "tokenizer.json")),
     )
-    _, begun, examples = asked(model, data)
-    labels = begun.config.labels
+    _, prepared, examples = prepare_training(model, data)
+    labels = prepared.config.labels
     assert labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
     for row, example in zip(data, examples):
-        read = words(" ".join(row["tokens"]))
-        owners = read.word_ids()
-        assert example.ids[0] == read["input_ids"]
+        encoded = tokenizer(" ".join(row["tokens"]))
+        word_ids = encoded.word_ids()
+        assert example.ids[0] == encoded["input_ids"]
         assert example.target.labels == [
-            labels.index(row["tags"][word]) if word is not None and word != owners[i - 1] else IGNORED
-            for i, word in enumerate(owners)
+            labels.index(row["tags"][word]) if word is not None and word != word_ids[i - 1] else IGNORED
+            for i, word in enumerate(word_ids)
         ]
 
 
-def test_the_loss_is_the_references(opened: Opened, tmp_path: Path) -> None:
+def test_loss_equals_the_reference_s(load_tiny: LoadTiny, tmp_path: Path) -> None:
     data = rows(6)
-    objective, begun, examples = asked(opened("bert-body"), data)
-    batch = objective.collate(begun.loaded, examples, CHANCE)
+    objective, prepared, examples = prepare_training(load_tiny("bert-body"), data)
+    batch = objective.collate(prepared.loaded, examples, GENERATOR)
     assert (batch["labels"] != IGNORED).sum() == objective.weight(batch) == sum(len(row["tokens"]) for row in data)
-    save_checkpoint(begun.loaded, tmp_path / "begun")
+    save_checkpoint(prepared.loaded, tmp_path / "begun")
     reference = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "begun")
-    wanted = reference(**batch).loss * objective.weight(batch)
-    wanted.backward()
-    learner = Learner(begun.loaded, Settings(precision="float32"))
+    expected = reference(**batch).loss * objective.weight(batch)
+    expected.backward()
+    learner = Learner(prepared.loaded, Settings(precision="float32"))
     learner.seed_dropout(0, 0)
     loss = objective.loss(learner, batch)
     loss.backward()
-    assert loss.item() == pytest.approx(wanted.item(), abs=1e-4)
-    own = dict(begun.module.named_parameters())["head.classifier.weight"].grad
-    assert torch.allclose(own, reference.classifier.weight.grad, atol=1e-4)
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-4)
+    ours = dict(prepared.module.named_parameters())["head.classifier.weight"].grad
+    assert torch.allclose(ours, reference.classifier.weight.grad, atol=1e-4)
 
 
 # -- reading data ------------------------------------------------------------------------------------------------------
 
 
-def test_a_long_sentence_is_asked_once_for_each_word(opened: Opened) -> None:
+def test_long_sentence_labels_each_word_once(load_tiny: LoadTiny) -> None:
     (long,) = [{name: [x for row in rows(12) for x in row[name]] for name in ("tokens", "tags")}]
-    _, begun, examples = asked(opened("bert-body"), [long], max_length=24)
-    labels = begun.config.labels
+    _, prepared, examples = prepare_training(load_tiny("bert-body"), [long], max_length=24)
+    labels = prepared.config.labels
     assert len(examples) > 3 and all(len(one.ids[0]) <= 24 for one in examples)
     words = [number for one in examples for _, number in one.target.words]
     assert sorted(words) == list(range(len(long["tokens"])))
@@ -114,72 +118,80 @@ def test_a_long_sentence_is_asked_once_for_each_word(opened: Opened) -> None:
         assert sum(label != IGNORED for label in one.target.labels) == len(one.target.words)
 
 
-def test_every_piece_of_a_word_goes_on_with_it(opened: Opened) -> None:
-    _, begun, (first,) = asked(opened("bert-body"), [ANGELA])
-    _, _, (every,) = asked(opened("bert-body"), [ANGELA], every_piece=True)
-    labels = ["-" if i == IGNORED else begun.config.labels[i] for i in every.target.labels]
+def test_every_piece_labels_all_tokens_of_a_word(load_tiny: LoadTiny) -> None:
+    _, prepared, (first,) = prepare_training(load_tiny("bert-body"), [ANGELA])
+    _, _, (every,) = prepare_training(load_tiny("bert-body"), [ANGELA], every_piece=True)
+    labels = ["-" if i == IGNORED else prepared.config.labels[i] for i in every.target.labels]
     assert labels[0] == labels[-1] == "-" and "-" not in labels[1:-1]
     assert labels.count("B-PER") == labels.count("B-LOC") == 1
-    asked_ = [i for i, label in enumerate(first.target.labels) if label != IGNORED]
-    assert [every.target.labels[i] for i in asked_] == [first.target.labels[i] for i in asked_]
-    assert len(asked_) == 5 < len(labels) - 2
+    labelled = [i for i, label in enumerate(first.target.labels) if label != IGNORED]
+    assert [every.target.labels[i] for i in labelled] == [first.target.labels[i] for i in labelled]
+    assert len(labelled) == 5 < len(labels) - 2
 
 
-def test_entities_of_characters_are_tags_of_words(opened: Opened) -> None:
+def test_character_entities_become_word_tags(load_tiny: LoadTiny) -> None:
     text = "Angela Merkel visited Zürich ."
     spans = [{"start": 22, "end": 28, "label": "LOC"}, [0, 13, "PER"]]
-    _, begun, (one,) = asked(opened("bert-body"), [{"text": text, "entities": spans}])
-    _, other, (two,) = asked(opened("bert-body"), [ANGELA])
-    assert one.ids == two.ids and one.target.labels == two.target.labels
-    assert begun.config.labels == other.config.labels
+    _, prepared, (from_entities,) = prepare_training(load_tiny("bert-body"), [{"text": text, "entities": spans}])
+    _, other, (from_tags,) = prepare_training(load_tiny("bert-body"), [ANGELA])
+    assert from_entities.ids == from_tags.ids and from_entities.target.labels == from_tags.target.labels
+    assert prepared.config.labels == other.config.labels
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_what_is_cut_off_is_neither_learned_nor_scored(opened: Opened, side: str) -> None:
-    model = opened("bert-body")
+def test_truncated_words_are_neither_trained_nor_scored(load_tiny: LoadTiny, side: str) -> None:
+    model = load_tiny("bert-body")
     model.tokenizer.settings["truncation_side"] = side
     names = ["Berlin", *["dog"] * 20, "Vienna"]
     text = " ".join(names)
     spans = [{"start": text.index(name), "end": text.index(name) + 6, "label": "LOC"} for name in ("Berlin", "Vienna")]
     data = [{"tokens": names, "tags": ["B-LOC", *["O"] * 20, "B-LOC"]}, {"text": text, "entities": spans}]
-    _, _, (one, two) = asked(model, data, long="truncate", max_length=12)
-    assert one.ids == two.ids and one.target.labels == two.target.labels and one.target.words == two.target.words
-    assert one.target.truth == two.target.truth and len(one.target.truth) == len(one.target.words) < len(names)
-    assert one.target.truth[0 if side == "right" else -1] == "B-LOC" and one.target.truth.count("B-LOC") == 1
+    _, _, (from_tags, from_entities) = prepare_training(model, data, long="truncate", max_length=12)
+    assert (
+        from_tags.ids == from_entities.ids
+        and from_tags.target.labels == from_entities.target.labels
+        and from_tags.target.words == from_entities.target.words
+    )
+    assert from_tags.target.truth == from_entities.target.truth and len(from_tags.target.truth) == len(
+        from_tags.target.words
+    ) < len(names)
+    assert (
+        from_tags.target.truth[0 if side == "right" else -1] == "B-LOC" and from_tags.target.truth.count("B-LOC") == 1
+    )
 
 
-def test_lists_in_a_table_are_json_or_words_with_a_space_between(body: "pellucid.Model") -> None:
+def test_lists_in_a_table_are_json_or_separated_by_spaces(body: "pellucid.Model") -> None:
     rows = [ANGELA, {"tokens": ["[", "a", "]"], "tags": ["O", "O", "O"]}, {"tokens": ["[1]"], "tags": ["O"]}]
-    _, _, wanted = asked(body, rows)
-    for written in (json.dumps, " ".join):
-        _, _, found = asked(body, [{name: written(cell) for name, cell in row.items()} for row in rows])
-        assert [(one.ids, one.target.truth) for one in found] == [(one.ids, one.target.truth) for one in wanted]
+    _, _, expected = prepare_training(body, rows)
+    for as_text in (json.dumps, " ".join):
+        _, _, found = prepare_training(body, [{name: as_text(cell) for name, cell in row.items()} for row in rows])
+        assert [(one.ids, one.target.truth) for one in found] == [(one.ids, one.target.truth) for one in expected]
 
 
-def test_what_the_pipeline_answers_is_data(opened: Opened) -> None:
+def test_answers_of_the_pipeline_are_accepted_as_entities(load_tiny: LoadTiny) -> None:
     answers = [{"entity_group": "PER", "score": 0.9, "word": "Angela Merkel", "start": 0, "end": 13}]
-    _, _, (one,) = asked(opened("bert-body"), [{"text": "Angela Merkel visited", "entities": answers}])
+    _, _, (one,) = prepare_training(load_tiny("bert-body"), [{"text": "Angela Merkel visited", "entities": answers}])
     assert one.target.truth == ["B-PER", "I-PER", "O"]
 
 
-def test_a_model_that_knows_the_labels_keeps_them_and_its_head(opened: Opened) -> None:
-    model = opened("bert-people")
+def test_model_with_the_labels_keeps_them_and_its_head(load_tiny: LoadTiny) -> None:
+    model = load_tiny("bert-people")
     head = dict(model.named_parameters())["head.classifier.weight"]
-    _, begun, _ = asked(model, [ANGELA | {"tags": ["O", "O", "O", "B-LOC", "O"]}])
-    assert begun.config.labels == model.config.labels
-    assert torch.equal(dict(begun.named_parameters())["head.classifier.weight"], head)
+    _, prepared, _ = prepare_training(model, [ANGELA | {"tags": ["O", "O", "O", "B-LOC", "O"]}])
+    assert prepared.config.labels == model.config.labels
+    assert torch.equal(dict(prepared.named_parameters())["head.classifier.weight"], head)
 
 
-def test_labels_that_begin_nothing_are_scored(opened: Opened) -> None:
-    loaded = opened("gpt2-inside").loaded
+def test_labels_without_b_prefix_are_scored(load_tiny: LoadTiny) -> None:
+    loaded = load_tiny("gpt2-inside").loaded
     (one,) = TokenClassification().examples(loaded, [ANGELA])
     labels = [loaded.config.labels[i] for i in one.target.labels if i != IGNORED]
     assert labels == ["I-PER", "I-PER", "O", "I-LOC", "O"]
     assert 0.0 <= TokenClassification().score(loaded, [one])["f1"] <= 1.0
 
 
-def test_whoever_answers_what_was_asked_is_right(opened: Opened) -> None:
-    loaded = opened("gpt2-inside").loaded
+def test_accuracy_uses_the_labels_that_the_model_has(load_tiny: LoadTiny) -> None:
+    loaded = load_tiny("gpt2-inside").loaded
     bias = dict(loaded.module.named_parameters())["head.classifier.bias"]
     with torch.no_grad():  # it always predicts I-PER
         bias += 1e3 * torch.tensor([label == "I-PER" for label in loaded.config.labels])
@@ -189,7 +201,7 @@ def test_whoever_answers_what_was_asked_is_right(opened: Opened) -> None:
     assert scores["accuracy"] == 1.0 and scores["recall"] == 0.0  # no label separates adjacent names
 
 
-def test_tags_of_schemes() -> None:
+def test_tag_schemes_are_converted_and_parsed() -> None:
     assert tags.head_labels(["I-PER", "B-LOC", "O", "B-PER"]) == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
     assert tags.head_labels(["VERB", "NOUN"]) == ("NOUN", "VERB")
     assert tags.to_iob2(["I-PER", "I-PER", "B-PER", "O", "I-LOC", "I-PER"]) == [
@@ -204,14 +216,14 @@ def test_tags_of_schemes() -> None:
     assert tags.entity_spans(["NOUN", "NOUN", "O"], False) == [("NOUN", 0, 0), ("NOUN", 1, 1)]
 
 
-def test_what_begins_nothing_begins(body: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
+def test_iob1_tags_are_converted_and_reported(body: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
     data = [{"tokens": list("abcde"), "tags": ["I-LOC", "I-LOC", "B-LOC", "O", "I-PER"]}]  # IOB1
-    _, _, (one,) = asked(body, read(data).rows)
+    _, _, (one,) = prepare_training(body, read(data).rows)
     assert one.target.truth == ["B-LOC", "I-LOC", "B-LOC", "O", "B-PER"]
     assert "2 entities begin with I- and are read as if with B- (the first: row 0, word 0)" in caplog.text
 
 
-def test_a_label_that_takes_the_letters_from_all_others_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_label_without_prefix_among_prefixed_ones_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     row = {"tokens": list("abcd"), "tags": ["B-PER", "I-PER", "0", "O"]}
     TokenClassification().fitted([row])
     assert "the labels 0 lack B- and I-, so those of the others are part of the name" in caplog.text
@@ -221,7 +233,7 @@ def test_a_label_that_takes_the_letters_from_all_others_is_told(caplog: pytest.L
     assert not caplog.messages
 
 
-def test_conll_files(shared: Callable[[str], Path], tmp_path: Path) -> None:
+def test_conll_file_is_read(shared: Callable[[str], Path], tmp_path: Path) -> None:
     with zipfile.ZipFile(shared("data/conll2002/conll2002.zip")) as archive:
         archive.extract("conll2002/esp.testa", tmp_path)
     path = tmp_path / "conll2002" / "esp.testa"
@@ -238,17 +250,17 @@ def test_conll_files(shared: Callable[[str], Path], tmp_path: Path) -> None:
     assert len(TokenClassification().fitted(data.rows).classes or ()) == 9
 
 
-def test_notes_in_conll_files_are_no_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_comments_in_conll_files_are_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """As in MultiCoNER and Universal Dependencies, before each sentence; a lone `#` may also be a word."""
-    path, three = tmp_path / "a.conll", "Sao _ _ B-LOC\nPaulo _ _ I-LOC\n# _ _ O\n\n"
-    path.write_text(f"# id 5239\tdomain=en\n{three}# newdoc\n# text = a b\n# _ _ O\n{three}", encoding="utf-8")
+    path, sentence = tmp_path / "a.conll", "Sao _ _ B-LOC\nPaulo _ _ I-LOC\n# _ _ O\n\n"
+    path.write_text(f"# id 5239\tdomain=en\n{sentence}# newdoc\n# text = a b\n# _ _ O\n{sentence}", encoding="utf-8")
     first, second = (row["tokens"] for row in read_conll(path))
     assert first == ["Sao", "Paulo", "#"] and second == ["#", *first]
     assert "3 lines left out as comments, # in place of a word (the first: line 1)" in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("Sao B-LOC\nPaulo\n", "line 2: 1 column, expected 2, as in the lines before"),
         ("\n\n", "holds no sentences"),
@@ -258,14 +270,14 @@ def test_notes_in_conll_files_are_no_words(tmp_path: Path, caplog: pytest.LogCap
         ("1\tSao\tB-LOC\tO\n2\tPaulo\tI-LOC\tO\n\n1\tHier\tO\tO\n", "line 1: the first column counts the words"),
     ],
 )
-def test_bad_conll_files(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_conll_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "a.conll").write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         read_conll(tmp_path / "a.conll")
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ({"tokens": ["a", "b"], "tags": ["O"]}, "row 1 has 2 tokens and 1 tag"),
         ({"tokens": ["a"], "tag": ["O"]}, r"row 1 has no 'tags' \(did you mean tag\?\)"),
@@ -291,22 +303,22 @@ def test_bad_conll_files(tmp_path: Path, text: str, said: str) -> None:
         ({"text": "a b", "entities": [{"start": 0}]}, "row 1: entity 0 goes from 0 to None"),
     ],
 )
-def test_bad_rows_are_named(body: "pellucid.Model", row: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        asked(body, read([ANGELA, row]).rows)
+def test_invalid_rows_are_refused_by_number(body: "pellucid.Model", row: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        prepare_training(body, read([ANGELA, row]).rows)
 
 
-def test_a_row_that_is_too_long_is_named(body: "pellucid.Model", tmp_path: Path) -> None:
+def test_row_that_is_too_long_is_refused_by_line(body: "pellucid.Model", tmp_path: Path) -> None:
     long = {"tokens": ["a"] * 200, "tags": ["O"] * 200}
     (tmp_path / "tags.jsonl").write_text("\n".join(map(json.dumps, [ANGELA, long])), encoding="utf-8")
     with pytest.raises(InputError, match=r"^tags\.jsonl, line 2 has 106 tokens more than the 96 that are read at once"):
-        asked(body, read(tmp_path / "tags.jsonl").rows, long="error")
+        prepare_training(body, read(tmp_path / "tags.jsonl").rows, long="error")
 
 
-def test_labels_that_are_unknown_or_alone(body: "pellucid.Model") -> None:
-    objective, begun, _ = asked(body, [ANGELA])
+def test_unknown_and_single_labels_are_refused(body: "pellucid.Model") -> None:
+    objective, prepared, _ = prepare_training(body, [ANGELA])
     with pytest.raises(InputError, match=r"row 0: tags hold 'B-PERS' \(did you mean B-PER"):
-        objective.examples(begun.loaded, read([{"tokens": ["a"], "tags": ["B-PERS"]}]).rows)
+        objective.examples(prepared.loaded, read([{"tokens": ["a"], "tags": ["B-PERS"]}]).rows)
     with pytest.raises(InputError, match="nothing to tell apart in 2 sentences: all words are 'O'"):
         TokenClassification().fitted([{"tokens": ["a"], "tags": ["O"]}] * 2)
 
@@ -318,20 +330,20 @@ def test_labels_that_are_unknown_or_alone(body: "pellucid.Model") -> None:
 def finder(tmp_path_factory: pytest.TempPathFactory, checkpoint: Callable[[str], Path]) -> Path:
     """A folder with a model trained to find names."""
     sizes = {"vocab_size": 600, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 98}
-    config = pellucid.Config.of("bert", intermediate_size=64, pad_token_id=0, **sizes, **still)
+    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 98}
+    config = pellucid.Config.of("bert", intermediate_size=64, pad_token_id=0, **sizes, **no_dropout)
     model = pellucid.build(config, seed=3, tokenizer=pellucid.load(checkpoint("bert-body")).tokenizer)
-    how: dict[str, Any] = {"epochs": 6, "batch_size": 16, "learning_rate": 5e-3, "precision": "float32"}
-    loop, events = training(model.loaded, TokenClassification(), rows(160, 1), rows(40, 2), keep_best=False, **how)
-    looks = [one.metrics for one in events if one.is_evaluation]
-    assert looks[-1]["f1"] == looks[-1]["accuracy"] == 1.0 > looks[0]["f1"]
-    assert looks[-1]["loss"] < 0.1
+    settings: dict[str, Any] = {"epochs": 6, "batch_size": 16, "learning_rate": 5e-3, "precision": "float32"}
+    loop, events = run_loop(model.loaded, TokenClassification(), rows(160, 1), rows(40, 2), keep_best=False, **settings)
+    evaluations = [one.metrics for one in events if one.is_evaluation]
+    assert evaluations[-1]["f1"] == evaluations[-1]["accuracy"] == 1.0 > evaluations[0]["f1"]
+    assert evaluations[-1]["loss"] < 0.1
     folder = tmp_path_factory.mktemp("finder") / "out"
-    save_checkpoint(result(loop), folder)
+    save_checkpoint(trained_model(loop), folder)
     return folder
 
 
-def test_the_pipeline_finds_what_was_learned(finder: Path) -> None:
+def test_pipeline_finds_entities_with_the_trained_model(finder: Path) -> None:
     found = pellucid.pipeline("ner", finder)("the good dog of Gustave Eiffel was in Oxford today")
     assert [(one["entity_group"], one["word"], one["start"]) for one in found] == [
         ("PER", "Gustave Eiffel", 16),
@@ -340,28 +352,28 @@ def test_the_pipeline_finds_what_was_learned(finder: Path) -> None:
     assert all(one["score"] > 0.9 for one in found)
 
 
-def test_the_reference_opens_it_with_the_same_logits(finder: Path) -> None:
+def test_reference_computes_the_same_logits_from_the_saved_folder(finder: Path) -> None:
     theirs = transformers.AutoModelForTokenClassification.from_pretrained(finder).eval()
-    words = transformers.AutoTokenizer.from_pretrained(finder)
-    batch = words(["Berlin is near Gustave Eiffel", "a dog"], padding=True, return_tensors="pt")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(finder)
+    batch = tokenizer(["Berlin is near Gustave Eiffel", "a dog"], padding=True, return_tensors="pt")
     ours = pellucid.load(finder)
     with torch.no_grad():
-        wanted, own = theirs(**batch).logits, ours(**batch).logits
-    assert torch.allclose(wanted, own, atol=1e-5)
+        expected, logits = theirs(**batch).logits, ours(**batch).logits
+    assert torch.allclose(expected, logits, atol=1e-5)
     assert theirs.config.id2label == dict(enumerate(ours.config.labels))
 
 
 @pytest.mark.parametrize("name", ["distilbert-body", "roberta-body", "mpnet-body", "gpt2-body", "llama-body"])
-def test_other_families_learn(opened: Opened, tmp_path: Path, name: str) -> None:
-    how: dict[str, Any] = {"max_steps": 3, "batch_size": 8, "precision": "float32", "max_length": 40}
-    loop, events = training(
-        opened(name).loaded, TokenClassification(max_length=how.pop("max_length")), rows(24, 1), **how
+def test_other_families_are_trained_and_saved(load_tiny: LoadTiny, tmp_path: Path, name: str) -> None:
+    settings: dict[str, Any] = {"max_steps": 3, "batch_size": 8, "precision": "float32", "max_length": 40}
+    loop, events = run_loop(
+        load_tiny(name).loaded, TokenClassification(max_length=settings.pop("max_length")), rows(24, 1), **settings
     )
     assert events[0].metrics["gradient_norm"] > 0 and len(events) == 3
-    folder, held = save_checkpoint(result(loop), tmp_path / "out"), rows(6, 2)
+    folder, held_out = save_checkpoint(trained_model(loop), tmp_path / "out"), rows(6, 2)
     loaded = pellucid.load(folder).loaded
-    scores = loop.objective.score(loaded, loop.objective.examples(loaded, held))
-    assert scores == pytest.approx(loop.objective.score(loop.loaded, loop.objective.examples(loop.loaded, held)))
+    scores = loop.objective.score(loaded, loop.objective.examples(loaded, held_out))
+    assert scores == pytest.approx(loop.objective.score(loop.loaded, loop.objective.examples(loop.loaded, held_out)))
     assert all(one["score"] > 0 for one in pellucid.pipeline("ner", folder)("a dog in Berlin"))
 
 
@@ -371,23 +383,23 @@ def test_scores_count_whole_entities(finder: Path) -> None:
     assert objective.score(loaded, objective.examples(loaded, data))["f1"] == 1.0
     wrong = [row | {"tags": ["O" if tag.startswith("I-") else tag for tag in row["tags"]]} for row in data]
     scores = objective.score(loaded, objective.examples(loaded, wrong))
-    every = [tag for row in data for tag in row["tags"]]
-    places, people = every.count("B-LOC"), every.count("B-PER")
-    assert scores["precision"] == scores["recall"] == pytest.approx(places / (places + people))
-    assert scores["accuracy"] == pytest.approx(1 - every.count("I-PER") / len(every))
+    all_tags = [tag for row in data for tag in row["tags"]]
+    locations, people = all_tags.count("B-LOC"), all_tags.count("B-PER")
+    assert scores["precision"] == scores["recall"] == pytest.approx(locations / (locations + people))
+    assert scores["accuracy"] == pytest.approx(1 - all_tags.count("I-PER") / len(all_tags))
     assert scores["loss"] > 0.2
 
 
-def test_the_simplest_answer_is_the_commonest_tag_of_the_rows_learned_from(opened: Opened) -> None:
+def test_baseline_is_the_most_frequent_training_tag(load_tiny: LoadTiny) -> None:
     """A row counts once, in however many windows it is read."""
-    learned = [{"tokens": ["good"] * 40, "tags": ["O"] * 40}, {"tokens": ["Berlin"] * 30, "tags": ["B-LOC"] * 30}]
-    held = [{"tokens": ["Berlin"] * 30 + ["good"] * 10, "tags": ["B-LOC"] * 30 + ["O"] * 10}]
-    objective, model, examples = asked(opened("bert-body"), learned, max_length=16)
-    others = objective.examples(model.loaded, held)
-    assert len(others) > 1 and objective.baseline_scores(examples, others) == {"accuracy": 0.25}
+    training_rows = [{"tokens": ["good"] * 40, "tags": ["O"] * 40}, {"tokens": ["Berlin"] * 30, "tags": ["B-LOC"] * 30}]
+    held_out = [{"tokens": ["Berlin"] * 30 + ["good"] * 10, "tags": ["B-LOC"] * 30 + ["O"] * 10}]
+    objective, model, examples = prepare_training(load_tiny("bert-body"), training_rows, max_length=16)
+    held_out_examples = objective.examples(model.loaded, held_out)
+    assert len(held_out_examples) > 1 and objective.baseline_scores(examples, held_out_examples) == {"accuracy": 0.25}
 
 
-def test_scores_are_the_same_in_windows(finder: Path) -> None:
+def test_scores_do_not_depend_on_windows(finder: Path) -> None:
     loaded = pellucid.load(finder).loaded
     long = [{name: [x for row in rows(8, 4) for x in row[name]] for name in ("tokens", "tags")}]
     objective = TokenClassification(max_length=32).fitted(rows(20, 1))
@@ -396,11 +408,11 @@ def test_scores_are_the_same_in_windows(finder: Path) -> None:
     assert objective.score(loaded, examples)["f1"] == 1.0
 
 
-def test_from_a_file_to_a_folder(scratch: "pellucid.Model", tmp_path: Path) -> None:
+def test_training_reads_a_file_and_saves_a_folder(scratch: "pellucid.Model", tmp_path: Path) -> None:
     lines = ["\n".join(map(" ".join, zip(row["tokens"], row["tags"]))) for row in rows(80, 1)]
     (tmp_path / "people.conll").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
-    how: dict[str, Any] = {"epochs": 2, "batch_size": 16, "learning_rate": 5e-3, "precision": "float32"}
-    model = pellucid.train(scratch, tmp_path / "people.conll", "tag", out=tmp_path / "out", **how)
+    settings: dict[str, Any] = {"epochs": 2, "batch_size": 16, "learning_rate": 5e-3, "precision": "float32"}
+    model = pellucid.train(scratch, tmp_path / "people.conll", "tag", out=tmp_path / "out", **settings)
     assert model.report.scores.keys() == {"precision", "recall", "f1", "accuracy", "loss"}
     assert model.report.rows == 72 and model.report.held_out == 8
     scores = pellucid.evaluate(tmp_path / "out", tmp_path / "people.conll")

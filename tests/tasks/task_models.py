@@ -1,4 +1,4 @@
-"""A small random model for every task, whose answers are nonsense from a real tokenizer, and items to give it."""
+"""A small random model with a real tokenizer for every task, and items for it; its answers are meaningless."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ HEADS: dict[str, tuple[Head | None, dict[str, Any]]] = {
 
 
 @dataclass(frozen=True)
-class Ask:
+class TaskCase:
     """A task's model by name, its items, and the options that it requires."""
 
     model: str
@@ -33,29 +33,29 @@ TEXTS = ("I love glass", "Nobody came to the house at five o'clock, and nobody l
 PAIRS = (("I love glass", "a house"), ("Ada came at five, and left again.", "Ada"), ("a [SEP] b", "c [CLS] d"))
 SHORT = {"max_new_tokens": 6, "do_sample": False}
 
-ASKED = {
-    "text-classification": Ask("feel", (*TEXTS, PAIRS[0])),
-    "token-classification": Ask("tags", TEXTS),
-    "question-answering": Ask("spans", PAIRS, {"top_k": 3}),
-    "fill-mask": Ask("mask", tuple(f"{text} [MASK]." for text in TEXTS)),
-    "summarization": Ask("pair", TEXTS, SHORT),
-    "translation": Ask("pair", TEXTS, SHORT),
-    "text2text-generation": Ask("pair", TEXTS, SHORT),
-    "text-generation": Ask("decoder", TEXTS, SHORT),
-    "zero-shot-classification": Ask("nli", TEXTS, {"candidate_labels": ["sport", "art", "war"]}),
-    "feature-extraction": Ask("body", TEXTS),
-    "sentence-similarity": Ask("body", PAIRS),
-    "text-ranking": Ask("body", tuple((text, ["glass", "a house", "Ada"]) for text in TEXTS)),
+TASK_CASES = {
+    "text-classification": TaskCase("feel", (*TEXTS, PAIRS[0])),
+    "token-classification": TaskCase("tags", TEXTS),
+    "question-answering": TaskCase("spans", PAIRS, {"top_k": 3}),
+    "fill-mask": TaskCase("mask", tuple(f"{text} [MASK]." for text in TEXTS)),
+    "summarization": TaskCase("pair", TEXTS, SHORT),
+    "translation": TaskCase("pair", TEXTS, SHORT),
+    "text2text-generation": TaskCase("pair", TEXTS, SHORT),
+    "text-generation": TaskCase("decoder", TEXTS, SHORT),
+    "zero-shot-classification": TaskCase("nli", TEXTS, {"candidate_labels": ["sport", "art", "war"]}),
+    "feature-extraction": TaskCase("body", TEXTS),
+    "sentence-similarity": TaskCase("body", PAIRS),
+    "text-ranking": TaskCase("body", tuple((text, ["glass", "a house", "Ada"]) for text in TEXTS)),
 }
-"""One `Ask` for every task."""
+"""The test case of every task."""
 
 
-def saved(name: str, folder: Path, minilm: pellucid.Model) -> Path:
+def saved_folder(name: str, folder: Path, minilm: pellucid.Model) -> Path:
     """Saves a small model as a checkpoint; name: one of `HEADS`, "decoder", or "pair" for an encoder-decoder."""
     if name in HEADS:
-        head, more = HEADS[name]
+        head, facts = HEADS[name]
         sizes = {"vocab_size": minilm.config.vocab_size, "max_position_embeddings": 64, "initializer_range": 0.3}
-        built = pellucid.build(tiny_config(head=head, **sizes, **more), seed=len(name), tokenizer=minilm.tokenizer)
+        model = pellucid.build(tiny_config(head=head, **sizes, **facts), seed=len(name), tokenizer=minilm.tokenizer)
     else:
-        built = writer(byte_level(), max_position_embeddings=256) if name == "decoder" else writer(pieces(), "t5")
-    return as_trained(built).save(folder / name)
+        model = writer(byte_level(), max_position_embeddings=256) if name == "decoder" else writer(pieces(), "t5")
+    return as_trained(model).save(folder / name)

@@ -1,5 +1,5 @@
 """Small training runs that tests repeat, and comparisons of their results; also a program that can be killed or started
-in several processes like torchrun's: `python -m tests.training.courses ASKED`, where ASKED is an `Asked` as JSON."""
+in several processes like torchrun's: `python -m tests.training.small_runs RUN`, where RUN is a `ProcessRun` as JSON."""
 
 import json
 import os
@@ -33,22 +33,22 @@ QUICK: dict[str, Any] = {"batch_size": 6, "epochs": 3, "learning_rate": 3e-3, "p
 """A run of a few milliseconds a step; dropout is the checkpoint's, 0.1."""
 
 
-def lines(found: Result | Path) -> list[dict[str, Any]]:
+def log_lines(result_or_file: Result | Path) -> list[dict[str, Any]]:
     """The lines of a log, without their seconds."""
-    if isinstance(found, Result):
-        held = list(found.log)
+    if isinstance(result_or_file, Result):
+        entries = list(result_or_file.log)
     else:
-        held = [json.loads(line) for line in found.read_text().splitlines()]
-    return [{name: value for name, value in line.items() if name != "seconds"} for line in held]
+        entries = [json.loads(line) for line in result_or_file.read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in entries]
 
 
-def same(first: Loaded, second: Loaded) -> bool:
+def same_weights(first: Loaded, second: Loaded) -> bool:
     """Whether two models have the same weights, bit for bit."""
     ours, theirs = first.module.state_dict(), second.module.state_dict()
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def farthest(first: Loaded, second: Loaded) -> float:
+def largest_weight_difference(first: Loaded, second: Loaded) -> float:
     """The largest difference between two models' weights, except key biases: a bias that all keys share cancels in
     softmax, so its gradient is rounding error alone, which AdamW divides by its own size."""
     ours, theirs = first.module.state_dict(), second.module.state_dict()
@@ -56,7 +56,7 @@ def farthest(first: Loaded, second: Loaded) -> float:
     return max(float((ours[name] - theirs[name]).abs().max()) for name in ours if not name.endswith("key.bias"))
 
 
-def listing(folder: Path) -> dict[str, bytes]:
+def file_contents(folder: Path) -> dict[str, bytes]:
     """Every file below a folder, except the lock, with its content."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
@@ -69,7 +69,7 @@ def listing(folder: Path) -> dict[str, bytes]:
 
 
 @dataclass
-class Asked:
+class ProcessRun:
     """A training run for a separate process.
 
     base: folder of the checkpoint.  settings: override `QUICK`.  notes: file that gets a line at the start, for every
@@ -91,13 +91,13 @@ class Asked:
 
     def command(self) -> list[str]:
         """The command line of this run, after the interpreter."""
-        return ["-m", "tests.training.courses", json.dumps(asdict(self))]
+        return ["-m", "tests.training.small_runs", json.dumps(asdict(self))]
 
     def start(self, **environment: str) -> subprocess.Popen[str]:
         """Starts the run in a separate process."""
-        around = os.environ | {"OMP_NUM_THREADS": "1", "PELLUCID_THREADS": "1"} | environment
+        variables = os.environ | {"OMP_NUM_THREADS": "1", "PELLUCID_THREADS": "1"} | environment
         streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen([sys.executable, *self.command()], cwd=ROOT, env=around, **streams)
+        return subprocess.Popen([sys.executable, *self.command()], cwd=ROOT, env=variables, **streams)
 
     def __call__(self) -> Result:
         """Executes the run in this process."""
@@ -121,18 +121,18 @@ class Asked:
     def _on_start(self, start: RunStart) -> None:
         self.note(f"begun {start.step}")
 
-    def _on_event(self, one: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         time.sleep(self.pause)
-        if one.step == self.interrupt and not one.is_evaluation:
+        if event.step == self.interrupt and not event.is_evaluation:
             os.kill(os.getpid(), signal.SIGINT)
 
     def _watch(self, patch: pytest.MonkeyPatch) -> None:
-        """Notes every state once `State.save` has returned, and lets `collate` fail where `fail` says so."""
+        """Notes every state once `State.save` has returned, and makes `collate` fail at the call that `fail` names."""
         patch.setattr(training_run, "SAVE_INTERVAL", 0.0)
-        real = State.save
+        original = State.save
 
-        def save(state: State, loop: Any, *given: Any, **named: Any) -> None:
-            real(state, loop, *given, **named)
+        def save(state: State, loop: Any, *args: Any, **kwargs: Any) -> None:
+            original(state, loop, *args, **kwargs)
             self.note(f"kept {loop.progress.step}")
 
         patch.setattr(State, "save", save)
@@ -140,30 +140,30 @@ class Asked:
         if rank == int(os.environ.get("RANK", "0")):
             collate, calls = TextClassification.collate, iter(range(1_000_000))
 
-            def failing(*given: Any) -> Any:
+            def failing(*args: Any) -> Any:
                 if next(calls) == step:
                     raise pellucid.errors.ResourceError("this process has no memory left")
-                return collate(*given)
+                return collate(*args)
 
             patch.setattr(TextClassification, "collate", failing)
 
 
-def main(asked: Asked) -> int:
+def main(run: ProcessRun) -> int:
     """Executes the run; returns the exit code of the command line."""
     try:
-        result = asked()
+        result = run()
     except KeyboardInterrupt as stop:
         print(f"pellucid: {stop}", file=sys.stderr)
         return 130
     except pellucid.errors.PellucidError as error:
         print(f"pellucid: {error}", file=sys.stderr)
         return error.exit_code
-    if asked.numbers is not None:
-        held = {name: tensor.numpy() for name, tensor in result.loaded.module.state_dict().items()}
-        np.savez(asked.numbers + os.environ.get("RANK", "0"), **held)
-    asked.note("done")
+    if run.numbers is not None:
+        weights = {name: tensor.numpy() for name, tensor in result.loaded.module.state_dict().items()}
+        np.savez(run.numbers + os.environ.get("RANK", "0"), **weights)
+    run.note("done")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Asked(**json.loads(sys.argv[1]))))
+    sys.exit(main(ProcessRun(**json.loads(sys.argv[1]))))

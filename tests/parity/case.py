@@ -1,4 +1,4 @@
-"""Cases that the checkpoints are asked, and the texts in them."""
+"""A test case of a pipeline, and the texts that the cases share."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Case:
-    """One case. inputs, call: arguments of the call of the pipeline.  options: arguments of its construction."""
+    """A test case. inputs, call: arguments of the call of the pipeline.  options: arguments of its construction."""
 
     model: str
     inputs: tuple[Any, ...]
@@ -14,7 +14,7 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def ask(model: str, *inputs: Any, options: dict[str, Any] | None = None, **call: Any) -> Case:
+def case(model: str, *inputs: Any, options: dict[str, Any] | None = None, **call: Any) -> Case:
     return Case(model, inputs, call, options or {})
 
 

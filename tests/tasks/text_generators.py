@@ -1,4 +1,4 @@
-"""Small checkpoints that generate text, opened by both libraries."""
+"""Small checkpoints that generate text, loaded by both libraries."""
 
 import functools
 import json
@@ -29,21 +29,21 @@ def model(name: str) -> pellucid.Model:
 @functools.cache
 def reference(name: str) -> tuple[Any, Any]:
     """The same checkpoint in the reference: model and tokenizer."""
-    kind = transformers.AutoModelForCausalLM if _decodes(name) else transformers.AutoModelForSeq2SeqLM
-    opened = kind.from_pretrained(folder(name), dtype="float32").eval()
-    return opened, transformers.AutoTokenizer.from_pretrained(folder(name))
+    model_class = transformers.AutoModelForCausalLM if _is_decoder(name) else transformers.AutoModelForSeq2SeqLM
+    loaded = model_class.from_pretrained(folder(name), dtype="float32").eval()
+    return loaded, transformers.AutoTokenizer.from_pretrained(folder(name))
 
 
-def written_by_reference(name: str, text: str, **options: Any) -> list[str]:
+def reference_texts(name: str, text: str, **options: Any) -> list[str]:
     """The reference's generated texts, the best first; those of a decoder without the prompt."""
-    opened, tokenizer = reference(name)
-    read = tokenizer(text, return_tensors="pt")
-    length = read.input_ids.shape[1] if _decodes(name) else 0
-    found = opened.generate(input_ids=read.input_ids, attention_mask=read.attention_mask, **options)
-    return [tokenizer.decode(ids[length:], skip_special_tokens=True) for ids in found]
+    loaded, tokenizer = reference(name)
+    encoded = tokenizer(text, return_tensors="pt")
+    length = encoded.input_ids.shape[1] if _is_decoder(name) else 0
+    generated = loaded.generate(input_ids=encoded.input_ids, attention_mask=encoded.attention_mask, **options)
+    return [tokenizer.decode(ids[length:], skip_special_tokens=True) for ids in generated]
 
 
-def changed(name: str, to: Path, *, generation: dict[str, Any] | None = None, **facts: Any) -> Path:
+def changed_checkpoint(name: str, to: Path, *, generation: dict[str, Any] | None = None, **facts: Any) -> Path:
     """A copy of a checkpoint with other facts and, if given, other generation settings."""
     tiny.write(name, to)
     path = to / "config.json"
@@ -55,14 +55,14 @@ def changed(name: str, to: Path, *, generation: dict[str, Any] | None = None, **
 
 def keys(answer: Any, key: str) -> list[str]:
     """Field `key` of an answer and of its alternatives."""
-    return [one[key] for one in answer.all or (answer,)]
+    return [each[key] for each in answer.all or (answer,)]
 
 
 def spans(text: str, answer: Any) -> list[str]:
     """The windows of a text that were read."""
-    places: Sequence[tuple[int, int]] = answer.read.windows
-    return [text[start:end] for start, end in places]
+    windows: Sequence[tuple[int, int]] = answer.read.windows
+    return [text[start:end] for start, end in windows]
 
 
-def _decodes(name: str) -> bool:
+def _is_decoder(name: str) -> bool:
     return not name.startswith(("t5", "bart"))

@@ -1,6 +1,6 @@
-"""Small models that are trained in a few seconds, so that facts planted in a text can be found.
+"""Small models, trained in a few seconds, that find facts planted in a text.
 
-They have no position embeddings, so that they read a long text like the short ones that they were trained on.
+They have no position embeddings, so that a long text is read like the short ones of their training.
 """
 
 import random
@@ -19,7 +19,7 @@ from tests.parity import tiny
 
 WHO, WHERE = "Who wrote the book?", "Where do you live?"
 ANSWERS = {WHO: ("Gustave Eiffel", "Werner von Siemens", "Buzz Aldrin"), WHERE: ("Berlin", "Paris", "Vienna", "Oxford")}
-KINDS = {"city": ANSWERS[WHERE], "person": ANSWERS[WHO]}
+CLASSES = {"city": ANSWERS[WHERE], "person": ANSWERS[WHO]}
 JUDGEMENTS = ("neutral", "entailment", "contradiction")
 """In this order, the reference takes "neutral" for contradiction."""
 WORDS = (
@@ -34,42 +34,45 @@ STEPS, ROWS = 300, 16
 Example = tuple[Encoded, Any]
 
 
-def noise(chance: random.Random, count: int, **planted: str) -> str:
+def neutral_words(generator: random.Random, count: int, **planted: str) -> str:
     """`count` neutral words, some of them replaced: `noise(chance, 9, at_3="Berlin")`."""
-    words = chance.choices(WORDS, k=count)
-    for place, said in planted.items():
-        words[int(place.removeprefix("at_"))] = said
+    words = generator.choices(WORDS, k=count)
+    for name, word in planted.items():
+        words[int(name.removeprefix("at_"))] = word
     return " ".join(words)
 
 
-def finder(folder: Path) -> Path:
+def trained_reader(folder: Path) -> Path:
     """A checkpoint that finds who wrote a book and where somebody lives, and contexts without an answer."""
-    return _trained(folder, _place, head=QuestionAnswering(), num_hidden_layers=1)
+    return _trained(folder, _reading_example, head=QuestionAnswering(), num_hidden_layers=1)
 
 
-def judge(folder: Path) -> Path:
+def trained_nli(folder: Path) -> Path:
     """A checkpoint for inference: a text with a city entails "This example is city."; others contradict it."""
     facts = {"labels": JUDGEMENTS, "classifier_dropout": 0.0, "num_hidden_layers": 2}
-    return _trained(folder, _judgement, head=SequenceClassification(), **facts)
+    return _trained(folder, _nli_example, head=SequenceClassification(), **facts)
 
 
 def _trained(folder: Path, example: Callable[[Tokenizer, random.Random], Example], **facts: Any) -> Path:
     tokenizer = pellucid.load(tiny.write("bert-reader", folder / "words")).tokenizer
     assert tokenizer is not None
     sizes = {"vocab_size": 600, "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
-    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 98}
-    model = pellucid.build(pellucid.Config.of("bert", **sizes, **still, **facts), tokenizer=tokenizer)
+    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 98}
+    model = pellucid.build(pellucid.Config.of("bert", **sizes, **no_dropout, **facts), tokenizer=tokenizer)
     model.freeze("embeddings.position")
     with torch.no_grad():
         dict(model.named_parameters())["embeddings.position.weight"].zero_()
-    free, chance = [one for one in model.train().parameters() if one.requires_grad], random.Random(0)
-    optimiser = torch.optim.AdamW(free)
+    trainable, generator = (
+        [parameter for parameter in model.train().parameters() if parameter.requires_grad],
+        random.Random(0),
+    )
+    optimiser = torch.optim.AdamW(trainable)
     for step in range(STEPS):
         for group in optimiser.param_groups:
             group["lr"] = 3e-3 * min(1.0, step / 20) * (1 - step / STEPS)
         optimiser.zero_grad()
-        _loss(model, [example(tokenizer, chance) for _ in range(ROWS)]).backward()
-        torch.nn.utils.clip_grad_norm_(free, 1.0)
+        _loss(model, [example(tokenizer, generator) for _ in range(ROWS)]).backward()
+        torch.nn.utils.clip_grad_norm_(trainable, 1.0)
         optimiser.step()
     return model.eval().save(folder / "trained")
 
@@ -80,35 +83,45 @@ def _loss(model: "pellucid.Model", examples: list[Example]) -> Tensor:
     logits = model.module(**batch)["logits"]
     if logits.dim() == 3:  # scores of tokens, not of labels
         logits = logits.masked_fill(batch["attention_mask"][..., None] == 0, -1e4)
-    return cross_entropy(logits, torch.tensor([aim for _, aim in examples]))
+    return cross_entropy(logits, torch.tensor([target for _, target in examples]))
 
 
-def _place(tokenizer: Tokenizer, chance: random.Random) -> Example:
+def _reading_example(tokenizer: Tokenizer, generator: random.Random) -> Example:
     """A question with a context, and the first and last token of the answer; (0, 0) for none."""
-    question, words, said = chance.choice(list(ANSWERS)), chance.choices(WORDS, k=chance.randint(4, 16)), None
-    for asked, answers in ANSWERS.items():
-        if chance.random() < 0.6:
-            answer = chance.choice(answers)
-            words.insert(chance.randint(0, len(words)), answer)
-            said = answer if asked == question else said
+    question, words, expected = (
+        generator.choice(list(ANSWERS)),
+        generator.choices(WORDS, k=generator.randint(4, 16)),
+        None,
+    )
+    for other, answers in ANSWERS.items():
+        if generator.random() < 0.6:
+            answer = generator.choice(answers)
+            words.insert(generator.randint(0, len(words)), answer)
+            expected = answer if other == question else expected
     context = " ".join(words)
     (row,) = tokenizer.encode([question], [context], max_length=96, strategy="only_second")
-    start = len(context) if said is None else context.index(said)
-    end = start + len(said or "")
-    places = [
+    start = len(context) if expected is None else context.index(expected)
+    end = start + len(expected or "")
+    positions = [
         i
-        for i, (kind, place) in enumerate(zip(row.type_ids, row.offsets))
-        if kind and start <= place[0] < place[1] <= end
+        for i, (kind, offsets) in enumerate(zip(row.type_ids, row.offsets))
+        if kind and start <= offsets[0] < offsets[1] <= end
     ]
-    return row, (places[0], places[-1]) if places else (0, 0)
+    return row, (positions[0], positions[-1]) if positions else (0, 0)
 
 
-def _judgement(tokenizer: Tokenizer, chance: random.Random) -> Example:
+def _nli_example(tokenizer: Tokenizer, generator: random.Random) -> Example:
     """A text with a hypothesis, and the index of the right judgement."""
-    words, asked, follows = chance.choices(WORDS, k=chance.randint(4, 16)), chance.choice(list(KINDS)), False
-    for kind, members in KINDS.items():
-        if chance.random() < 0.5:
-            words.insert(chance.randint(0, len(words)), chance.choice(members))
-            follows = follows or kind == asked
-    (row,) = tokenizer.encode([" ".join(words)], [f"This example is {asked}."], max_length=96, strategy="only_first")
-    return row, JUDGEMENTS.index("entailment" if follows else "contradiction")
+    words, hypothesis_class, entailed = (
+        generator.choices(WORDS, k=generator.randint(4, 16)),
+        generator.choice(list(CLASSES)),
+        False,
+    )
+    for kind, members in CLASSES.items():
+        if generator.random() < 0.5:
+            words.insert(generator.randint(0, len(words)), generator.choice(members))
+            entailed = entailed or kind == hypothesis_class
+    (row,) = tokenizer.encode(
+        [" ".join(words)], [f"This example is {hypothesis_class}."], max_length=96, strategy="only_first"
+    )
+    return row, JUDGEMENTS.index("entailment" if entailed else "contradiction")
