@@ -18,7 +18,7 @@ from pellucid.errors import InputError, ResourceError
 from pellucid.training.classification import TextClassification
 from pellucid.training.learner import Learner
 from pellucid.training.settings import Settings
-from tests.cli.called import caller
+from tests.cli.command_runner import caller
 from tests.conftest import tiny_config
 from tests.search.children import ended
 

@@ -54,7 +54,7 @@ from tests.models.test_packable import twice
 from tests.nobody import as_nobody, open_folder
 from tests.parity.reference import tiny as reference
 from tests.search.children import KILLED, ended, start
-from tests.text.making import train_pieces
+from tests.text.tokenizer_files import train_pieces
 
 TEXTS = ["time flies like an arrow", "fruit flies like a banana", "Köln, 東京 & 👩‍👩‍👧", "", "word " * 400]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.called import Pellucid, caller
+from tests.cli.command_runner import Pellucid, caller
 
 
 @pytest.fixture

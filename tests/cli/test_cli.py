@@ -40,7 +40,7 @@ from pellucid.errors import (
     StructuredError,
 )
 from tests import documents
-from tests.cli.called import Pellucid, caller
+from tests.cli.command_runner import Pellucid, caller
 from tests.importing import refuse
 from tests.usual import needs_gpu
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tests.cli.called import Pellucid
+from tests.cli.command_runner import Pellucid
 
 
 @pytest.fixture(scope="module")

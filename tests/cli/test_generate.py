@@ -20,7 +20,7 @@ import torch
 import pellucid
 from pellucid.cli import chat
 from tests.checkpoints.test_real import installed
-from tests.cli.called import Done, Pellucid, caller
+from tests.cli.command_runner import Done, Pellucid, caller
 from tests.generation.writers import byte_level, one_thread, writer
 
 PROMPT = "the house of glass"

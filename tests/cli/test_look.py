@@ -23,7 +23,7 @@ import pellucid
 from pellucid.cli.app import app
 from pellucid.cli.look import _stem
 from pellucid.files import MAX_NAME_BYTES, write_atomically
-from tests.trace.small import small
+from tests.trace.small_models import small
 
 SMOLLM = "HuggingFaceTB/SmolLM2-135M-Instruct"
 

@@ -15,7 +15,7 @@ import pytest
 
 import pellucid
 from pellucid.tasks.names import TASKS
-from tests.cli.called import Done, Pellucid, caller
+from tests.cli.command_runner import Done, Pellucid, caller
 from tests.generation.writers import one_thread
 from tests.tasks.answerers import HEADS, saved
 

@@ -17,7 +17,7 @@ import pytest
 from pellucid import load
 from pellucid.cli.app import app
 from pellucid.cli.errors import run
-from tests.cli.called import nobody_reads
+from tests.cli.command_runner import nobody_reads
 
 COMPANIES = Path(__file__).parents[2] / "examples" / "companies.csv"
 

@@ -17,7 +17,7 @@ import pytest
 import pellucid
 from pellucid.cli.options import NameValueOption
 from pellucid.cli.train import command as train
-from tests.cli.called import Pellucid, caller
+from tests.cli.command_runner import Pellucid, caller
 from tests.training.conftest import *  # noqa: F403 - the same tiny checkpoints and rows
 
 Feelings = Callable[..., list[dict[str, Any]]]

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import overrides
 
 import pellucid
-from tests.cli.called import Pellucid, nobody_reads
+from tests.cli.command_runner import Pellucid, nobody_reads
 from tests.conftest import tiny_config
 
 COMMAND = [sys.executable, "-m", "pellucid"]

@@ -20,7 +20,7 @@ from pellucid.models import Encoder, Output
 from pellucid.training.learner import Learner
 from pellucid.training.pairs import SentenceSimilarity
 from pellucid.training.settings import Settings
-from tests.trace.everyone import HEADS, config_of
+from tests.trace.odd_sized_models import HEADS, config_of
 from tests.training.learned import ready
 
 READERS = [

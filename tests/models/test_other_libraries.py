@@ -13,7 +13,7 @@ import pellucid
 from pellucid import compat
 from pellucid.models.other_libraries import EQUIVALENTS
 from pellucid.training.settings import Settings
-from tests.trace.small import small
+from tests.trace.small_models import small
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from pellucid.errors import InputError
 from pellucid.text import Tokenizer, template_meter
 from pellucid.text.chat import render_chat, select_template
 from pellucid.text.files import open_tokenizer
-from tests.text.making import folder_of, train_pairs, train_pieces, wiki
-from tests.text.templates import TEMPLATES
+from tests.text.chat_templates import TEMPLATES
+from tests.text.tokenizer_files import folder_of, train_pairs, train_pieces, wiki
 
 SYSTEM = {"role": "system", "content": "Be brief.  "}
 USER = {"role": "user", "content": ' Hi <b>&amp; "you"\n'}

@@ -10,7 +10,7 @@ import pytest
 from pellucid.errors import CorruptFileError, InputError
 from pellucid.text.files import open_tokenizer, write_tokenizer
 from tests.quick import few
-from tests.text.making import folder_of, train_pairs, train_pieces, wiki
+from tests.text.tokenizer_files import folder_of, train_pairs, train_pieces, wiki
 
 Shared = Callable[[str], Path]
 ANGLES = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]

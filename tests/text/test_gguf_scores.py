@@ -15,7 +15,7 @@ from pellucid.checkpoints.gguf.header import read_header
 from pellucid.text.from_gguf import build_tokenizer
 from pellucid.text.gguf_vocabulary import Vocabulary, read_vocabulary
 from pellucid.text.tokenizer import Tokenizer
-from tests.text.making import field, piece, train_pieces, wiki
+from tests.text.tokenizer_files import field, piece, train_pieces, wiki
 
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 Shared = Callable[[str], Path]

@@ -12,8 +12,8 @@ from pellucid.checkpoints.load import read_tokenizer
 from pellucid.errors import InputError
 from pellucid.text.files import write_tokenizer
 from pellucid.text.tokenizer import Tokenizer
-from tests.text.making import folder_of
 from tests.text.test_tokenizer_config import AS_IT_STANDS, GOLDEN, folder, opened
+from tests.text.tokenizer_files import folder_of
 
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 

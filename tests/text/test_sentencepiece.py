@@ -17,7 +17,7 @@ from pellucid.errors import CorruptFileError, InputError
 from pellucid.text.files import open_tokenizer
 from pellucid.text.spm import read_sentencepiece
 from tests.quick import few
-from tests.text.making import field, folder_of, paragraphs, piece, train_pieces, varint, wiki
+from tests.text.tokenizer_files import field, folder_of, paragraphs, piece, train_pieces, varint, wiki
 
 Shared = Callable[[str], Path]
 ALBERT = "data/tokenizers/albert-spiece.model"

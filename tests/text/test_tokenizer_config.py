@@ -9,7 +9,7 @@ import pytest
 from pellucid.errors import CorruptFileError
 from pellucid.text.files import lower_cased, open_tokenizer, write_tokenizer
 from pellucid.text.tokenizer import Tokenizer
-from tests.text.making import folder_of
+from tests.text.tokenizer_files import folder_of
 
 GOLDEN = Path(__file__).parents[1] / "parity" / "golden" / "tokenizers"
 TEXTS = ["Hello World, it's me.", " lead  and tail ", "ÀÉÎ é e\u0301 ﬁ", "中文字 test", "a\nb<mask> [MASK]", ""]

@@ -11,8 +11,8 @@ from pellucid.errors import InputError
 from pellucid.trace import points, resolve
 from pellucid.trace.aliases import aliases
 from tests.generation.writers import TOKENIZERS, writer
-from tests.trace.everyone import FAMILIES, config_of
-from tests.trace.small import small
+from tests.trace.odd_sized_models import FAMILIES, config_of
+from tests.trace.small_models import small
 
 LENS = {
     "blocks.1.attn.hook_pattern": "layers.1.attention.weights",

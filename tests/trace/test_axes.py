@@ -17,8 +17,8 @@ from pellucid.trace import points
 from pellucid.trace.aliases import aliases
 from pellucid.trace.axes import is_transposed
 from tests.generation.writers import TOKENIZERS, writer
-from tests.trace.everyone import FAMILIES, config_of
-from tests.trace.small import small
+from tests.trace.odd_sized_models import FAMILIES, config_of
+from tests.trace.small_models import small
 
 TEXT = "time flies like an arrow"
 TWO = np.array([2, 2])

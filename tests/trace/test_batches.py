@@ -10,7 +10,7 @@ import torch
 import pellucid
 from pellucid.errors import InputError
 from pellucid.trace import Trace
-from tests.trace.everyone import FAMILIES, config_of, model_of
+from tests.trace.odd_sized_models import FAMILIES, config_of, model_of
 
 TEXTS = ["time flies like an arrow", "hi", "fruit flies like a ripe banana"]
 TARGETS = ["la vie en rose", "oui", "non"]

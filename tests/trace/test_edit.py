@@ -19,7 +19,7 @@ import pellucid
 from pellucid import InputError
 from pellucid.edits import add, change, fixed, mean, patch, scale, zero
 from pellucid.trace import EditSaid
-from tests.trace.small import small
+from tests.trace.small_models import small
 
 TEXT, OTHER = "time flies like an arrow", "fruit flies like a banana"
 WEIGHTS = "layers.3.attention.weights"

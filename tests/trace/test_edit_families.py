@@ -6,7 +6,7 @@ import torch
 import pellucid
 from pellucid.edits import patch, scale, zero
 from pellucid.trace import Trace
-from tests.trace.small import FAMILIES, small
+from tests.trace.small_models import FAMILIES, small
 
 TEXT, OTHER = "time flies like an arrow", "fruit eats like the banana"
 

@@ -11,7 +11,7 @@ from pellucid import InputError
 from pellucid.edits import Edit, add, fixed, patch, scale, zero
 from pellucid.trace import EditSaid
 from pellucid.trace.selection import Selection
-from tests.trace.small import small
+from tests.trace.small_models import small
 
 TEXTS = ["time flies like an arrow", "fruit", "a banana is a fruit that flies like time"]
 WRITERS = ["gpt2", "llama", "mistral", "qwen2"]

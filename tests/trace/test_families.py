@@ -6,7 +6,7 @@ import torch
 import pellucid
 from pellucid.errors import InputError
 from pellucid.trace import Trace
-from tests.trace.everyone import FAMILIES, model_of
+from tests.trace.odd_sized_models import FAMILIES, model_of
 
 
 @pytest.fixture(params=FAMILIES)

@@ -12,7 +12,7 @@ from pellucid.errors import InputError
 from pellucid.models import Output
 from pellucid.trace.gradients import record_with_gradients
 from tests.quick import few
-from tests.trace.everyone import FAMILIES, model_of
+from tests.trace.odd_sized_models import FAMILIES, model_of
 
 TEXT, STEP = "time flies like an arrow", 1e-5
 

@@ -8,7 +8,7 @@ import pellucid
 from pellucid import edits
 from pellucid.trace import long_text
 from pellucid.trace.long_text import is_long, record_long
-from tests.trace.everyone import FAMILIES, model_of
+from tests.trace.odd_sized_models import FAMILIES, model_of
 
 TEXT = "time flies like an arrow and fruit flies like a banana"
 

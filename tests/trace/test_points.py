@@ -13,7 +13,7 @@ from pellucid.config import Config, Head
 from pellucid.errors import InputError
 from pellucid.models import EncoderDecoder
 from pellucid.trace import Points, axes_of, points
-from tests.trace.everyone import FAMILIES, HEADS, config_of
+from tests.trace.odd_sized_models import FAMILIES, HEADS, config_of
 
 BATCH, SEQ, TARGET, BEFORE = 2, 7, 5, 4
 

@@ -9,7 +9,7 @@ import torch
 import pellucid
 from pellucid import edits
 from tests.generation.writers import byte_level
-from tests.trace.small import small
+from tests.trace.small_models import small
 
 PAIR = ("time flies like an arrow", "fruit flies like a banana")
 

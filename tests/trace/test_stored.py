@@ -17,7 +17,7 @@ from pellucid.config.plain import from_json_value, to_json_value
 from pellucid.errors import CorruptFileError, InputError, NotFoundError, PellucidError
 from pellucid.trace import EditSaid, Trace
 from pellucid.trace.stored import DIGEST, FORMAT, _text_digest, tensor_digest
-from tests.trace.everyone import FAMILIES, HEADS, config_of, model_of
+from tests.trace.odd_sized_models import FAMILIES, HEADS, config_of, model_of
 
 TEXT = "time flies like an </script> \N{ARABIC LETTER SHEEN} arrow"
 

@@ -11,7 +11,7 @@ from pellucid import InputError
 from pellucid.edits import patch, scale, zero
 from pellucid.models import Output
 from tests.checkpoints.test_real import installed
-from tests.trace.small import FAMILIES, small
+from tests.trace.small_models import FAMILIES, small
 
 TEXT, OTHER = "time flies like an arrow", "fruit eats like the banana"
 FRANCE, GERMANY = "The capital of France is", "The capital of Germany is"

@@ -17,7 +17,7 @@ from pellucid.errors import InputError
 from pellucid.models import freeze
 from pellucid.training.learner import Learner
 from pellucid.training.settings import Settings
-from tests.trace.everyone import HEADS, config_of
+from tests.trace.odd_sized_models import HEADS, config_of
 
 STILL = Dropout(0.0, 0.0)
 KINDS = [torch.float64, torch.float32]

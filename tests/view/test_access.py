@@ -12,8 +12,8 @@ import pellucid
 from pellucid.view import page as page_module
 from tests.quick import few
 from tests.view.conftest import Show
-from tests.view.made import Made, tokens_of
-from tests.view.written import DRAWN, HEADS, compared, written
+from tests.view.page_builder import Made, tokens_of
+from tests.view.reference_pages import DRAWN, HEADS, compared, written
 
 AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 SERIOUS = """async () => {

@@ -22,7 +22,7 @@ from pellucid.view.numbers import block_numbers, head_weights
 from pellucid.view.page import render
 from pellucid.view.picture import draw
 from pellucid.view.svg import width_of
-from tests.trace.small import small
+from tests.trace.small_models import small
 from tests.view.conftest import READ, Show, until
 from tests.view.test_picture import texts_of
 from tests.view.test_recipes import COMPUTE

@@ -12,9 +12,9 @@ import pellucid
 from pellucid.trace import edits
 from pellucid.trace.edits import fixed, zero
 from pellucid.view.choice import choose_attention
-from tests.trace.small import small
+from tests.trace.small_models import small
 from tests.view.conftest import Show, until
-from tests.view.written import DRAWN, HEADS, LAYERS, PLACES, TEXTS, Written, compared
+from tests.view.reference_pages import DRAWN, HEADS, LAYERS, PLACES, TEXTS, Written, compared
 
 INK = f"""(canvas) => {{
   const {{ width, height, data }} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);

@@ -10,7 +10,7 @@ import pellucid
 from pellucid.view.data import PageData
 from pellucid.view.page import render
 from tests.view.conftest import Show, until
-from tests.view.made import Made, tokens_of
+from tests.view.page_builder import Made, tokens_of
 from tests.view.test_access import AXE, CONTRAST, SERIOUS
 
 NODES = "() => document.querySelectorAll('*').length"

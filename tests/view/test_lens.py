@@ -8,7 +8,7 @@ from playwright.sync_api import Page
 
 from tests.quick import few
 from tests.view.conftest import Show
-from tests.view.written import DRAWN, KEPT, PLACES, TEXTS, Written, compared, written
+from tests.view.reference_pages import DRAWN, KEPT, PLACES, TEXTS, Written, compared, written
 
 DETAIL = """() => [...document.querySelectorAll(".lens-detail tbody tr")]
   .map((row) => [row.dataset.id, row.cells[3].textContent])"""

@@ -12,8 +12,8 @@ from pellucid.errors import InputError
 from pellucid.search.why import Match, match
 from tests.quick import few
 from tests.view.conftest import Show
+from tests.view.reference_pages import DRAWN
 from tests.view.test_access import AXE, SERIOUS
-from tests.view.written import DRAWN
 
 LONG = (
     "The weather was mild, and nobody said much about it. In the evening a man repaired his bicycle, then he drank "

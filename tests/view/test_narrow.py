@@ -4,10 +4,10 @@ import pytest
 from playwright.sync_api import Page
 
 from tests.view.conftest import READ, Show
+from tests.view.reference_pages import DRAWN, compared, written
 from tests.view.test_grid import SETTLED, grid, three_kinds
 from tests.view.test_page import make_case
 from tests.view.test_widths import CUT
-from tests.view.written import DRAWN, compared, written
 
 PHONE = {"width": 320, "height": 900}
 WORDS = ["[CLS]", "fruit", "flies", "like", "a", "banana", "fruit", "windows", "[SEP]"]
@@ -161,7 +161,7 @@ def test_a_small_window_shows_several_tokens_of_a_lens(show: Show) -> None:
 
 
 def test_the_overview_of_a_comparison_fits_a_phone(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.view.written.HEADS", 12)
+    monkeypatch.setattr("tests.view.reference_pages.HEADS", 12)
     tab = show(compared(0, 3), "#view=diff", viewport=PHONE)
     tab.evaluate(DRAWN)
     assert box(tab, ".diff [aria-label='all heads'] canvas")["right"] <= 304

@@ -13,8 +13,20 @@ from pellucid.view import page as page_module
 from pellucid.view.data import PageData
 from tests.quick import few
 from tests.view.conftest import MOUNTED, READ, Show, until
-from tests.view.made import Made, tokens_of
-from tests.view.steps import SETTLED, TOLD, across, add_up, biased, numbers, plain, rotary, said, weights, windowed
+from tests.view.neuron_steps import (
+    SETTLED,
+    TOLD,
+    across,
+    add_up,
+    biased,
+    numbers,
+    plain,
+    rotary,
+    said,
+    weights,
+    windowed,
+)
+from tests.view.page_builder import Made, tokens_of
 from tests.view.test_access import AXE, CONTRAST, SERIOUS
 
 NODES = "() => document.querySelectorAll('*').length"

@@ -8,7 +8,7 @@ import torch
 import pellucid
 from tests.quick import few
 from tests.view.conftest import Show
-from tests.view.steps import add_up
+from tests.view.neuron_steps import add_up
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40}
 FAMILIES: dict[str, dict[str, Any]] = {

@@ -20,7 +20,7 @@ from pellucid.cli import output
 from pellucid.trace.explain.table import cell_width, table
 from pellucid.view.notebook import HEIGHT, MAX_PAGE_CHARACTERS, iframe_html, link_table
 from tests.quick import few
-from tests.view.made import Made, plain, tokens_of
+from tests.view.page_builder import Made, plain, tokens_of
 
 Read = Callable[..., Page]
 

@@ -21,7 +21,7 @@ from pellucid.view.page import WEB, bundle
 from pellucid.view.picture import draw, render_png
 from pellucid.view.view import View
 from tests.view.conftest import Show
-from tests.view.made import Made, plain, tokens_of
+from tests.view.page_builder import Made, plain, tokens_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 

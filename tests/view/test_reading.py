@@ -13,11 +13,11 @@ from pellucid import Config
 from pellucid.view import page as page_module
 from tests.quick import few
 from tests.view.conftest import MOUNTED, READ, Show, until
-from tests.view.made import Made, plain, tokens_of
+from tests.view.page_builder import Made, plain, tokens_of
+from tests.view.reference_pages import TEXTS, compared, written
 from tests.view.test_grid import grid
 from tests.view.test_page import make_case
 from tests.view.test_recipes import PAIR, SMALL, TARGET, TEXT
-from tests.view.written import TEXTS, compared, written
 
 PIXELS = """([cells, queries, keys]) => {
   const canvas = document.querySelector(".plot canvas");

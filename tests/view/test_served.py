@@ -13,7 +13,7 @@ from pellucid.serve.page import PageServer, running_server
 from pellucid.trace.long_text import SAMPLED_ROWS, record_long
 from pellucid.view.page import render
 from tests.quick import few
-from tests.trace.everyone import FAMILIES, model_of
+from tests.trace.odd_sized_models import FAMILIES, model_of
 from tests.view.conftest import READ
 
 TEXT = "glass lets light through and shows what is behind it " * 40

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import pellucid
 from tests.view.conftest import MOUNTED, READ, Show, until
-from tests.view.written import DRAWN, SIZE, TEXTS, Written, written
+from tests.view.reference_pages import DRAWN, SIZE, TEXTS, Written, written
 
 PIXELS = """(canvas, [rows, columns]) => {
   const [height, width] = [canvas.height / rows, canvas.width / columns];

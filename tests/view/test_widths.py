@@ -7,10 +7,10 @@ from playwright.sync_api import Page
 
 from tests.quick import few
 from tests.view.conftest import READ, Show
+from tests.view.reference_pages import compared, written
 from tests.view.test_access import CONTRAST, VIEWS
 from tests.view.test_grid import grid
 from tests.view.test_page import make_case
-from tests.view.written import compared, written
 
 CUT = """() => [...document.querySelectorAll(".column .token")].filter((one) => one.scrollWidth > one.clientWidth + 1)
   .map((one) => one.textContent)"""
@@ -57,7 +57,7 @@ def test_the_place_of_a_token_stands_free_of_it(show: Show) -> None:
 
 @pytest.mark.parametrize("view", few(VIEWS, ["heads", "neuron", "lens", "diff"]))
 def test_nothing_sticks_out_of_a_narrow_page(show: Show, view: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.view.written.HEADS", 12)
+    monkeypatch.setattr("tests.view.reference_pages.HEADS", 12)
     page = compared(0, 3)
     page.manifest["lens"]["words"] = {str(i): f"counterrevolutionaries {i}" for i in range(30)}
     tab = show(page, f"#view={view}", viewport={"width": 320, "height": 900})

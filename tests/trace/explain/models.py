@@ -6,7 +6,7 @@ import pellucid
 from pellucid import Config
 from pellucid.checkpoints.families import families
 from pellucid.text import Tokenizer
-from tests.trace.small import OTHERS, SMALL
+from tests.trace.small_models import OTHERS, SMALL
 
 PAIR = {"num_decoder_layers": 2, "decoder_attention_heads": 3, "decoder_intermediate_size": 28}
 

@@ -7,7 +7,7 @@ from pellucid import Config
 from pellucid.checkpoints.families import families
 from pellucid.config import Head
 from pellucid.text import Tokenizer
-from tests.trace.small import OTHERS, SMALL
+from tests.trace.small_models import OTHERS, SMALL
 
 ODD = OTHERS | {
     "llama": {"num_key_value_heads": 2, "head_dim": 10},

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page
 
 from pellucid.view.data import PageData
-from tests.view.made import Made, tokens_of
+from tests.view.page_builder import Made, tokens_of
 
 SETTLED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 TOLD = """() => [...document.querySelectorAll(".neuron-dimension p")].map((line) => ({ ...line.dataset,

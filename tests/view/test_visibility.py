@@ -6,10 +6,10 @@ import pytest
 import pellucid
 from tests.quick import few
 from tests.view.conftest import READ, Show
+from tests.view.reference_pages import DRAWN, compared
 from tests.view.test_access import press
 from tests.view.test_grid import grid
 from tests.view.test_page import make_case
-from tests.view.written import DRAWN, compared
 
 HIDDEN = """(cell) => {
   const now = cell ? document.querySelector(cell) : document.activeElement;
