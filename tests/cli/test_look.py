@@ -23,7 +23,7 @@ import pellucid
 from pellucid.cli.app import app
 from pellucid.cli.look import _stem
 from pellucid.files import MAX_NAME_BYTES, write_atomically
-from tests.trace.small_models import small
+from tests.trace.small_models import small_model
 
 SMOLLM = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
@@ -112,7 +112,7 @@ def test_a_decoder_with_its_lens(here: Path) -> None:
 
 
 def test_an_encoder_decoder_and_what_it_writes(here: Path, minilm: "pellucid.Model") -> None:
-    small("t5", minilm).save(here / "t5")
+    small_model("t5", minilm).save(here / "t5")
     look("time flies like an arrow", "-m", "./t5", "--target", "fruit flies", "-o", "page.html")
     manifest = manifest_of(here / "page.html")
     assert [sequence["name"] for sequence in manifest["sequences"]] == ["encoder", "decoder"]

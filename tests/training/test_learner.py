@@ -17,7 +17,7 @@ from pellucid.errors import InputError
 from pellucid.models import freeze
 from pellucid.training.learner import Learner
 from pellucid.training.settings import Settings
-from tests.trace.odd_sized_models import HEADS, config_of
+from tests.trace.odd_sized_models import FAMILIES_AND_HEADS, config_of
 
 STILL = Dropout(0.0, 0.0)
 KINDS = [torch.float64, torch.float32]
@@ -69,7 +69,9 @@ def assert_near(found: dict[str, Tensor], wanted: dict[str, Tensor], within: flo
 
 
 @pytest.mark.parametrize("dtype", KINDS, ids=str)
-@pytest.mark.parametrize(("family", "head"), HEADS, ids=lambda one: one if isinstance(one, str) else type(one).__name__)
+@pytest.mark.parametrize(
+    ("family", "head"), FAMILIES_AND_HEADS, ids=lambda one: one if isinstance(one, str) else type(one).__name__
+)
 def test_every_family_has_the_gradients_of_its_plain_module(family: str, head: Head | None, dtype: torch.dtype) -> None:
     model = model_of(family, head).to(dtype=dtype)
     module, batch = model.loaded.module, batch_of(model)
@@ -250,7 +252,7 @@ def learner_of(model: "pellucid.Model", **options: Any) -> Learner:
 
 
 def test_a_learner_drops_out_and_leaves_its_module_evaluating() -> None:
-    head = dict(HEADS)["bert"]
+    head = dict(FAMILIES_AND_HEADS)["bert"]
     model = model_of("bert", head, dropout=Dropout(0.3, 0.3))
     batch, learner = batch_of(model), learner_of(model)
     first, second = learner.logits(**batch), learner.logits(**batch)

@@ -22,7 +22,7 @@ from pellucid.view.numbers import block_numbers, head_weights
 from pellucid.view.page import render
 from pellucid.view.picture import draw
 from pellucid.view.svg import width_of
-from tests.trace.small_models import small
+from tests.trace.small_models import small_model
 from tests.view.conftest import READ, Show, until
 from tests.view.test_picture import texts_of
 from tests.view.test_recipes import COMPUTE
@@ -129,7 +129,7 @@ def test_weights_that_an_edit_made_no_shares_are_not_cut_to_one_byte(minilm: pel
 
 
 def test_weights_that_an_edit_gave_to_later_tokens_are_drawn(minilm: pellucid.Model) -> None:
-    model = small("gpt2", minilm)
+    model = small_model("gpt2", minilm)
     with model.edit({"layers.0.attention.weights": fixed(0.25)}):
         trace = model.trace("time flies like an arrow")
     drawn = pellucid.view(trace).data
@@ -139,10 +139,10 @@ def test_weights_that_an_edit_gave_to_later_tokens_are_drawn(minilm: pellucid.Mo
 
 def test_real_heads_are_compact_too(minilm: pellucid.Model) -> None:
     trace = minilm.trace(LONG, keep="view", max_length=128)
-    small = pellucid.view(trace, precision="compact")
-    assert 2 * small.data.size + page_size(small) * 1e6 - small.data.size <= 2e6  # twelve layers, from these six
-    blocks = small.data.manifest["blocks"]
-    assert all(blocks[entry["weights"]].get("deflated") for entry in small.data.manifest["attentions"])
+    compact = pellucid.view(trace, precision="compact")
+    assert 2 * compact.data.size + page_size(compact) * 1e6 - compact.data.size <= 2e6  # twelve layers, from these six
+    blocks = compact.data.manifest["blocks"]
+    assert all(blocks[entry["weights"]].get("deflated") for entry in compact.data.manifest["attentions"])
 
 
 def test_a_compact_page_shows_its_weights_within_their_error(minilm: pellucid.Model, show: Show) -> None:
@@ -307,7 +307,7 @@ def test_an_infinite_weight_leaves_the_shares_of_the_others(minilm: pellucid.Mod
 
 
 def test_the_largest_is_among_those_that_are_seen(minilm: pellucid.Model, show: Show) -> None:
-    model = small("gpt2", minilm)
+    model = small_model("gpt2", minilm)
     with model.edit({"layers.1.attention.weights": scale(-1.0, head=2)}) as edited:
         view = pellucid.view(edited.trace("time flies like an arrow"))
     for place in ("query=3", "key=3&side=key"):

@@ -12,7 +12,7 @@ import pellucid
 from pellucid.trace import edits
 from pellucid.trace.edits import fixed, zero
 from pellucid.view.choice import choose_attention
-from tests.trace.small_models import small
+from tests.trace.small_models import small_model
 from tests.view.conftest import Show, until
 from tests.view.reference_pages import DRAWN, HEADS, LAYERS, PLACES, TEXTS, Written, compared
 
@@ -198,7 +198,7 @@ def test_a_layer_that_was_left_out_has_no_numbers_of_another(show: Show) -> None
 
 def test_what_only_the_other_run_looks_at_is_drawn(minilm: "pellucid.Model", show: Show) -> None:
     """An edit may set weights that the mask forbids."""
-    model = small("gpt2", minilm)
+    model = small_model("gpt2", minilm)
     plain = model.trace("time flies like an arrow")
     with model.edit({"layers.0.attention.weights": fixed(0.5, head=0, position=1, source=4)}) as edited:
         ahead = edited.trace("time flies like an arrow")
@@ -287,7 +287,7 @@ def test_two_models_on_one_page_are_named(minilm: "pellucid.Model", show: Show) 
 
 
 def test_of_an_encoder_decoder_the_right_side_is_opened(minilm: "pellucid.Model") -> None:
-    sides = small("t5", minilm).trace("time flies", target="fruit flies")
+    sides = small_model("t5", minilm).trace("time flies", target="fruit flies")
     name = "decoder.layers.1.cross_attention.weights"
     changed = sides[name].clone()
     changed[0, 1, 2] = 0
