@@ -18,7 +18,7 @@ from pellucid.errors import InputError, ResourceError
 from pellucid.training.classification import TextClassification
 from pellucid.training.learner import Learner
 from pellucid.training.settings import Settings
-from tests.cli.command_runner import caller
+from tests.cli.command_runner import command_runner
 from tests.conftest import tiny_config
 from tests.search.children import ended
 
@@ -236,7 +236,7 @@ def test_a_training_offers_no_kind_of_number_since_it_takes_none(
     ):
         with pytest.raises(ResourceError, match=r"GiB are free; take a smaller model$"):
             ask()
-    typed = caller(monkeypatch, capsys)
+    typed = command_runner(monkeypatch, capsys)
     done = typed("train", "classify", rows, "--model", base, "-o", tmp_path / "out")
     assert done.code == 6 and done.err.strip().endswith("GiB are free; take a smaller model")
 
