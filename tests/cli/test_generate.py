@@ -362,7 +362,7 @@ def test_ctrl_c_at_a_terminal_stops_the_answer_and_then_exits(unlimited_folder: 
     environment = os.environ | {"TERM": "dumb"}
     process = subprocess.Popen(
         line, stdin=terminal, stdout=terminal, stderr=terminal, env=environment, start_new_session=True,
-        preexec_fn=_take_terminal(terminal),
+        preexec_fn=_set_controlling_terminal(terminal),
     )  # fmt: skip
     os.close(terminal)
     try:
@@ -414,7 +414,8 @@ def test_invalid_utf8_typed_at_a_terminal_is_requested_again(folder: Path, at_te
     with (tmp_path / "answers").open("wb") as file:
         process = subprocess.Popen(
             line, stdin=terminal, stdout=terminal if at_terminal else file, stderr=terminal, start_new_session=True,
-            env=os.environ | {"TERM": "dumb", "PYTHONUTF8": "0", "LC_ALL": "C.UTF-8"}, preexec_fn=_take_terminal(terminal),
+            env=os.environ | {"TERM": "dumb", "PYTHONUTF8": "0", "LC_ALL": "C.UTF-8"},
+            preexec_fn=_set_controlling_terminal(terminal),
         )  # fmt: skip
     os.close(terminal)
     try:
@@ -431,7 +432,7 @@ def test_invalid_utf8_typed_at_a_terminal_is_requested_again(folder: Path, at_te
         os.close(controller)
 
 
-def _take_terminal(handle: int) -> Callable[[], None]:
+def _set_controlling_terminal(handle: int) -> Callable[[], None]:
     import fcntl
     import termios
 
