@@ -131,7 +131,7 @@ def test_json_output_is_valid(command: RunCommand, arguments: list[str]) -> None
 def test_doctor_lists_the_fast_dtype_of_each_device(
     gpu: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without a GPU here, the library's answers about one are replaced."""
+    """The library's functions that detect a GPU are replaced."""
     devices = {"cpu": torch.device("cpu"), "auto": torch.device("cuda" if gpu else "cpu")}
     dtypes = {"cpu": torch.float32, "cuda": torch.bfloat16}
     monkeypatch.setattr(machine, "choose_device", devices.__getitem__)
@@ -700,7 +700,7 @@ def test_invalid_utf8_in_arguments_is_refused(
 def test_out_of_memory_is_one_sentence(
     missing: str | Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of PyTorch on a device, of C++, of the loader of shared libraries, of the system and of Python."""
+    """Errors of PyTorch on a device, of C++, of the loader of shared libraries, of the system and of Python."""
     monkeypatch.setattr(sys, "argv", ["pellucid"])
 
     @click.command()

@@ -447,7 +447,7 @@ def _read_at_least(handle: int, count: int) -> bytes:
 
 
 def _read_until(handle: int, expected: bytes, *, typed: bytes = b"") -> None:
-    """Reads until `wanted` appears. If nothing comes, `typed` is typed again: a signal at the very moment when a line
+    """Reads until `expected` appears. If nothing comes, `typed` is typed again: a signal at the very moment when a line
     starts to be read takes effect with the next key."""
     found = b""
     os.write(handle, typed)

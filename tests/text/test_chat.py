@@ -1,4 +1,4 @@
-"""Chat templates: the reference's text to the letter; hostile templates are refused in one sentence."""
+"""Chat templates: the text equals the reference's; hostile templates are refused in one sentence."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Tokenizers in older formats: ids, offsets, special tokens and pairs are the reference's from the same files."""
+"""Tokenizers in older formats: ids, offsets, special tokens and pairs equal the reference's."""
 
 import json
 from collections.abc import Callable

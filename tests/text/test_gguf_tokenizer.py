@@ -1,4 +1,4 @@
-"""Tokenizers from GGUF vocabularies: llama.cpp's gold ids, the reference's ids, and a slow twin in plain Python."""
+"""Tokenizers from GGUF vocabularies: llama.cpp's gold ids, the reference's ids, and plain Python."""
 
 import importlib.util
 import itertools

@@ -1,4 +1,4 @@
-"""How many characters a tokenizer may make of one: the bound for each kind of step, beside what it really makes."""
+"""The bound on the characters that each step of a tokenizer makes of one, compared with the actual number."""
 
 import json
 import struct
@@ -60,7 +60,7 @@ STEP_CLASSES = [
 
 
 def length_after(step: str, instance: Any, text: str) -> int:
-    """How many characters a step makes of a text."""
+    """The number of characters that a step makes of a text."""
     if step == "normalizer":
         return len(instance.normalize_str(text))
     if step == "pre_tokenizer":

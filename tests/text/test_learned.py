@@ -1,4 +1,4 @@
-"""Tokenizers trained on texts: they split as their kind does, are the same each time, and other libraries open them."""
+"""Tokenizers trained on texts: they split like their kind, are deterministic, and open in other libraries."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""SentencePiece models without the library: its ids and offsets to the letter, and no harm from hostile files."""
+"""SentencePiece models without the library: ids and offsets equal the library's, and hostile files are refused."""
 
 import itertools
 import os

@@ -105,7 +105,7 @@ def test_vocab_size_below_the_tokenizer_is_refused() -> None:
 
 
 def test_training_from_scratch_keeps_the_ids_of_the_config() -> None:
-    """Its own config counts, since its tokenizer belongs to no other model."""
+    """The config has precedence, since its tokenizer belongs to no other model."""
     tokenizer = train_tokenizer(texts=TEXTS, kind="characters", special_tokens=SPECIAL_TOKENS)
     initial = pellucid.build(pellucid.Config.of("llama", **config_facts("llama", tokenizer), eos_token_id=7)).reading(
         tokenizer

@@ -136,7 +136,7 @@ MERGES = tokenizers.models.BPE(VOCABULARY, [("<", "/"), ("s", ">"), ("</", "s>")
     ],
 )
 def test_typed_text_never_becomes_a_special_token(model: object, normalized: bool, text: str) -> None:
-    """Neither if only the normalizer turns them into one, nor if the model's vocabulary holds the token."""
+    """Also if only the normalizer turns it into one, or if the model's vocabulary has the token."""
     backend = tokenizers.Tokenizer(model)
     steps = tokenizers.normalizers
     backend.normalizer = steps.Sequence([steps.NFKD(), steps.StripAccents(), steps.Lowercase()])

@@ -21,7 +21,7 @@ FAMILIES_AND_HEADS = [(name, page.head) for name, family in sorted(families().it
 
 
 def config_of(family: str, head: Head | None = None, **changes: object) -> Config:
-    """A config with odd sizes, so that no two axes have the same length by chance."""
+    """A config with odd sizes, so that no two axes have the same length by accident."""
     pair = DECODER_SIZES if Config.of(family).kind == "encoder-decoder" else {}
     facts = {"vocab_size": 99} | SIZES | ODD_SIZES.get(family, {}) | pair | changes
     defaults = Config.of(family)

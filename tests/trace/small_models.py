@@ -17,13 +17,13 @@ FAMILIES = sorted(families())
 
 
 def small_model(
-    family: str, words: pellucid.Model, *, attention: str = "fused", dtype: str = "float32", **facts: object
+    family: str, source: pellucid.Model, *, attention: str = "fused", dtype: str = "float32", **facts: object
 ) -> pellucid.Model:
-    """An untrained model of the family with its usual head, if it has one, and the tokenizer of `words`."""
+    """An untrained model of the family with its usual head, if it has one, and the tokenizer of `source`."""
     kind = Config.of(family).kind
     pair = DECODER_SIZES if kind == "encoder-decoder" else {}
     config = Config.of(
-        family, vocab_size=len(words.tokenizer), **SIZES, **FAMILY_SIZES.get(family, {}), **pair, **facts
+        family, vocab_size=len(source.tokenizer), **SIZES, **FAMILY_SIZES.get(family, {}), **pair, **facts
     )
     config = config.replace(head=family_of(family, "config").head_named(HEADS[kind]), initializer_range=0.3)
-    return pellucid.build(config, seed=3, tokenizer=words.tokenizer, attention=attention, dtype=dtype)
+    return pellucid.build(config, seed=3, tokenizer=source.tokenizer, attention=attention, dtype=dtype)

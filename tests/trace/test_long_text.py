@@ -1,4 +1,4 @@
-"""A long text is recorded without its weights: what is kept is the same, bit for bit."""
+"""A long text is recorded without its weights: the other values equal those of a full trace, bit for bit."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A trace as a file: it comes back bit for bit, and any damage raises one clear error."""
+"""A trace as a file: it is restored bit for bit, and any damage raises one clear error."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Sweeps: each result equals that of the single edit, and together they show where a model stores what it knows."""
+"""Sweeps: each result equals that of the single edit, and together they show where a model stores a fact."""
 
 import io
 import sys

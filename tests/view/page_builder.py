@@ -1,4 +1,4 @@
-"""Pages of random numbers in the page's own format, written by hand so that every recipe can be tested."""
+"""Builds pages of random numbers in the page's own format, so that every recipe can be tested."""
 
 import zlib
 from typing import Any

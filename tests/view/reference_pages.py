@@ -1,4 +1,4 @@
-"""Pages written by hand: small, with every number known, so that the contents of a view can be compared with it."""
+"""Small pages with known numbers, with which the contents of a view are compared."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,4 +1,4 @@
-"""The page for everyone: by keyboard alone, with screen readers, in light, dark and forced colours, colour-blind."""
+"""Accessibility: keyboard, screen readers, light, dark and forced colours, and colour vision deficiencies."""
 
 import re
 from importlib.resources import files

@@ -1,4 +1,4 @@
-"""Curves of a training: every number is drawn at its place, gaps are gaps, and long runs stay small."""
+"""Curves of a training: every number is drawn at its position, missing ones are gaps, and long runs stay small."""
 
 import base64
 import html
@@ -115,7 +115,7 @@ def test_short_logs_are_drawn(lines: Lines) -> None:
     assert polylines(svg) or list(svg.iter(f"{SVG}circle"))
 
 
-def test_long_title_is_wrapped_or_shortened() -> None:
+def test_long_title_widens_the_drawing() -> None:
     title = "text-classification of many rows " * 4
     svg = ElementTree.fromstring(curves(training_log(5), title).text())
     assert float(svg.attrib["width"]) > 7 * len(title) and drawn_svg(training_log(5)).attrib["width"] == "760"
@@ -129,7 +129,7 @@ def test_invalid_characters_in_titles_and_scores_are_replaced() -> None:
     assert {"f1 ␁<é", "f1 �"} <= set(text_elements(picture))
 
 
-def test_scores_outside_0_to_1_are_omitted() -> None:
+def test_scores_of_another_scale_are_omitted() -> None:
     lines = [{"step": i, "scores": {"bleu": 30.0 + i, "exact_match": 0.1, "perplexity": 8.0}} for i in (1, 2)]
     assert {"bleu", "perplexity"} == {"bleu", "perplexity", "exact_match"} & set(text_elements(drawn_svg(lines)))
     mixed = [{"step": i, "scores": {"f1": 0.5, "mse": 40.0, "precision": 0.4}} for i in (1, 2)]

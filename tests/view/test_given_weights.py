@@ -166,7 +166,7 @@ def test_invalid_arguments_are_refused_in_one_sentence(arguments: dict[str, Any]
         pellucid.view(**arguments).html()
 
 
-def test_trace_and_weights_are_mutually_exclusive(minilm: pellucid.Model) -> None:
+def test_wrong_combinations_of_arguments_are_refused(minilm: pellucid.Model) -> None:
     with pytest.raises(pellucid.InputError, match="a trace was given together with 'tokens'"):
         pellucid.view(minilm.trace("time"), tokens=["a"])
     with pytest.raises(pellucid.InputError, match=r"^view has no argument 'layr' \(did you mean layer\?\)$"):

@@ -63,7 +63,7 @@ def centre_of_head(tab: Page, layer: int, head: int, heads: int) -> tuple[float,
 
 
 def test_omitted_layers_are_named(show: Show, minilm: "pellucid.Model") -> None:
-    """And the matrix of such a layer shows no colour scale."""
+    """The matrix of such a layer shows no colour scale."""
     whole = pellucid.view(minilm.trace("time flies like an arrow"))
     assert "a picture opens." in show(whole.data, "#view=grid").inner_text("body")
     text = " ".join(f"word {i}" for i in range(120))

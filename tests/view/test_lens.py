@@ -25,7 +25,7 @@ DARKEST, PAPER = (17, 43, 91), (251, 250, 243)
 
 
 def assert_detail(page: ReferencePage, tab: Page, row: int, token: int) -> None:
-    """The list beside the grid has this cell's tokens and log-probabilities, the readout the most likely of them."""
+    """Asserts that the list beside the grid has this cell's tokens and log-probabilities, the readout the likeliest."""
     tab.evaluate(TWO_FRAMES)
     shown = tab.evaluate(DETAIL)
     ids, log_probabilities = (page.numbers[f"lens.{part}"][row, token] for part in ("ids", "log_probabilities"))

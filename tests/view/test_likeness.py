@@ -1,4 +1,4 @@
-"""The page of which words matched which, opened in a real browser."""
+"""The page of matching words in a real browser."""
 
 import re
 from pathlib import Path

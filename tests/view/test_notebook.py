@@ -51,7 +51,7 @@ def open_html(browser: Browser, tmp_path: Path) -> Any:
 
 
 def cell_output(view: "pellucid.view.View") -> dict[str, Any]:
-    """What a kernel sends for the last value of a cell."""
+    """The output that a kernel sends for the last value of a cell."""
     data, _ = DisplayFormatter().format(view)
     return data
 

@@ -244,7 +244,7 @@ def test_long_texts_have_few_elements(show: Show) -> None:
 
 
 @pytest.mark.slow
-def test_labels_near_the_pointer_are_hidden(show: Show) -> None:
+def test_labels_do_not_overlap_that_of_the_pointer(show: Show) -> None:
     tab = show(make_case(seq=300), "#view=matrix")
     tab.evaluate(READOUT)
     box = tab.locator(".plot").bounding_box()

@@ -1,4 +1,4 @@
-"""What is drawn is true: colours of single cells, masks, sides with other tokens and heads, the address."""
+"""The drawing is correct: colours of single cells, masks, sides with other tokens and heads, the address."""
 
 import re
 from typing import Any

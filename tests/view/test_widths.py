@@ -1,4 +1,4 @@
-"""The page on narrow screens and on paper: nothing is cut off, and nothing sticks out."""
+"""The page on narrow screens and on paper: nothing is clipped, and nothing overflows."""
 
 import re
 
@@ -14,7 +14,7 @@ from tests.view.test_page import make_case
 
 CUT = """() => [...document.querySelectorAll(".column .token")].filter((one) => one.scrollWidth > one.clientWidth + 1)
   .map((one) => one.textContent)"""
-"""The words that are not shown in full."""
+"""The tokens that are not shown in full."""
 STAGE_EDGES = """() => {
   const boxes = [...document.querySelectorAll(".stage, .stage *")].map((one) => one.getBoundingClientRect());
   return [Math.min(...boxes.map(({ left }) => left)), Math.max(...boxes.map(({ right }) => right))];
