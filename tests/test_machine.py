@@ -18,7 +18,7 @@ from pellucid.errors import InputError, ResourceError
 from pellucid.training.classification import TextClassification
 from pellucid.training.learner import Learner
 from pellucid.training.settings import Settings
-from tests.cli.called import caller
+from tests.cli.command_runner import command_runner
 from tests.conftest import tiny_config
 from tests.search.child_processes import exit_code_of
 
@@ -246,7 +246,7 @@ def test_training_suggests_no_dtype(
     ):
         with pytest.raises(ResourceError, match=r"GiB are free; take a smaller model$"):
             call()
-    run_command_line = caller(monkeypatch, capsys)
+    run_command_line = command_runner(monkeypatch, capsys)
     result = run_command_line("train", "classify", rows, "--model", base, "-o", tmp_path / "out")
     assert result.code == 6 and result.err.strip().endswith("GiB are free; take a smaller model")
 

@@ -53,7 +53,7 @@ from tests.conftest import tiny_config
 from tests.models.test_packable import twice
 from tests.parity.reference import tiny as reference
 from tests.search.child_processes import KILLED, exit_code_of, start_fork
-from tests.text.making import train_pieces
+from tests.text.tokenizer_files import train_sentencepiece
 from tests.unprivileged import as_nobody, open_folder
 
 TEXTS = ["time flies like an arrow", "fruit flies like a banana", "Köln, 東京 & 👩‍👩‍👧", "", "word " * 400]
@@ -477,7 +477,8 @@ def test_what_is_saved_over_another_model_is_what_loads(older: str, tmp_path: Pa
     elif older == "pieces":
         lines = ["some words of an older model"]
         shutil.copyfile(
-            train_pieces(lines, tmp_path / "a.model", model_type="bpe", vocab_size=25), folder / "tokenizer.model"
+            train_sentencepiece(lines, tmp_path / "a.model", model_type="bpe", vocab_size=25),
+            folder / "tokenizer.model",
         )
         backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"older": 0}, unk_token="older"))
         with_file("target_tokenizer.json", backend.to_str())(folder)

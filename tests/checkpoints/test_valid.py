@@ -29,7 +29,7 @@ from tests.checkpoints.builders import (
 )
 from tests.checkpoints.families import save
 from tests.parity.reference import tiny as reference
-from tests.trace.everyone import config_of
+from tests.trace.odd_sized_models import config_of
 
 Numbers = dict[str, torch.Tensor]
 

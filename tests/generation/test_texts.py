@@ -24,7 +24,7 @@ from pellucid.generation.texts import completions
 from pellucid.text import Tokenizer
 from tests.checkpoints.test_real import installed
 from tests.generation.writers import TOKENIZERS, byte_level, one_thread, writer
-from tests.text.templates import CHATML, LLAMA2, LLAMA3, MISTRAL, QWEN2
+from tests.text.chat_templates import CHATML, LLAMA2, LLAMA3, MISTRAL, QWEN2
 
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 ODD = "Köln, 東京 & 👩‍👩‍👧 naïve\n\t e\u0301 x²"

@@ -14,7 +14,7 @@ from pellucid.text import Tokenizer
 from tests.checkpoints.families import HEADS, TINY, family
 from tests.conftest import as_trained
 from tests.documents import ROOT
-from tests.text.templates import CHATML
+from tests.text.chat_templates import CHATML
 from tests.torch_state import in_threads
 
 LINES = (ROOT / "LICENSE").read_text(encoding="utf-8").splitlines()

@@ -20,12 +20,12 @@ from pellucid.models import Encoder, Output
 from pellucid.training.learner import Learner
 from pellucid.training.pairs import SentenceSimilarity
 from pellucid.training.settings import Settings
-from tests.trace.everyone import HEADS, config_of
+from tests.trace.odd_sized_models import FAMILIES_AND_HEADS, config_of
 from tests.training.whole_run import objective_and_model as ready
 
 READERS = [
     (family, head)
-    for family, head in HEADS
+    for family, head in FAMILIES_AND_HEADS
     if isinstance(head, SequenceClassification) and config_of(family, head).kind == "encoder"
 ]
 TEXTS = ["time flies", "a good film and a long story", "sea"]

@@ -13,12 +13,12 @@ import pellucid
 from pellucid import compat
 from pellucid.models.other_libraries import EQUIVALENTS
 from pellucid.training.settings import Settings
-from tests.trace.small import small
+from tests.trace.small_models import small_model
 
 
 @pytest.fixture(scope="module")
 def model(minilm: pellucid.Model) -> pellucid.Model:
-    return small("bert", minilm)
+    return small_model("bert", minilm)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from pellucid.errors import InputError
 from pellucid.pipeline import pipeline
 from tests.checkpoints.test_real import installed
 from tests.tasks.text_generators import folder, keys, model, reference, reference_texts, spans
-from tests.text.templates import CHATML, LLAMA2, QWEN2, SMOLLM2
+from tests.text.chat_templates import CHATML, LLAMA2, QWEN2, SMOLLM2
 
 STORY = "Once upon a time there was a"
 SHORT = {"max_new_tokens": 6}

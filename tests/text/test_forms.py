@@ -1,4 +1,4 @@
-"""Tokenizers in older formats: ids, offsets, special tokens and pairs are the reference's from the same files."""
+"""Tokenizers in older formats: ids, offsets, special tokens and pairs equal the reference's."""
 
 import json
 from collections.abc import Callable
@@ -10,10 +10,10 @@ import pytest
 from pellucid.errors import CorruptFileError, InputError
 from pellucid.text.files import open_tokenizer, write_tokenizer
 from tests.quick import few
-from tests.text.making import folder_of, train_pairs, train_pieces, wiki
+from tests.text.tokenizer_files import tokenizer_folder, train_bpe, train_sentencepiece, wikitext_lines
 
 Shared = Callable[[str], Path]
-ANGLES = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 TEXTS = [
     "Time flies like an arrow.",
     "  two  spaces\tand a tab\n",
@@ -41,7 +41,7 @@ FAMILIES = {
     "llama unsaid": ("LlamaTokenizer", {"add_bos_token": True, "add_prefix_space": None}),
     "llama both": ("LlamaTokenizer", {"add_bos_token": True, "add_eos_token": True}),
 }
-MASK = {
+MASK_TOKEN = {
     "__type": "AddedToken",
     "content": "<mask>",
     "lstrip": True,
@@ -52,22 +52,22 @@ MASK = {
 
 
 @pytest.fixture(scope="module")
-def made(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Path]]:
+def family_files(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Path]]:
     """The files of each family, trained on wikitext."""
-    place, lines = tmp_path_factory.mktemp("trained"), wiki(shared("data/wikitext2/valid.txt"))
-    t5 = train_pieces(lines, place / "t5.model", pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
-    plain = train_pieces(lines, place / "xlm.model")
-    llama = train_pieces(
+    folder, lines = tmp_path_factory.mktemp("trained"), wikitext_lines(shared("data/wikitext2/valid.txt"))
+    t5 = train_sentencepiece(lines, folder / "t5.model", pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    plain = train_sentencepiece(lines, folder / "xlm.model")
+    llama = train_sentencepiece(
         lines,
-        place / "llama.model",
+        folder / "llama.model",
         model_type="bpe",
         byte_fallback=True,
         normalization_rule_name="identity",
         remove_extra_whitespaces=False,
     )
-    roberta = train_pairs(lines, place / "roberta", ANGLES)
+    roberta = train_bpe(lines, folder / "roberta", SPECIAL_TOKENS)
     return {
-        "gpt2": train_pairs(lines, place / "gpt2", ["<|endoftext|>"]),
+        "gpt2": train_bpe(lines, folder / "gpt2", ["<|endoftext|>"]),
         "roberta": roberta,
         "bart": roberta,
         "t5": {"spiece.model": t5},
@@ -77,39 +77,41 @@ def made(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     }
 
 
-def opened(made: dict[str, dict[str, Path]], place: Path, name: str) -> tuple[Any, Any, Path]:
+def open_both(family_files: dict[str, dict[str, Path]], path: Path, name: str) -> tuple[Any, Any, Path]:
     """Ours, the reference's, and the folder that both read."""
     import transformers
 
     family, (kind, settings) = name.split()[0], FAMILIES[name]
     settings = settings | {"tokenizer_class": kind}
     if family in ("roberta", "bart"):
-        settings["mask_token"] = MASK  # as in every RoBERTa folder; the reference's class alone drops the space
-    folder = folder_of(place / "folder", family, made[family], **settings)
+        settings["mask_token"] = MASK_TOKEN  # as in every RoBERTa folder; the reference's class alone drops the space
+    folder = tokenizer_folder(path / "folder", family, family_files[family], **settings)
     ours = open_tokenizer(folder, max_length=None, token_types=True, model_type=family)
     return ours, getattr(transformers, kind).from_pretrained(folder), folder
 
 
-def rows(tokenizer: Any, texts: list[str], pairs: list[str] | None = None) -> list[tuple[Any, ...]]:
-    found = tokenizer.encode(texts, pairs, parse_special_tokens=True)
-    return [(row.ids, row.type_ids, [tuple(place) for place in row.offsets], row.tokens) for row in found]
+def encoded_rows(tokenizer: Any, texts: list[str], pairs: list[str] | None = None) -> list[tuple[Any, ...]]:
+    encoded = tokenizer.encode(texts, pairs, parse_special_tokens=True)
+    return [(row.ids, row.type_ids, [tuple(span) for span in row.offsets], row.tokens) for row in encoded]
 
 
 def reference_rows(tokenizer: Any, texts: list[str], pairs: list[str] | None = None) -> list[tuple[Any, ...]]:
     inputs = texts if pairs is None else list(zip(texts, pairs))
-    found = tokenizer._tokenizer.encode_batch(inputs)
-    return [(row.ids, row.type_ids, row.offsets, row.tokens) for row in found]
+    encoded = tokenizer._tokenizer.encode_batch(inputs)
+    return [(row.ids, row.type_ids, row.offsets, row.tokens) for row in encoded]
 
 
 @pytest.mark.parametrize("name", few(FAMILIES, ["gpt2", "roberta", "roberta untrimmed"]))
-def test_ids_places_and_pairs_are_the_reference_s(
-    made: dict[str, dict[str, Path]], shared: Shared, tmp_path: Path, name: str
+def test_ids_offsets_and_pairs_equal_the_reference(
+    family_files: dict[str, dict[str, Path]], shared: Shared, tmp_path: Path, name: str
 ) -> None:
-    ours, theirs, _ = opened(made, tmp_path, name)
-    texts = TEXTS + wiki(shared("data/wikitext2/test.txt"), 200)
-    assert rows(ours, texts) == reference_rows(theirs, texts)
-    assert rows(ours, texts, texts[::-1]) == reference_rows(theirs, texts, texts[::-1])
-    assert [ours.decode(row[0]) for row in rows(ours, texts)] == theirs.batch_decode([r[0] for r in rows(ours, texts)])
+    ours, theirs, _ = open_both(family_files, tmp_path, name)
+    texts = TEXTS + wikitext_lines(shared("data/wikitext2/test.txt"), 200)
+    assert encoded_rows(ours, texts) == reference_rows(theirs, texts)
+    assert encoded_rows(ours, texts, texts[::-1]) == reference_rows(theirs, texts, texts[::-1])
+    assert [ours.decode(row[0]) for row in encoded_rows(ours, texts)] == theirs.batch_decode(
+        [r[0] for r in encoded_rows(ours, texts)]
+    )
     for role in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"):
         assert ours.special_token(role) == getattr(theirs, f"{role}_token"), role
         assert getattr(ours, f"{role}_token_id") == getattr(theirs, f"{role}_token_id"), role
@@ -117,13 +119,13 @@ def test_ids_places_and_pairs_are_the_reference_s(
 
 @pytest.mark.parametrize("legacy", [None, True, False])
 @pytest.mark.parametrize(("family", "kind"), [("mistral", "LlamaTokenizer"), ("mistral", None), ("llama", None)])
-def test_a_space_before_a_text_is_read_as_the_reference_does(
-    made: dict[str, dict[str, Path]], tmp_path: Path, family: str, kind: str | None, legacy: bool | None
+def test_leading_spaces_are_encoded_as_in_the_reference(
+    family_files: dict[str, dict[str, Path]], tmp_path: Path, family: str, kind: str | None, legacy: bool | None
 ) -> None:
     from transformers import AutoTokenizer
 
     settings = {name: value for name, value in (("tokenizer_class", kind), ("legacy", legacy)) if value is not None}
-    folder = folder_of(tmp_path / "folder", family, made["llama"], **settings)
+    folder = tokenizer_folder(tmp_path / "folder", family, family_files["llama"], **settings)
     ours = open_tokenizer(folder, max_length=None, token_types=False, model_type=family)
     texts = [*TEXTS, " a", "  a b", "▁a", "a </s> b", " </s>x <s>", "\n a", " "]
     theirs = AutoTokenizer.from_pretrained(folder)._tokenizer.encode_batch(texts, add_special_tokens=False)
@@ -133,16 +135,18 @@ def test_a_space_before_a_text_is_read_as_the_reference_does(
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_what_is_saved_opens_in_the_reference(made: dict[str, dict[str, Path]], tmp_path: Path, name: str) -> None:
+def test_saved_tokenizer_opens_in_the_reference(
+    family_files: dict[str, dict[str, Path]], tmp_path: Path, name: str
+) -> None:
     from transformers import AutoTokenizer
 
-    ours, _, folder = opened(made, tmp_path, name)
+    ours, _, folder = open_both(family_files, tmp_path, name)
     ours.settings["chat_template"] = "{{ messages[0]['content'] }}{{ eos_token }}"
     (target := tmp_path / "saved").mkdir()
     write_tokenizer(ours, target)
     (target / "config.json").write_bytes((folder / "config.json").read_bytes())
     theirs, again = AutoTokenizer.from_pretrained(target), open_tokenizer(target, max_length=None, token_types=True)
-    assert reference_rows(theirs, TEXTS) == rows(ours, TEXTS) == rows(again, TEXTS)
+    assert reference_rows(theirs, TEXTS) == encoded_rows(ours, TEXTS) == encoded_rows(again, TEXTS)
     assert [ours.special_token(r) for r in ("bos", "eos", "unk")] == [
         theirs.bos_token,
         theirs.eos_token,
@@ -157,23 +161,25 @@ def test_what_is_saved_opens_in_the_reference(made: dict[str, dict[str, Path]], 
 
 
 @pytest.mark.parametrize("name", ["t5", "xlm-roberta", "llama", "roberta"])
-def test_special_tokens_that_somebody_typed_stay_characters(
-    made: dict[str, dict[str, Path]], tmp_path: Path, name: str
+def test_typed_special_tokens_are_plain_text(
+    family_files: dict[str, dict[str, Path]], tmp_path: Path, name: str
 ) -> None:
-    ours, _, _ = opened(made, tmp_path, name)
+    ours, _, _ = open_both(family_files, tmp_path, name)
     typed = ["a </s> b", "</s>", "a＜/s＞b <pad> <unk> <s>", "<extra_id_3>"]
-    known = {ours._backend.token_to_id(word) for word in ("</s>", "<s>", "<pad>", "<extra_id_3>")} - {None}
-    assert any(known & set(row.ids) for row in ours.encode(typed, add_special_tokens=False, parse_special_tokens=True))
+    special_ids = {ours._backend.token_to_id(word) for word in ("</s>", "<s>", "<pad>", "<extra_id_3>")} - {None}
+    assert any(
+        special_ids & set(row.ids) for row in ours.encode(typed, add_special_tokens=False, parse_special_tokens=True)
+    )
     for row in ours.encode(typed, add_special_tokens=False):
-        assert not known & set(row.ids), row.tokens
+        assert not special_ids & set(row.ids), row.tokens
 
 
-def test_gpt2_gives_the_gold_ids(shared: Shared, tmp_path: Path) -> None:
+def test_ids_of_gpt2_equal_llamacpp(shared: Shared, tmp_path: Path) -> None:
     files = {
         "vocab.json": shared("data/tokenizers/gpt2-encoder.json"),
         "merges.txt": shared("data/tokenizers/gpt2-vocab.bpe"),
     }
-    folder = folder_of(tmp_path / "gpt2", "gpt2", files)
+    folder = tokenizer_folder(tmp_path / "gpt2", "gpt2", files)
     ours = open_tokenizer(folder, max_length=1024, token_types=False, model_type="gpt2")
     gold = shared("data/tokenizers_gguf/ggml-vocab-gpt-2.gguf.inp")
     texts = gold.read_text(encoding="utf-8").split("\n__ggml_vocab_test__\n")
@@ -184,9 +190,9 @@ def test_gpt2_gives_the_gold_ids(shared: Shared, tmp_path: Path) -> None:
     assert open_tokenizer(folder, max_length=1, token_types=False).encode(["a"])[0] == ours.encode(["a"])[0]
 
 
-def test_added_tokens_get_the_ids_that_the_files_say(made: dict[str, dict[str, Path]], tmp_path: Path) -> None:
-    folder = folder_of(
-        tmp_path / "a", "gpt2", made["gpt2"], additional_special_tokens=["<|im_end|>"], pad_token="<|p|>"
+def test_added_tokens_have_the_ids_in_the_files(family_files: dict[str, dict[str, Path]], tmp_path: Path) -> None:
+    folder = tokenizer_folder(
+        tmp_path / "a", "gpt2", family_files["gpt2"], additional_special_tokens=["<|im_end|>"], pad_token="<|p|>"
     )
     (folder / "added_tokens.json").write_text(json.dumps({"<|p|>": 801, "<|im_end|>": 800}))
     ours = open_tokenizer(folder, max_length=None, token_types=False, model_type="gpt2")
@@ -197,7 +203,7 @@ def test_added_tokens_get_the_ids_that_the_files_say(made: dict[str, dict[str, P
         open_tokenizer(folder, max_length=None, token_types=False, model_type="gpt2")
 
 
-BAD = {
+ERRORS = {
     "family": ({"config": "qwen2"}, InputError, "do not say how qwen2 splits"),
     "no merges": ({"merges.txt": None}, CorruptFileError, "merges.txt is missing"),
     "three parts": ({"merges.txt": "a b\na b c\n"}, CorruptFileError, "line 2"),
@@ -217,10 +223,10 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_what_is_wrong_is_named(made: dict[str, dict[str, Path]], tmp_path: Path, name: str) -> None:
-    change, kind, fragment = BAD[name]
-    folder = folder_of(tmp_path / "bad", "gpt2", made["gpt2"])
+@pytest.mark.parametrize("name", ERRORS)
+def test_invalid_files_are_refused(family_files: dict[str, dict[str, Path]], tmp_path: Path, name: str) -> None:
+    change, kind, fragment = ERRORS[name]
+    folder = tokenizer_folder(tmp_path / "bad", "gpt2", family_files["gpt2"])
     for file, text in change.items():
         (folder / file).unlink(missing_ok=True)
         if text is not None:

@@ -1,4 +1,4 @@
-"""Tokenizers from GGUF vocabularies: llama.cpp's gold ids, the reference's ids, and a slow twin in plain Python."""
+"""Tokenizers from GGUF vocabularies: llama.cpp's gold ids, the reference's ids, and plain Python."""
 
 import importlib.util
 import itertools
@@ -19,7 +19,7 @@ from pellucid.text.tokenizer import Tokenizer
 
 Shared = Callable[[str], Path]
 
-ODD = (
+ODD_TEXTS = (
     "",
     "  ",
     "\n\n x\t\ttabs\r\n",
@@ -33,7 +33,7 @@ ODD = (
 )
 
 
-def opened(path: Path) -> Tokenizer:
+def tokenizer_of(path: Path) -> Tokenizer:
     vocabulary = read_vocabulary(read_header(path).metadata, str(path))
     assert vocabulary is not None
     return build_tokenizer(vocabulary, max_length=None)
@@ -43,18 +43,18 @@ def opened(path: Path) -> Tokenizer:
 
 
 @pytest.mark.parametrize("name", ["bert-bge", "gpt-2"])
-def test_llamacpp_s_gold_ids(name: str, shared: Shared) -> None:
+def test_ids_equal_llamacpp(name: str, shared: Shared) -> None:
     path = shared(f"data/tokenizers_gguf/ggml-vocab-{name}.gguf")
     texts = Path(f"{path}.inp").read_text(encoding="utf-8").split("\n__ggml_vocab_test__\n")
     gold = [[int(i) for i in line.split()] for line in Path(f"{path}.out").read_text().splitlines()]
-    tokenizer = opened(path)
+    tokenizer = tokenizer_of(path)
     assert len(gold) == 46
     for text, ids in zip(texts, gold):
         assert tokenizer.encode([text], add_special_tokens=False)[0].ids == ids, text
 
 
-def test_bert_stands_between_cls_and_sep_and_comes_back(shared: Shared) -> None:
-    tokenizer = opened(shared("data/tokenizers_gguf/ggml-vocab-bert-bge.gguf"))
+def test_bert_adds_cls_and_sep_and_decodes(shared: Shared) -> None:
+    tokenizer = tokenizer_of(shared("data/tokenizers_gguf/ggml-vocab-bert-bge.gguf"))
     row = tokenizer.encode(["Playing the café"], ["Yes"])[0]
     assert row.tokens == ["[CLS]", "playing", "the", "cafe", "[SEP]", "yes", "[SEP]"]
     assert row.type_ids == [0, 0, 0, 0, 0, 1, 1]
@@ -64,9 +64,9 @@ def test_bert_stands_between_cls_and_sep_and_comes_back(shared: Shared) -> None:
     assert tokenizer.largest_id == 30521
 
 
-def test_gpt2_adds_nothing_and_comes_back(shared: Shared) -> None:
-    tokenizer = opened(shared("data/tokenizers_gguf/ggml-vocab-gpt-2.gguf"))
-    for text in ODD:
+def test_gpt2_adds_no_tokens_and_decodes(shared: Shared) -> None:
+    tokenizer = tokenizer_of(shared("data/tokenizers_gguf/ggml-vocab-gpt-2.gguf"))
+    for text in ODD_TEXTS:
         assert tokenizer.decode(tokenizer(text).input_ids) == text
     assert tokenizer("<|endoftext|>").input_ids == [50256]
     assert tokenizer("<|endoftext|>", parse_special_tokens=False).input_ids != [50256]
@@ -85,7 +85,7 @@ def smollm2() -> Path:
 
 
 @pytest.mark.slow
-def test_smollm2_splits_as_the_reference_does(smollm2: Path, shared: Shared) -> None:
+def test_ids_of_smollm2_equal_the_reference(smollm2: Path, shared: Shared) -> None:
     from tokenizers import pre_tokenizers
     from transformers import AutoTokenizer
 
@@ -100,7 +100,7 @@ def test_smollm2_splits_as_the_reference_does(smollm2: Path, shared: Shared) -> 
     lines = [
         line for line in shared("data/wikitext2/test.txt").read_text(encoding="utf-8").splitlines() if line.strip()
     ]
-    for text in [*lines[:600], *ODD]:
+    for text in [*lines[:600], *ODD_TEXTS]:
         ids = tokenizer(text).input_ids
         assert ids == reference(text).input_ids, text
         assert tokenizer.decode(ids) == reference.decode(ids) == text
@@ -114,7 +114,7 @@ def test_smollm2_splits_as_the_reference_does(smollm2: Path, shared: Shared) -> 
 # -- sentencepiece -----------------------------------------------------------------------------------------------------
 
 
-def pieces(texts: list[str], count: int = 900) -> Vocabulary:
+def sentencepiece_vocabulary(texts: list[str], count: int = 900) -> Vocabulary:
     """A SentencePiece vocabulary trained on texts: unknown, bos, eos, 256 bytes, letters and merges."""
     from tokenizers import Tokenizer as Backend
     from tokenizers import models, trainers
@@ -122,53 +122,58 @@ def pieces(texts: list[str], count: int = 900) -> Vocabulary:
     backend = Backend(models.BPE())
     trainer = trainers.BpeTrainer(vocab_size=count, show_progress=False)
     backend.train_from_iterator(["▁" + text.replace(" ", "▁") for text in texts], trainer)
-    learned = sorted(backend.get_vocab(), key=lambda piece: backend.get_vocab()[piece])
-    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), *learned]
-    letters = sum(len(piece) == 1 for piece in learned)
-    scores = [0.0] * (259 + letters) + [-float(i) for i in range(len(learned) - letters)]
-    kinds = [2, 3, 3] + [6] * 256 + [1] * len(learned)
+    merged_tokens = sorted(backend.get_vocab(), key=lambda piece: backend.get_vocab()[piece])
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), *merged_tokens]
+    byte_level_vocabulary = sum(len(piece) == 1 for piece in merged_tokens)
+    scores = [0.0] * (259 + byte_level_vocabulary) + [
+        -float(i) for i in range(len(merged_tokens) - byte_level_vocabulary)
+    ]
+    kinds = [2, 3, 3] + [6] * 256 + [1] * len(merged_tokens)
     return Vocabulary("here", "llama", "default", tokens, kinds, scores, [], {"bos": 1, "eos": 2, "unk": 0}, {}, None)
 
 
-def slow(vocabulary: Vocabulary, text: str) -> list[int]:
+def slow_ids(vocabulary: Vocabulary, text: str) -> list[int]:
     """SentencePiece's BPE in plain Python: as long as two neighbours form a piece, the best such pair is joined."""
     ids = {piece: i for i, piece in enumerate(vocabulary.tokens)}
     symbols = list("▁" + text.replace(" ", "▁")) if text else []
     while True:
         pairs = [(i, ids.get(a + b)) for i, (a, b) in enumerate(itertools.pairwise(symbols))]
-        known = [(vocabulary.scores[found], -i) for i, found in pairs if found is not None and found >= 259]
-        if not known:
+        candidates = [(vocabulary.scores[found], -i) for i, found in pairs if found is not None and found >= 259]
+        if not candidates:
             break
-        place = -max(known)[1]
-        symbols[place : place + 2] = [symbols[place] + symbols[place + 1]]
-    spelled = [[ids[s]] if s in ids else [3 + byte for byte in s.encode()] for s in symbols]
-    return [i for some in spelled for i in some]
+        index = -max(candidates)[1]
+        symbols[index : index + 2] = [symbols[index] + symbols[index + 1]]
+    spelled_ids = [[ids[s]] if s in ids else [3 + byte for byte in s.encode()] for s in symbols]
+    return [i for ids_of_symbol in spelled_ids for i in ids_of_symbol]
 
 
-def test_sentencepiece_merges_follow_from_the_scores(shared: Shared) -> None:
+def test_sentencepiece_merges_follow_the_scores(shared: Shared) -> None:
     texts = shared("data/wikitext2/test.txt").read_text(encoding="utf-8").splitlines()
     texts = [text.strip()[:200].replace("<unk>", "unk") for text in texts if text.strip()]  # a special token, not text
-    vocabulary = pieces(texts[:300])
+    vocabulary = sentencepiece_vocabulary(texts[:300])
     tokenizer = build_tokenizer(vocabulary, max_length=None)
-    for text in [*texts[300:500], *ODD]:
+    for text in [*texts[300:500], *ODD_TEXTS]:
         row = tokenizer.encode([text], parse_special_tokens=False)[0]
-        assert row.ids == [1, *slow(vocabulary, text)], text
+        assert row.ids == [1, *slow_ids(vocabulary, text)], text
         assert tokenizer.decode(row.ids, skip_special_tokens=True) == text
 
 
-def test_sentencepiece_of_random_letters_agrees_too() -> None:
-    chance = random.Random(3)
-    letters = ["▁", *"abcd"]
-    words = {"".join(chance.choices(letters, k=chance.randint(2, 4))) for _ in range(60)}
-    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), *letters, *sorted(words)]
-    scores = [0.0] * 264 + [-float(i) for i in chance.sample(range(len(words)), len(words))]
+def test_sentencepiece_merges_of_random_letters() -> None:
+    generator = random.Random(3)
+    byte_level_vocabulary = ["▁", *"abcd"]
+    words = {"".join(generator.choices(byte_level_vocabulary, k=generator.randint(2, 4))) for _ in range(60)}
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), *byte_level_vocabulary, *sorted(words)]
+    scores = [0.0] * 264 + [-float(i) for i in generator.sample(range(len(words)), len(words))]
     vocabulary = replace(
-        pieces(["a"]), tokens=tokens, scores=scores, kinds=[2, 3, 3] + [6] * 256 + [1] * (len(words) + 5)
+        sentencepiece_vocabulary(["a"]),
+        tokens=tokens,
+        scores=scores,
+        kinds=[2, 3, 3] + [6] * 256 + [1] * (len(words) + 5),
     )
     tokenizer = build_tokenizer(vocabulary, max_length=None)
     for _ in range(300):
-        text = "".join(chance.choices(" abcd", k=chance.randint(1, 20)))
-        assert tokenizer.encode([text])[0].ids[1:] == slow(vocabulary, text), text
+        text = "".join(generator.choices(" abcd", k=generator.randint(1, 20)))
+        assert tokenizer.encode([text])[0].ids[1:] == slow_ids(vocabulary, text), text
 
 
 @pytest.mark.parametrize(
@@ -180,8 +185,8 @@ def test_sentencepiece_of_random_letters_agrees_too() -> None:
         ({"add_space_prefix": False}, ["<s>", "a"]),
     ],
 )
-def test_flags(flags: dict[str, bool], expected: list[str]) -> None:
-    tokenizer = build_tokenizer(replace(pieces(["a"]), flags=flags), max_length=None)
+def test_flags_for_bos_and_space_prefix(flags: dict[str, bool], expected: list[str]) -> None:
+    tokenizer = build_tokenizer(replace(sentencepiece_vocabulary(["a"]), flags=flags), max_length=None)
     assert tokenizer.encode(["a"])[0].tokens == expected
     assert tokenizer.decode(tokenizer("a").input_ids, skip_special_tokens=True) == "a"
 
@@ -189,7 +194,7 @@ def test_flags(flags: dict[str, bool], expected: list[str]) -> None:
 # -- small byte-level vocabularies -------------------------------------------------------------------------------------
 
 
-def letters(split: str | None = "gpt-2", **changes: object) -> Vocabulary:
+def byte_level_vocabulary(split: str | None = "gpt-2", **changes: object) -> Vocabulary:
     """A byte-level vocabulary of a few letters and digits, `12`, `ab` and some special tokens."""
     tokens = [*"abc12", "Ġ", "ab", "12", "<|end|>", "<tool>", "<|begin|>", "¹", "²", "Â"]
     kinds = [1] * 8 + [3, 4, 3, 1, 1, 1]
@@ -209,50 +214,50 @@ def letters(split: str | None = "gpt-2", **changes: object) -> Vocabulary:
         ("llama-bpe", ["<|begin|>", "ab", "12"]),
     ],
 )
-def test_digits_are_split_as_the_file_says(split: str, expected: list[str]) -> None:
-    assert build_tokenizer(letters(split), max_length=None).encode(["ab12"])[0].tokens == expected
+def test_digits_are_split_by_the_rule_in_the_file(split: str, expected: list[str]) -> None:
+    assert build_tokenizer(byte_level_vocabulary(split), max_length=None).encode(["ab12"])[0].tokens == expected
 
 
-def test_every_way_of_splitting_can_be_built() -> None:
+def test_every_splitting_rule_can_be_built() -> None:
     for split in SPLITS:
-        assert build_tokenizer(letters(split), max_length=None).decode([6, 5, 7]) == "ab 12"
+        assert build_tokenizer(byte_level_vocabulary(split), max_length=None).decode([6, 5, 7]) == "ab 12"
 
 
-def test_tokens_of_the_user_are_whole_and_not_special() -> None:
-    tokenizer = build_tokenizer(letters(), max_length=None)
+def test_user_defined_tokens_are_whole_and_not_special() -> None:
+    tokenizer = build_tokenizer(byte_level_vocabulary(), max_length=None)
     assert tokenizer("ab<tool>c<|end|>").input_ids == [6, 9, 2, 8]
     assert tokenizer.decode([6, 9, 2, 8], skip_special_tokens=True) == "ab<tool>c"
     assert len(tokenizer) == 14
 
 
-def test_bos_and_eos_where_the_file_asks(tmp_path: Path) -> None:
+def test_bos_and_eos_are_added_if_the_file_requests_them(tmp_path: Path) -> None:
     flags = {"add_bos_token": True, "add_eos_token": True}
-    tokenizer = build_tokenizer(letters(flags=flags), max_length=None)
+    tokenizer = build_tokenizer(byte_level_vocabulary(flags=flags), max_length=None)
     assert tokenizer("ab").input_ids == [10, 6, 8]
     assert tokenizer("a", "b").input_ids == [10, 0, 8, 10, 1, 8]
-    assert build_tokenizer(letters(flags={}), max_length=None)("ab").input_ids == [6]
+    assert build_tokenizer(byte_level_vocabulary(flags={}), max_length=None)("ab").input_ids == [6]
 
 
-def test_llama_3_looks_words_up_before_it_merges() -> None:
+def test_llama_3_looks_words_up_before_merging() -> None:
     tokens = [*"abc", "abc", "ab"]
     for split, expected in (("llama-bpe", ["abc"]), ("gpt-2", ["ab", "c"])):
-        vocabulary = letters(split, tokens=tokens, kinds=[1] * 5, merges=["a b"], special={})
+        vocabulary = byte_level_vocabulary(split, tokens=tokens, kinds=[1] * 5, merges=["a b"], special={})
         assert build_tokenizer(vocabulary, max_length=None).encode(["abc"])[0].tokens == expected
 
 
-def test_of_a_merge_that_stands_there_twice_the_first_counts() -> None:
+def test_first_of_two_equal_merges_is_used() -> None:
     """As in llama.cpp, whose table of ranks takes no second entry."""
     tokens = [*"abc", "ab", "bc"]
-    vocabulary = letters("gpt-2", tokens=tokens, kinds=[1] * 5, merges=["a b", "b c", "a b"], special={})
+    vocabulary = byte_level_vocabulary("gpt-2", tokens=tokens, kinds=[1] * 5, merges=["a b", "b c", "a b"], special={})
     assert build_tokenizer(vocabulary, max_length=None).encode(["abc"])[0].tokens == ["ab", "c"]
 
 
-def test_no_word_about_splitting_is_said_aloud(caplog: pytest.LogCaptureFixture) -> None:
-    assert build_tokenizer(letters(None), max_length=None).encode(["ab12"])[0].tokens == ["ab", "12"]
+def test_missing_splitting_rule_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    assert build_tokenizer(byte_level_vocabulary(None), max_length=None).encode(["ab12"])[0].tokens == ["ab", "12"]
     assert "tokenizer.ggml.pre is missing" in caplog.text
 
 
-def test_case_matters_where_the_vocabulary_has_capitals() -> None:
+def test_lowercasing_depends_on_capitals_in_the_vocabulary() -> None:
     tokens = ["[UNK]", "[CLS]", "[SEP]", "▁the", "▁The", "re"]
     special = {"unk": 0, "cls": 1, "sep": 2}
     cased = Vocabulary("here", "bert", None, tokens, [3] * 3 + [1] * 3, [], [], special, {}, None)
@@ -263,7 +268,7 @@ def test_case_matters_where_the_vocabulary_has_capitals() -> None:
 
 # -- invalid vocabularies ----------------------------------------------------------------------------------------------
 
-GOOD = {
+VALID_METADATA = {
     "tokenizer.ggml.model": "gpt2",
     "tokenizer.ggml.pre": "gpt-2",
     "tokenizer.ggml.tokens": ["a", "b", "ab"],
@@ -301,23 +306,25 @@ GOOD = {
         ({"model": "llama", "merges": []}, CorruptFileError, "^some/file.gguf has neither tokenizer.ggml.scores nor"),
     ],
 )
-def test_vocabularies_that_do_not_work(changes: dict, error: type[Exception], message: str) -> None:
-    metadata = GOOD | {f"tokenizer.ggml.{key}": value for key, value in changes.items()}
+def test_invalid_vocabularies_are_refused(changes: dict, error: type[Exception], message: str) -> None:
+    metadata = VALID_METADATA | {f"tokenizer.ggml.{key}": value for key, value in changes.items()}
     with pytest.raises(error, match=message):
         vocabulary = read_vocabulary(metadata, "some/file.gguf")
         assert vocabulary is not None
         build_tokenizer(vocabulary, max_length=None)
 
 
-def test_what_is_not_there() -> None:
+def test_missing_ids_and_vocabularies() -> None:
     assert read_vocabulary({}, "file") is None
     assert read_vocabulary({"tokenizer.ggml.model": "no_vocab"}, "file") is None
-    for nobody in (-1, 2**32 - 1):
-        vocabulary = read_vocabulary(GOOD | {"tokenizer.ggml.eos_token_id": nobody}, "file")
+    for missing_id in (-1, 2**32 - 1):
+        vocabulary = read_vocabulary(VALID_METADATA | {"tokenizer.ggml.eos_token_id": missing_id}, "file")
         assert vocabulary is not None and vocabulary.special == {} and vocabulary.chat_template is None
 
 
-def test_empty_tokens_keep_their_places() -> None:
-    vocabulary = read_vocabulary(GOOD | {"tokenizer.ggml.tokens": ["a", "", "b"], "tokenizer.ggml.merges": []}, "file")
+def test_empty_tokens_keep_their_ids() -> None:
+    vocabulary = read_vocabulary(
+        VALID_METADATA | {"tokenizer.ggml.tokens": ["a", "", "b"], "tokenizer.ggml.merges": []}, "file"
+    )
     assert vocabulary is not None
     assert build_tokenizer(vocabulary, max_length=None)("ab").input_ids == [0, 2]

@@ -12,12 +12,12 @@ from pellucid.text.gguf_vocabulary import read_vocabulary
 from pellucid.text.tokenizer import Tokenizer
 
 NORMAL, CONTROL = 1, 3
-HEAD = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PLAIN = ["the", "cafe", "uber", "##s", "##d", "a", "b", ".", "日", "क", "i", "##i"]
 CASED = ["The", "Café", "Über", "Cafe", "É"]
 ACCENTED = ["café", "über", "कु", "é"]
 
-ODD = (
+ODD_TEXTS = (
     *(
         "",
         " ",
@@ -33,13 +33,13 @@ ODD = (
 )
 
 
-def opened(words: list[str], **keys: Any) -> Tokenizer:
+def gguf_tokenizer(words: list[str], **keys: Any) -> Tokenizer:
     """The tokenizer of a file as llama.cpp's converter writes it: `▁` before words, nothing before special tokens."""
     marked = [word[2:] if word.startswith("##") else f"▁{word}" for word in words]
-    metadata = {"model": "bert", "tokens": [*HEAD, *marked]} | dict(zip(_IDS, (0, 1, 2, 3, 4)))
-    metadata |= {"token_type": np.array([CONTROL] * len(HEAD) + [NORMAL] * len(words), np.int32)} | keys
-    stated = {f"tokenizer.ggml.{key}": value for key, value in metadata.items() if value is not None}
-    vocabulary = read_vocabulary(stated, "here.gguf")
+    metadata = {"model": "bert", "tokens": [*SPECIAL_TOKENS, *marked]} | dict(zip(_IDS, (0, 1, 2, 3, 4)))
+    metadata |= {"token_type": np.array([CONTROL] * len(SPECIAL_TOKENS) + [NORMAL] * len(words), np.int32)} | keys
+    present = {f"tokenizer.ggml.{key}": value for key, value in metadata.items() if value is not None}
+    vocabulary = read_vocabulary(present, "here.gguf")
     assert vocabulary is not None
     return build_tokenizer(vocabulary, max_length=None)
 
@@ -48,8 +48,8 @@ _IDS = [f"{role}_token_id" for role in ("padding", "unknown", "bos", "seperator"
 """As current converters write it: there is no key for [CLS], which they call bos."""
 
 
-def of_the_reference(words: list[str], **options: Any) -> BertTokenizer:
-    return BertTokenizer(vocab={word: i for i, word in enumerate([*HEAD, *words])}, **options)
+def reference_tokenizer(words: list[str], **options: Any) -> BertTokenizer:
+    return BertTokenizer(vocab={word: i for i, word in enumerate([*SPECIAL_TOKENS, *words])}, **options)
 
 
 @pytest.mark.parametrize(
@@ -84,26 +84,26 @@ def of_the_reference(words: list[str], **options: Any) -> BertTokenizer:
         ([*PLAIN, *ACCENTED], {"strip_accents": True}, {"do_lower_case": True, "strip_accents": True}, None),
     ],
 )
-def test_case_and_accents_are_as_the_file_says_or_its_words_tell(
+def test_lowercasing_and_accents_follow_the_file_or_its_vocabulary(
     words: list[str],
     keys: dict[str, bool],
     options: dict[str, bool],
     warning: str | None,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    tokenizer = opened(words, **{f"normalizer.{key}": value for key, value in keys.items()})
+    tokenizer = gguf_tokenizer(words, **{f"normalizer.{key}": value for key, value in keys.items()})
     assert [record.getMessage() for record in caplog.records] == ([] if warning is None else [warning])
-    reference = of_the_reference(words, **options)
-    for text in ODD:
+    reference = reference_tokenizer(words, **options)
+    for text in ODD_TEXTS:
         assert tokenizer(text).input_ids == reference(text).input_ids, text
 
 
-def test_special_tokens_are_spelled_as_they_are_and_tell_nothing_of_case(caplog: pytest.LogCaptureFixture) -> None:
+def test_special_tokens_do_not_affect_lowercasing(caplog: pytest.LogCaptureFixture) -> None:
     """Other WordPiece models have `<S>` and the like; older converters put `▁` before these too."""
     kinds = np.array([CONTROL] * 4 + [NORMAL] * 2, np.int32)
     for mark in ("", "▁"):
         tokens = [f"{mark}{word}" for word in ("<PAD>", "<UNK>", "<S>", "</S>")] + ["▁the", "s"]
-        tokenizer = opened([], tokens=tokens, token_type=kinds, mask_token_id=None)
+        tokenizer = gguf_tokenizer([], tokens=tokens, token_type=kinds, mask_token_id=None)
         assert tokenizer.encode(["THES <S> x"], parse_special_tokens=True)[0].tokens == [
             *("<S>", "the", "##s", "<S>", "<UNK>", "</S>")
         ]
@@ -111,6 +111,6 @@ def test_special_tokens_are_spelled_as_they_are_and_tell_nothing_of_case(caplog:
     assert not caplog.records
 
 
-def test_a_key_of_case_is_checked() -> None:
+def test_lowercase_key_is_checked() -> None:
     with pytest.raises(CorruptFileError, match=r"tokenizer.ggml.normalizer.lowercase is 1, expected a bool"):
-        opened(PLAIN, **{"normalizer.lowercase": 1})
+        gguf_tokenizer(PLAIN, **{"normalizer.lowercase": 1})

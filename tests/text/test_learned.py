@@ -1,4 +1,4 @@
-"""Tokenizers trained on texts: they split as their kind does, are the same each time, and other libraries open them."""
+"""Tokenizers trained on texts: they split like their kind, are deterministic, and open in other libraries."""
 
 import json
 import logging
@@ -20,44 +20,45 @@ from pellucid.text.learned import train_tokenizer
 from tests.documents import ROOT
 
 LICENSE = ROOT / "LICENSE"
-ODD = "Ein grüner Mann läuft,\n\tnaïve 漢字 ﬁn — “quoted” 🙂 don't"
+ODD_TEXT = "Ein grüner Mann läuft,\n\tnaïve 漢字 ﬁn — “quoted” 🙂 don't"
 KINDS = {"bpe": 400, "wordpiece": 300, "unigram": 250, "characters": None}
-MARKS = {"pad": "<pad>", "bos": "<s>", "eos": "</s>", "unk": "<unk>"}
+SPECIAL_TOKENS = {"pad": "<pad>", "bos": "<s>", "eos": "</s>", "unk": "<unk>"}
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def learned(request: pytest.FixtureRequest) -> tuple[str, Tokenizer]:
-    marks = MARKS if request.param == "characters" else None  # an unknown character needs a token
+def trained(request: pytest.FixtureRequest) -> tuple[str, Tokenizer]:
+    marks = SPECIAL_TOKENS if request.param == "characters" else None  # an unknown character needs a token
     return request.param, train_tokenizer(LICENSE, request.param, KINDS[request.param], special_tokens=marks)
 
 
-def test_each_kind_reads_its_own_texts_back(learned: tuple[str, Tokenizer]) -> None:
-    kind, tokenizer = learned
+def test_each_kind_decodes_its_own_ids(trained: tuple[str, Tokenizer]) -> None:
+    kind, tokenizer = trained
     text = "You may reproduce and distribute copies of the Work"
     ids = tokenizer(text).input_ids
     assert tokenizer.unk_token_id not in ids or kind == "bpe"  # GPT-2's unknown token is its only special token
     assert tokenizer.decode(ids, skip_special_tokens=True) == text
-    assert len(tokenizer) == (KINDS[kind] or len(set(LICENSE.read_text())) + len(MARKS))
+    assert len(tokenizer) == (KINDS[kind] or len(set(LICENSE.read_text())) + len(SPECIAL_TOKENS))
 
 
-def test_special_tokens_stand_where_the_kind_has_them(learned: tuple[str, Tokenizer]) -> None:
-    kind, tokenizer = learned
+def test_special_tokens_are_at_the_positions_of_the_kind(trained: tuple[str, Tokenizer]) -> None:
+    kind, tokenizer = trained
     around = {"wordpiece": ("[CLS]", "[SEP]"), "unigram": (None, "</s>")}.get(kind, (None, None))
     tokens = tokenizer.convert_ids_to_tokens(tokenizer("the Work").input_ids)
     first, last = (
-        token if token in MARKS.values() or token.startswith("[") else None for token in tokens[:: len(tokens) - 1]
+        token if token in SPECIAL_TOKENS.values() or token.startswith("[") else None
+        for token in tokens[:: len(tokens) - 1]
     )
     assert (first, last) == around
     assert min(tokenizer.special_ids) == 0
     assert max(tokenizer.special_ids) == len(tokenizer.special_ids) - 1
 
 
-def test_bytes_know_every_text() -> None:
+def test_byte_level_tokenizer_encodes_any_text() -> None:
     tokenizer = train_tokenizer(LICENSE, "bpe", 300)
-    assert tokenizer.decode(tokenizer(ODD).input_ids) == ODD
+    assert tokenizer.decode(tokenizer(ODD_TEXT).input_ids) == ODD_TEXT
 
 
-def test_lines_of_a_file_keep_their_ends(tmp_path: Path) -> None:
+def test_line_ends_of_a_file_are_preserved(tmp_path: Path) -> None:
     for ending in ("\n", "\r\n"):
         path = tmp_path / "play.txt"
         path.write_bytes(f"To be,{ending}or not.{ending}".encode())
@@ -66,7 +67,7 @@ def test_lines_of_a_file_keep_their_ends(tmp_path: Path) -> None:
         assert tokenizer.decode(tokenizer("be\nor").input_ids) == "be\nor"
 
 
-def test_the_same_texts_give_the_same_tokenizer() -> None:
+def test_training_is_deterministic() -> None:
     """In other processes too, in which the library orders words differently."""
     code = (
         "import hashlib\n"
@@ -80,7 +81,7 @@ def test_the_same_texts_give_the_same_tokenizer() -> None:
     assert len(set(runs[0].stdout.split())) == len(KINDS)
 
 
-def test_a_list_and_a_file_of_the_same_text_agree() -> None:
+def test_list_and_file_of_the_same_text_give_the_same_vocabulary() -> None:
     text = LICENSE.read_text(encoding="utf-8")
     assert (
         train_tokenizer(LICENSE, "wordpiece", 300).vocab == train_tokenizer(None, "wordpiece", 300, texts=[text]).vocab
@@ -92,15 +93,15 @@ def test_a_list_and_a_file_of_the_same_text_agree() -> None:
     )
 
 
-def test_the_reference_opens_it_with_the_same_ids(learned: tuple[str, Tokenizer], tmp_path: Path) -> None:
+def test_reference_opens_the_tokenizer_with_the_same_ids(trained: tuple[str, Tokenizer], tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    _, tokenizer = learned
+    _, tokenizer = trained
     config = pellucid.Config.of(
         "bert", vocab_size=len(tokenizer), hidden_size=8, num_hidden_layers=1, num_attention_heads=1
     )
     pellucid.build(config.replace(intermediate_size=8), tokenizer=tokenizer).save(tmp_path / "model")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
-    texts = [ODD, "", "You may reproduce the Work", "a\n\nb  c"]
+    texts = [ODD_TEXT, "", "You may reproduce the Work", "a\n\nb  c"]
     assert theirs(texts)["input_ids"] == tokenizer(texts).input_ids
     assert sorted(theirs(texts[2])) == sorted(tokenizer(texts[2]))
     assert (theirs.pad_token, theirs.eos_token, theirs.unk_token) == (
@@ -115,14 +116,14 @@ def test_the_reference_opens_it_with_the_same_ids(learned: tuple[str, Tokenizer]
 
 
 @pytest.mark.parametrize("container", [list, tuple, iter, np.array, lambda tokens: (token for token in tokens)])
-def test_further_tokens_are_kept_in_whatever_holds_them(container: Callable[[list[str]], Any]) -> None:
+def test_extra_tokens_are_accepted_in_any_container(container: Callable[[list[str]], Any]) -> None:
     tokenizer = train_tokenizer(texts=["a b c"] * 3, vocab_size=270, extra_tokens=container(["__de__", "__en__"]))
     assert tokenizer.additional_special_tokens == ["__de__", "__en__"]
 
 
-def test_roles_and_ends_can_be_chosen(tmp_path: Path) -> None:
+def test_special_tokens_and_their_addition_can_be_chosen(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(
-        LICENSE, "bpe", 300, special_tokens=MARKS, extra_tokens=["__de__"], add_bos=True, add_eos=True
+        LICENSE, "bpe", 300, special_tokens=SPECIAL_TOKENS, extra_tokens=["__de__"], add_bos=True, add_eos=True
     )
     assert tokenizer.convert_ids_to_tokens(range(5)) == ["<pad>", "<s>", "</s>", "<unk>", "__de__"]
     ids = tokenizer("Work").input_ids
@@ -136,7 +137,7 @@ def test_roles_and_ends_can_be_chosen(tmp_path: Path) -> None:
     assert again("the __de__ Work").input_ids == tokenizer("the __de__ Work").input_ids
 
 
-def test_cls_and_sep_stand_around_texts_in_any_kind() -> None:
+def test_cls_and_sep_are_added_in_any_kind() -> None:
     marks = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"}
     tokenizer = train_tokenizer(LICENSE, "bpe", 300, special_tokens=marks)
     tokens = tokenizer.convert_ids_to_tokens(tokenizer("a <mask>", "b").input_ids)
@@ -146,7 +147,7 @@ def test_cls_and_sep_stand_around_texts_in_any_kind() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_texts_are_cleaned_as_asked(kind: str) -> None:
+def test_normalization_options_are_applied(kind: str) -> None:
     texts = ["Äpfel und Öl, ﬁne", "ÄPFEL UND ÖL"] * 3
     size = {"bpe": 300, "wordpiece": 40, "unigram": 24, "characters": None}[kind]
     tokenizer = train_tokenizer(None, kind, size, texts=texts, lowercase=True, strip_accents=True, normalization="NFKC")
@@ -155,18 +156,18 @@ def test_texts_are_cleaned_as_asked(kind: str) -> None:
     assert tokenizer.unk_token_id is None or kind == "bpe" or tokenizer.unk_token_id not in tokenizer("Öl").input_ids
 
 
-def test_composed_characters_are_counted_as_they_will_be_read() -> None:
+def test_characters_are_counted_after_normalization() -> None:
     tokenizer = train_tokenizer(None, "characters", texts=["e\u0301"], normalization="NFC")
     assert tokenizer.vocab == {"é": 0}
 
 
-def test_rare_characters_are_left_out_where_a_token_stands_for_them() -> None:
+def test_rare_characters_are_replaced_by_the_unknown_token() -> None:
     tokenizer = train_tokenizer(None, "characters", 3, texts=["aaabbc"], special_tokens={"unk": "?!"})
     assert tokenizer.vocab == {"?!": 0, "a": 1, "b": 2}
     assert tokenizer("abc").input_ids == [1, 2, 0]
 
 
-def test_tables_are_read_by_column(tmp_path: Path) -> None:
+def test_tables_are_read_by_column_name(tmp_path: Path) -> None:
     table, lines = tmp_path / "t.csv", tmp_path / "t.jsonl"
     table.write_text("en,de\nabc,xyz\n", encoding="utf-8")
     lines.write_text(json.dumps({"en": "abc", "de": "xyz"}) + "\n", encoding="utf-8")
@@ -174,20 +175,20 @@ def test_tables_are_read_by_column(tmp_path: Path) -> None:
     assert set(train_tokenizer([table, lines], "characters", column=("en", "de")).vocab) == set("abcxyz")
 
 
-def test_a_small_text_gives_fewer_tokens_and_a_note(caplog: pytest.LogCaptureFixture) -> None:
+def test_small_text_gives_fewer_tokens_and_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "pellucid"):
         tokenizer = train_tokenizer(None, "wordpiece", 5000, texts=["a small text"])
     assert len(tokenizer) < 100
     assert "the requested 5000" in caplog.text
 
 
-def test_quiet(capfd: pytest.CaptureFixture[str]) -> None:
+def test_training_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     for kind, size in KINDS.items():
         train_tokenizer(LICENSE, kind, size)
     assert capfd.readouterr() == ("", "")
 
 
-FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({}, "give files, or texts"),
     "both": ({"files": LICENSE, "texts": ["a"]}, "give one"),
     "no files": ({"files": []}, "files is empty"),
@@ -213,16 +214,16 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_what_cannot_be_learned_from_is_said_in_one_sentence(name: str) -> None:
-    arguments, message = FAULTS[name]
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_are_one_sentence(name: str) -> None:
+    arguments, message = ERRORS[name]
     with pytest.raises(InputError) as caught:
         train_tokenizer(**arguments)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_fault_of_a_file_is_told_as_its_reader_tells_it(tmp_path: Path) -> None:
+def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no file"):
         train_tokenizer(tmp_path / "none.txt")
     broken = tmp_path / "broken.txt"
@@ -231,24 +232,24 @@ def test_a_fault_of_a_file_is_told_as_its_reader_tells_it(tmp_path: Path) -> Non
         train_tokenizer(broken)
 
 
-def test_a_file_that_breaks_while_the_library_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_deleted_during_training_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pellucid.text.corpus import Corpus
 
     path = tmp_path / "text.txt"
     path.write_text("fine\n" * 100, encoding="utf-8")
     count = Corpus.character_counts
 
-    def then_it_goes(self: Corpus, normalizer: object = None) -> object:
-        found = count(self, normalizer)
+    def count_and_delete(self: Corpus, normalizer: object = None) -> object:
+        counts = count(self, normalizer)
         path.unlink()
-        return found
+        return counts
 
-    monkeypatch.setattr(Corpus, "character_counts", then_it_goes)
+    monkeypatch.setattr(Corpus, "character_counts", count_and_delete)
     with pytest.raises(NotFoundError, match="there is no file"):
         train_tokenizer(path)
 
 
-def test_a_pipe_is_no_file_of_texts(tmp_path: Path) -> None:
+def test_pipes_and_devices_are_refused(tmp_path: Path) -> None:
     """Reading it would block, or never end."""
     os.mkfifo(tmp_path / "pipe.txt")
     for path in (tmp_path / "pipe.txt", "/dev/zero"):
@@ -260,7 +261,7 @@ def test_a_pipe_is_no_file_of_texts(tmp_path: Path) -> None:
     ("texts", "message"),
     [("3a", "text 0 holds 'a'"), (["12", "3é"], r"text 1 holds '\\xe9'"), ("[x]", r"text 0 holds '\['")],
 )
-def test_a_character_for_which_there_is_no_token_is_named(texts: str | list[str], message: str) -> None:
+def test_character_without_a_token_is_named(texts: str | list[str], message: str) -> None:
     digits = train_tokenizer(texts=["0123456789"], kind="characters", special_tokens={"pad": "<pad>"})
     with pytest.raises(InputError, match=f"{message}, and its tokenizer has no unk token: leave it out, or train a"):
         digits(texts)

@@ -12,33 +12,33 @@ from pellucid.checkpoints.load import read_tokenizer
 from pellucid.errors import InputError
 from pellucid.text.files import write_tokenizer
 from pellucid.text.tokenizer import Tokenizer
-from tests.text.making import folder_of
-from tests.text.test_tokenizer_config import AS_IT_STANDS, GOLDEN, folder, opened
+from tests.text.test_tokenizer_config import GENERIC_CLASS, GOLDEN, golden_folder, opened_tokenizer
+from tests.text.tokenizer_files import tokenizer_folder
 
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
 
-def bare(place: Path, name: str, files: dict[str, Any] | None = None, **settings: Any) -> Path:
+def folder_with_settings(path: Path, name: str, files: dict[str, Any] | None = None, **settings: Any) -> Path:
     """A checkpoint whose tokenizer_config.json holds these settings and nothing else."""
-    made = folder_of(place, name, {"tokenizer.json": GOLDEN / name / "tokenizer.json"})
-    (made / "tokenizer_config.json").write_text(json.dumps(settings))
+    folder = tokenizer_folder(path, name, {"tokenizer.json": GOLDEN / name / "tokenizer.json"})
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     for file, content in (files or {}).items():
-        (made / file).write_text(json.dumps(content))
-    return made
+        (folder / file).write_text(json.dumps(content))
+    return folder
 
 
-def both(made: Path) -> tuple[Any, Tokenizer]:
+def open_both(folder: Path) -> tuple[Any, Tokenizer]:
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(made), opened(made)
+    return AutoTokenizer.from_pretrained(folder), opened_tokenizer(folder)
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "gpt2", "albert", "t5", "xlm-roberta", "distilbert", "electra"])
-def test_a_file_that_names_no_roles_has_those_of_its_class(tmp_path: Path, name: str) -> None:
+def test_special_tokens_default_to_those_of_the_class(tmp_path: Path, name: str) -> None:
     golden = {"distilbert": "bert", "electra": "bert"}.get(name, name)
-    made = folder_of(tmp_path / "bare", name, {"tokenizer.json": GOLDEN / golden / "tokenizer.json"})
-    (made / "tokenizer_config.json").write_text('{"model_max_length": 512}')
-    theirs, ours = both(made)
+    folder = tokenizer_folder(tmp_path / "bare", name, {"tokenizer.json": GOLDEN / golden / "tokenizer.json"})
+    (folder / "tokenizer_config.json").write_text('{"model_max_length": 512}')
+    theirs, ours = open_both(folder)
     assert {role: ours.special_token(role) for role in ROLES} == {
         role: getattr(theirs, f"{role}_token") for role in ROLES
     }
@@ -47,113 +47,117 @@ def test_a_file_that_names_no_roles_has_those_of_its_class(tmp_path: Path, name:
     assert mask.ids.count(ours.mask_token_id) == (ours.mask_token is not None)
 
 
-def test_a_class_that_takes_the_file_as_it_stands_brings_no_roles(tmp_path: Path) -> None:
-    ours = opened(bare(tmp_path / "bare", "bert", tokenizer_class=AS_IT_STANDS))
+def test_generic_class_has_no_default_special_tokens(tmp_path: Path) -> None:
+    ours = opened_tokenizer(folder_with_settings(tmp_path / "bare", "bert", tokenizer_class=GENERIC_CLASS))
     assert not any(ours.special_token(role) for role in ROLES)
 
 
-def test_the_class_in_config_json_counts_where_no_other_is_stated(tmp_path: Path) -> None:
+def test_class_in_config_json_is_the_fallback(tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
-    made = folder(tmp_path, "bert", do_lower_case=False, tokenizer_class=None)
-    config = json.loads((made / "config.json").read_text())
-    (made / "config.json").write_text(json.dumps(config | {"tokenizer_class": AS_IT_STANDS}))
-    ours, theirs = compat.AutoTokenizer.from_pretrained(made), AutoTokenizer.from_pretrained(made)
+    folder = golden_folder(tmp_path, "bert", do_lower_case=False, tokenizer_class=None)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"tokenizer_class": GENERIC_CLASS}))
+    ours, theirs = compat.AutoTokenizer.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     assert (
         ours.tokenize("Time Flies")
         == theirs.tokenize("Time Flies")
-        == opened(folder(tmp_path / "b", "bert")).encode(["Time Flies"], add_special_tokens=False)[0].tokens
+        == opened_tokenizer(golden_folder(tmp_path / "b", "bert"))
+        .encode(["Time Flies"], add_special_tokens=False)[0]
+        .tokens
     )
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "gpt2"])
-def test_special_tokens_are_split_where_the_settings_say_so(tmp_path: Path, name: str) -> None:
-    theirs, ours = both(folder(tmp_path, name, split_special_tokens=True))
+def test_split_special_tokens_setting_is_applied(tmp_path: Path, name: str) -> None:
+    theirs, ours = open_both(golden_folder(tmp_path, name, split_special_tokens=True))
     text = "a [MASK] <mask> </s> <|endoftext|> b"
     expected = theirs(text)["input_ids"]
     assert ours(text)["input_ids"] == pickle.loads(pickle.dumps(ours))(text)["input_ids"] == expected
-    assert opened(folder(tmp_path / "b", name))(text)["input_ids"] != expected
+    assert opened_tokenizer(golden_folder(tmp_path / "b", name))(text)["input_ids"] != expected
 
 
-def test_a_class_of_another_family_is_refused_where_the_file_does_not_tell_how_it_reads(tmp_path: Path) -> None:
+def test_unknown_class_without_tokenizer_json_is_refused(tmp_path: Path) -> None:
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
-    made = folder_of(tmp_path / "japanese", "bert", {"vocab.txt": vocabulary}, tokenizer_class="BertJapaneseTokenizer")
+    folder = tokenizer_folder(
+        tmp_path / "japanese", "bert", {"vocab.txt": vocabulary}, tokenizer_class="BertJapaneseTokenizer"
+    )
     with pytest.raises(InputError, match=r"'BertJapaneseTokenizer', and vocab.txt .*: add its tokenizer.json"):
-        read_tokenizer(made)
+        read_tokenizer(folder)
 
 
 @pytest.mark.parametrize("kind", ["T5Tokenizer", "GPT2Tokenizer", "RobertaTokenizerFast", "XLMRobertaTokenizer"])
-def test_so_is_a_class_whose_files_have_another_form(tmp_path: Path, kind: str) -> None:
+def test_class_with_files_of_another_format_is_refused(tmp_path: Path, kind: str) -> None:
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
-    made = folder_of(tmp_path / "other", "bert", {"vocab.txt": vocabulary}, tokenizer_class=kind)
+    folder = tokenizer_folder(tmp_path / "other", "bert", {"vocab.txt": vocabulary}, tokenizer_class=kind)
     with pytest.raises(InputError, match=rf"'{kind}', and vocab.txt .*: add its tokenizer.json"):
-        read_tokenizer(made)
+        read_tokenizer(folder)
 
 
-def test_the_unknown_token_that_is_stated_stands_for_unknown_words(tmp_path: Path) -> None:
+def test_stated_unknown_token_is_used(tmp_path: Path) -> None:
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("[PAD]\n[OTHER]\n[CLS]\n[SEP]\n[MASK]\na\n")
-    made = folder_of(
+    folder = tokenizer_folder(
         tmp_path / "other", "bert", {"vocab.txt": vocabulary}, tokenizer_class="BertTokenizer", unk_token="[OTHER]"
     )
-    theirs, ours = both(made)
+    theirs, ours = open_both(folder)
     assert ours("a b")["input_ids"] == theirs("a b")["input_ids"] == [2, 5, 1, 3]
 
 
 @pytest.mark.parametrize("numbered", [False, True], ids=["no ids", "ids"])
-def test_the_map_of_special_tokens_goes_over_older_settings_alone(tmp_path: Path, numbered: bool) -> None:
+def test_special_tokens_map_overrides_older_settings_only(tmp_path: Path, numbered: bool) -> None:
     more: dict[str, Any] = {"added_tokens_decoder": {"0": {"content": "[PAD]", "special": True}}} if numbered else {}
     settings = {"tokenizer_class": "BertTokenizer", "pad_token": "[PAD]", "extra_special_tokens": ["[ONE]"]}
-    over = {"special_tokens_map.json": {"pad_token": "[SEP]", "extra_special_tokens": ["[TWO]"]}}
-    theirs, ours = both(bare(tmp_path / "map", "bert", over, **settings, **more))
+    map_file = {"special_tokens_map.json": {"pad_token": "[SEP]", "extra_special_tokens": ["[TWO]"]}}
+    theirs, ours = open_both(folder_with_settings(tmp_path / "map", "bert", map_file, **settings, **more))
     assert ours.pad_token == theirs.pad_token == ("[PAD]" if numbered else "[SEP]")
     assert ours("[ONE] [TWO]")["input_ids"] == theirs("[ONE] [TWO]")["input_ids"]
 
 
-def test_a_map_of_objects_is_saved_so_that_the_reference_opens_it(tmp_path: Path) -> None:
+def test_special_tokens_map_with_objects_is_saved_for_the_reference(tmp_path: Path) -> None:
     """Up to 4.33 the reference wrote tokens there without the `__type` that it reads elsewhere."""
 
     def token(text: str, **flags: bool) -> dict[str, Any]:
         return {"content": text, "lstrip": False, "rstrip": False, "normalized": False, "single_word": False} | flags
 
-    over = {"special_tokens_map.json": {"mask_token": token("<mask>", lstrip=True), "pad_token": "<pad>"}}
+    map_file = {"special_tokens_map.json": {"mask_token": token("<mask>", lstrip=True), "pad_token": "<pad>"}}
     settings = {"tokenizer_class": "RobertaTokenizer", "mask_token": {"__type": "AddedToken"} | token("<mask>")}
-    theirs, ours = both(bare(tmp_path / "map", "roberta", over, **settings))
+    theirs, ours = open_both(folder_with_settings(tmp_path / "map", "roberta", map_file, **settings))
     ours.settings["additional_special_tokens"] = [token("<one>", rstrip=True)]  # which the reference refuses in a map
-    saved = bare(tmp_path / "saved", "roberta")
+    saved = folder_with_settings(tmp_path / "saved", "roberta")
     write_tokenizer(ours, saved)
-    again, own = both(saved)
+    again, own = open_both(saved)
     text = "a <mask>  b"
     assert again(text)["input_ids"] == own(text)["input_ids"] == theirs(text)["input_ids"]
     assert again.mask_token == "<mask>"
     assert {token.content: token.rstrip for token in again.added_tokens_decoder.values()}["<one>"]
 
 
-def test_tokens_of_one_model_are_special_and_known_to_templates(tmp_path: Path) -> None:
+def test_model_specific_tokens_are_special_and_available_to_templates(tmp_path: Path) -> None:
     settings = {
-        "tokenizer_class": AS_IT_STANDS,
+        "tokenizer_class": GENERIC_CLASS,
         "image_token": "<img>",
         "extra_special_tokens": {"box_token": "<box>"},
         "chat_template": "{{ image_token }}{{ box_token }}",
     }
-    theirs, ours = both(bare(tmp_path / "own", "gpt2", **settings))
+    theirs, ours = open_both(folder_with_settings(tmp_path / "own", "gpt2", **settings))
     assert ours("a<img>b<box>")["input_ids"] == theirs("a<img>b<box>")["input_ids"]
     messages = [{"role": "user", "content": "x"}]
     expected = theirs.apply_chat_template(messages, tokenize=False)
     assert ours.apply_chat_template(messages) == expected == "<img><box>"
 
 
-def test_the_padding_that_a_file_was_saved_with_names_the_token(tmp_path: Path) -> None:
-    made = bare(tmp_path / "padded", "bert", tokenizer_class=AS_IT_STANDS)
-    page = json.loads((made / "tokenizer.json").read_text())
-    page["padding"] = {
+def test_padding_in_tokenizer_json_names_the_padding_token(tmp_path: Path) -> None:
+    folder = folder_with_settings(tmp_path / "padded", "bert", tokenizer_class=GENERIC_CLASS)
+    tokenizer_json = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer_json["padding"] = {
         "strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None,
         "pad_id": 3, "pad_type_id": 0, "pad_token": "[SEP]",
     }  # fmt: skip
-    (made / "tokenizer.json").write_text(json.dumps(page))
-    theirs, ours = both(made)
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer_json))
+    theirs, ours = open_both(folder)
     texts = ["a dog sleeps", "a"]
     assert ours.pad_token == theirs.pad_token == "[SEP]"
     assert ours(texts, padding=True)["input_ids"] == theirs(texts, padding=True)["input_ids"]

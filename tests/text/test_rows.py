@@ -13,7 +13,7 @@ from pellucid.text.lines import MAGIC, lines
 from pellucid.text.rows import MAX_FIELD_CHARACTERS, PLAIN_COLUMN, Row, check_column, read_rows
 
 
-def written(folder: Path, name: str, content: str | bytes) -> Path:
+def write_file(folder: Path, name: str, content: str | bytes) -> Path:
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
@@ -25,7 +25,7 @@ def read_texts(path: Path, column: str | None = None, *, encoding: str = "utf-8"
     return read_rows(path, encoding=encoding).column(column or PLAIN_COLUMN)
 
 
-GOOD = {
+VALID_FILES = {
     "plain.csv": ("id,text\n1,hello\n2,NA\n", ["hello", "NA"]),
     "semicolon.csv": ("id;text\n1;a, b\n", ["a, b"]),
     "quoted.csv": ('id,text\n1,"two\nlines, ""quoted"""\n', ['two\nlines, "quoted"']),
@@ -50,17 +50,17 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("name", GOOD)
-def test_a_column_is_read_as_it_stands(tmp_path: Path, name: str) -> None:
-    content, expected = GOOD[name]
-    assert list(read_texts(written(tmp_path, name, content), "text")) == expected
+@pytest.mark.parametrize("name", VALID_FILES)
+def test_column_is_read_exactly(tmp_path: Path, name: str) -> None:
+    content, expected = VALID_FILES[name]
+    assert list(read_texts(write_file(tmp_path, name, content), "text")) == expected
 
 
-def test_lines_of_a_text(tmp_path: Path) -> None:
-    assert list(read_texts(written(tmp_path, "a.txt", "one\ntwo\r\n\nfour"))) == ["one", "two", "", "four"]
+def test_lines_of_a_text_file(tmp_path: Path) -> None:
+    assert list(read_texts(write_file(tmp_path, "a.txt", "one\ntwo\r\n\nfour"))) == ["one", "two", "", "four"]
 
 
-BAD = {
+ERRORS = {
     "empty.csv": (b"", "text", "is empty"),
     "blank.csv": (b"\n\r\n\n", "text", "is empty"),
     "header.csv": (b"id,text\n", "text", "holds no rows"),
@@ -111,16 +111,16 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_what_is_wrong_is_named(tmp_path: Path, name: str) -> None:
-    content, column, fragment = BAD[name]
-    path = written(tmp_path, name, content)
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_name_the_file_and_line(tmp_path: Path, name: str) -> None:
+    content, column, fragment = ERRORS[name]
+    path = write_file(tmp_path, name, content)
     with pytest.raises(InputError, match=fragment) as caught:
         list(read_texts(path, column))
     assert name in str(caught.value)
 
 
-SPOKEN = {
+SENTENCES_BY_ENCODING = {
     "shift_jis": "東京タワー,カフェ・ド・パリ",
     "euc_jp": "東京タワー,カフェ・ド・パリ",
     "gb18030": "我们在北京生产汽车和手机",
@@ -141,15 +141,17 @@ SPOKEN = {
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
-def test_a_column_is_found_in_another_form_of_its_letters(tmp_path: Path, name: str) -> None:
-    apart = "pre\u0301nom"
-    path = written(tmp_path, name, f"id,{apart}\n1,Zoë\n" if name == "a.csv" else f'{{"{apart}": "Zoë"}}\n')
-    assert list(read_texts(path, "prénom")) == list(read_texts(path, apart)) == ["Zoë"]
+def test_column_names_match_in_any_unicode_form(tmp_path: Path, name: str) -> None:
+    decomposed = "pre\u0301nom"
+    path = write_file(
+        tmp_path, name, f"id,{decomposed}\n1,Zoë\n" if name == "a.csv" else f'{{"{decomposed}": "Zoë"}}\n'
+    )
+    assert list(read_texts(path, "prénom")) == list(read_texts(path, decomposed)) == ["Zoë"]
 
 
-@pytest.mark.parametrize(("name", "text"), [*SPOKEN.items(), ("shift_jis", "ｺﾝﾆﾁﾊ ｾｶｲ")])
-def test_an_encoding_is_guessed_that_reads_as_people_write(tmp_path: Path, name: str, text: str) -> None:
-    path = written(tmp_path, "a.txt", f"ok\n{text}\n".encode(name))
+@pytest.mark.parametrize(("name", "text"), [*SENTENCES_BY_ENCODING.items(), ("shift_jis", "ｺﾝﾆﾁﾊ ｾｶｲ")])
+def test_encoding_is_guessed_from_plausible_text(tmp_path: Path, name: str, text: str) -> None:
+    path = write_file(tmp_path, "a.txt", f"ok\n{text}\n".encode(name))
     with pytest.raises(InputError, match="not UTF-8 text") as caught:
         list(read_texts(path, None))
     guesses = re.findall("encoding='(.*?)'", str(caught.value))
@@ -167,118 +169,118 @@ def test_an_encoding_is_guessed_that_reads_as_people_write(tmp_path: Path, name:
         *((name, "ВСЕОБЩАЯ ДЕКЛАРАЦИЯ ПРАВ") for name in ("cp1251", "koi8_r")),
     ],
 )
-def test_an_encoding_that_reads_well_is_not_left_out_for_one_that_does_as_well(name: str, text: str) -> None:
+def test_plausible_encodings_are_all_suggested(name: str, text: str) -> None:
     assert name in encodings_of(f"id,text\n1,{text}\n".encode(name))
 
 
 @pytest.mark.parametrize("before", ["Zürich, größer\n".encode(), b"a\0bc\n"])
-def test_no_encoding_is_guessed_of_utf_8_with_a_fault_and_of_no_text(tmp_path: Path, before: bytes) -> None:
-    path = written(tmp_path, "a.csv", before + b"caf\xe9\n")
+def test_no_encoding_is_guessed_for_damaged_utf8_and_binary_data(tmp_path: Path, before: bytes) -> None:
+    path = write_file(tmp_path, "a.csv", before + b"caf\xe9\n")
     with pytest.raises(InputError, match=r"line 2, byte 0xe9\): correct it there, or try another encoding$"):
         list(lines(path))
 
 
 @pytest.mark.parametrize("magic", MAGIC)
-def test_other_kinds_of_files_are_known_by_their_beginning(tmp_path: Path, magic: bytes) -> None:
+def test_other_file_formats_are_recognized_by_magic_bytes(tmp_path: Path, magic: bytes) -> None:
     for name, column in (("a.csv", "text"), ("a.txt", None)):
         with pytest.raises(InputError, match="looks like"):
-            list(read_texts(written(tmp_path, name, magic + b"\0" * 20), column))
+            list(read_texts(write_file(tmp_path, name, magic + b"\0" * 20), column))
 
 
 @pytest.mark.parametrize("text", ["SQLite is small", "SQLite format 3 is a file", "GGUF holds tables", "GGUF"])
-def test_the_name_of_a_format_is_a_word_like_any_other(tmp_path: Path, text: str) -> None:
-    assert list(lines(written(tmp_path, "a.md", text.encode()))) == [text]
+def test_text_may_begin_with_the_name_of_a_format(tmp_path: Path, text: str) -> None:
+    assert list(lines(write_file(tmp_path, "a.md", text.encode()))) == [text]
 
 
-def test_an_encoding_that_is_named(tmp_path: Path) -> None:
+def test_encoding_argument_is_used(tmp_path: Path) -> None:
     text = "id,text\n1,naïve “ä”\n"
     for name in ("cp1252", "utf-16", "utf-16-le", "utf-8", "utf-8-sig"):
-        path = written(tmp_path, "a.csv", text.encode(name))
+        path = write_file(tmp_path, "a.csv", text.encode(name))
         assert list(read_texts(path, "text", encoding=name)) == ["naïve “ä”"]
     with pytest.raises(InputError, match=r"'latin-x' \(did you mean latin-1.*expected utf-8"):
         list(read_texts(path, "text", encoding="latin-x"))
     with pytest.raises(InputError, match="encoding is 'base64'"):
         list(read_texts(path, "text", encoding="base64"))
     with pytest.raises(InputError, match=r"is not shift_jis text \(byte 0xef\): try another encoding$"):
-        list(read_texts(written(tmp_path, "b.txt", b"\xef\xff"), encoding="shift_jis"))
+        list(read_texts(write_file(tmp_path, "b.txt", b"\xef\xff"), encoding="shift_jis"))
 
 
-def test_a_file_without_the_mark_of_its_encoding_is_told_what_to_do(tmp_path: Path) -> None:
+def test_missing_byte_order_mark_is_reported_with_advice(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"is not utf-16 text: .*; try another encoding$"):
-        list(read_texts(written(tmp_path, "a.txt", "abcd\n"), encoding="utf-16"))
+        list(read_texts(write_file(tmp_path, "a.txt", "abcd\n"), encoding="utf-16"))
 
 
 @pytest.mark.parametrize("name", ["utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "gb18030"])
-def test_a_byte_order_mark_is_no_text_in_any_encoding(tmp_path: Path, name: str) -> None:
+def test_byte_order_mark_is_removed_in_any_encoding(tmp_path: Path, name: str) -> None:
     """Python's codecs keep it where their name states the byte order."""
     for file, text in (("a.csv", "text\nä\n"), ("a.jsonl", '{"text": "ä"}'), ("a.txt", "ä")):
-        path = written(tmp_path, file, f"\ufeff{text}".encode(name))
+        path = write_file(tmp_path, file, f"\ufeff{text}".encode(name))
         assert list(read_texts(path, None if file == "a.txt" else "text", encoding=name)) == ["ä"]
     with pytest.raises(InputError, match="holds no rows"):
-        list(read_texts(written(tmp_path, "a.txt", "\ufeff".encode(name)), None, encoding=name))
+        list(read_texts(write_file(tmp_path, "a.txt", "\ufeff".encode(name)), None, encoding=name))
 
 
-def test_whole_rows_with_their_lines(tmp_path: Path) -> None:
-    table = read_rows(written(tmp_path, "a.csv", 'id;text\n1;"two\nlines"\n\n2;b\n'))
+def test_rows_have_their_line_numbers(tmp_path: Path) -> None:
+    table = read_rows(write_file(tmp_path, "a.csv", 'id;text\n1;"two\nlines"\n\n2;b\n'))
     assert (table.columns, table.delimiter) == (("id", "text"), ";")
     expected = [Row(2, {"id": "1", "text": "two\nlines"}), Row(5, {"id": "2", "text": "b"})]
     assert list(table) == expected and list(table) == expected, "it may be read again"
     assert list(table.texts("text", "id")) == [("two\nlines", "1"), ("b", "2")]
-    objects = read_rows(written(tmp_path, "a.jsonl", '{"id": 1, "text": "a"}\n\n{"text": "b", "tags": ["x"]}\n'))
+    objects = read_rows(write_file(tmp_path, "a.jsonl", '{"id": 1, "text": "a"}\n\n{"text": "b", "tags": ["x"]}\n'))
     assert list(objects) == [Row(1, {"id": 1, "text": "a"}), Row(3, {"text": "b", "tags": ["x"]})]
-    plain = read_rows(written(tmp_path, "a.log", "a\n\nb"))
+    plain = read_rows(write_file(tmp_path, "a.log", "a\n\nb"))
     assert list(plain) == [Row(1, {"text": "a"}), Row(2, {"text": ""}), Row(3, {"text": "b"})]
 
 
-def test_rows_that_do_not_fit_are_left_out_on_request(tmp_path: Path) -> None:
-    table = read_rows(written(tmp_path, "a.csv", "id,text\n1,a\n2\n3,c\n4,d,e\n"), skip_bad=True)
+def test_invalid_rows_are_skipped_on_request(tmp_path: Path) -> None:
+    table = read_rows(write_file(tmp_path, "a.csv", "id,text\n1,a\n2\n3,c\n4,d,e\n"), skip_bad=True)
     assert list(table.column("text")) == ["a", "c"]
     assert table.skipped == ["line 3: 1 field, expected 2", "line 5: 3 fields, expected 2"]
-    objects = read_rows(written(tmp_path, "a.jsonl", '{"text": "a"}\n{\n5\n'), skip_bad=True)
+    objects = read_rows(write_file(tmp_path, "a.jsonl", '{"text": "a"}\n{\n5\n'), skip_bad=True)
     assert list(objects.column("text")) == ["a"]
     assert [fault.partition(":")[0] for fault in objects.skipped] == ["line 2", "line 3"]
     content = '{"text": "a"}\n{"txt": "b"}\n{"text": 5, "more": "c"}\n{"text": "d", "more": null}\n'
-    objects = read_rows(written(tmp_path, "a.jsonl", content), skip_bad=True)
+    objects = read_rows(write_file(tmp_path, "a.jsonl", content), skip_bad=True)
     assert list(objects.column("text")) == ["a", "d"]
     assert objects.skipped == ["line 2: no 'text' (did you mean txt?)", "line 3: 'text' is int, expected a string"]
     with pytest.raises(InputError, match=r"no rows that fit \(line 1: no 'more', line 2: no 'more' and 2 more\)"):
         objects.texts("more", "text")
 
 
-def test_fields_are_not_endless(tmp_path: Path) -> None:
-    path = written(tmp_path, "a.csv", b"id,text\n1," + b"a" * MAX_FIELD_CHARACTERS + b"\n2,b\n")
+def test_length_of_fields_is_limited(tmp_path: Path) -> None:
+    path = write_file(tmp_path, "a.csv", b"id,text\n1," + b"a" * MAX_FIELD_CHARACTERS + b"\n2,b\n")
     assert [len(text) for text in read_texts(path, "text")] == [MAX_FIELD_CHARACTERS, 1]
-    path = written(tmp_path, "a.csv", b"id,text\n0,a\n1," + b"a" * (MAX_FIELD_CHARACTERS + 1) + b"\n")
+    path = write_file(tmp_path, "a.csv", b"id,text\n0,a\n1," + b"a" * (MAX_FIELD_CHARACTERS + 1) + b"\n")
     with pytest.raises(InputError, match="line 3: a field of more than 16 MiB"):
         list(read_texts(path, "text"))
 
 
-def test_a_greater_limit_of_the_process_stays(tmp_path: Path) -> None:
+def test_larger_field_limit_of_the_process_is_preserved(tmp_path: Path) -> None:
     before = csv.field_size_limit(2 * MAX_FIELD_CHARACTERS)
     try:
-        assert list(read_texts(written(tmp_path, "a.csv", "text\nhello\n"), "text")) == ["hello"]
+        assert list(read_texts(write_file(tmp_path, "a.csv", "text\nhello\n"), "text")) == ["hello"]
         assert csv.field_size_limit() == 2 * MAX_FIELD_CHARACTERS
     finally:
         csv.field_size_limit(before)
 
 
-def test_a_line_is_not_endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_length_of_lines_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pellucid.text.lines.MAX_LINE_CHARACTERS", 1000)
     with pytest.raises(InputError, match="line 2: longer than 1,000 characters"):
-        list(read_texts(written(tmp_path, "a.txt", "a\n" + "b" * 1001 + "\n")))
-    assert list(read_texts(written(tmp_path, "a.txt", "b" * 999 + "\n"))) == ["b" * 999]
+        list(read_texts(write_file(tmp_path, "a.txt", "a\n" + "b" * 1001 + "\n")))
+    assert list(read_texts(write_file(tmp_path, "a.txt", "b" * 999 + "\n"))) == ["b" * 999]
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no file"):
         list(read_texts(tmp_path / "a.txt"))
     with pytest.raises(InputError, match="cannot read"):
         list(read_texts(tmp_path))
 
 
-def test_a_long_file_is_read_row_by_row(tmp_path: Path) -> None:
+def test_long_file_is_read_lazily(tmp_path: Path) -> None:
     """Later lines are not examined before they are requested."""
-    path = written(tmp_path, "a.csv", "id,text\n" + "1,a\n" * 200_000 + "2\n")
+    path = write_file(tmp_path, "a.csv", "id,text\n" + "1,a\n" * 200_000 + "2\n")
     texts = read_texts(path, "text")
     assert [next(texts) for _ in range(1000)] == ["a"] * 1000
     with pytest.raises(InputError, match="line 200002"):

@@ -33,7 +33,7 @@ def reference(minilm_folder: object) -> object:
 
 @pytest.mark.parametrize("special", [True, False])
 @pytest.mark.parametrize("padding", [True, False, "max_length"])
-def test_ids_are_the_reference_s(minilm: "pellucid.Model", reference: object, special: bool, padding: object) -> None:
+def test_ids_equal_the_reference(minilm: "pellucid.Model", reference: object, special: bool, padding: object) -> None:
     arguments = {"padding": padding, "add_special_tokens": special, "max_length": 40, "truncation": True}
     expected, found = reference(TEXTS, **arguments), minilm.tokenizer(TEXTS, **arguments)
     assert dict(expected) == dict(found)
@@ -42,7 +42,7 @@ def test_ids_are_the_reference_s(minilm: "pellucid.Model", reference: object, sp
 @pytest.mark.parametrize("strategy", [True, "only_first", "only_second"])
 @pytest.mark.parametrize("limit", [9, 12, 13, 20])
 @pytest.mark.parametrize("sizes", [(3, 12), (12, 3), (7, 7), (12, 13), (4, 4)])
-def test_pairs_are_cut_as_the_reference_cuts_them(
+def test_pairs_are_truncated_as_in_the_reference(
     minilm: "pellucid.Model", reference: object, strategy: object, limit: int, sizes: tuple[int, int]
 ) -> None:
     first, second = (" ".join(["word"] * n) for n in sizes)
@@ -55,7 +55,7 @@ def test_pairs_are_cut_as_the_reference_cuts_them(
     assert dict(reference(first, second, **arguments)) == dict(minilm.tokenizer(first, second, **arguments))
 
 
-def test_tensors(minilm: "pellucid.Model") -> None:
+def test_tensors_have_ids_and_mask(minilm: "pellucid.Model") -> None:
     batch = minilm.tokenizer(["a", "b c"], padding=True, return_tensors="pt")
     assert batch.input_ids.dtype == torch.int64 and batch["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
     assert minilm.tokenizer("a", return_tensors="np").input_ids.shape == (1, 3)
@@ -93,12 +93,12 @@ def test_tensors(minilm: "pellucid.Model") -> None:
         ({"texts": "a", "parse_special_tokens": "no"}, "^parse_special_tokens is 'no', expected true or false"),
     ],
 )
-def test_wrong_arguments_are_told(minilm: "pellucid.Model", arguments: dict[str, object], fragment: str) -> None:
+def test_invalid_arguments_are_refused(minilm: "pellucid.Model", arguments: dict[str, object], fragment: str) -> None:
     with pytest.raises(pellucid.InputError, match=fragment):
         minilm.tokenizer(**arguments)
 
 
-def test_ids_to_words(minilm: "pellucid.Model") -> None:
+def test_ids_are_converted_to_text_and_tokens(minilm: "pellucid.Model") -> None:
     tokenizer = minilm.tokenizer
     ids = tokenizer("time flies").input_ids
     assert tokenizer.decode(ids) == "[CLS] time flies [SEP]"
@@ -110,9 +110,9 @@ def test_ids_to_words(minilm: "pellucid.Model") -> None:
         tokenizer.convert_ids_to_tokens([40000])
 
 
-def test_special_tokens_that_somebody_typed_are_just_characters(minilm: "pellucid.Model") -> None:
-    (typed,) = minilm.tokenizer.encode(["a [SEP] b"])
-    assert typed.tokens == ["[CLS]", "a", "[", "sep", "]", "b", "[SEP]"]
+def test_typed_special_tokens_are_plain_text(minilm: "pellucid.Model") -> None:
+    (encoded,) = minilm.tokenizer.encode(["a [SEP] b"])
+    assert encoded.tokens == ["[CLS]", "a", "[", "sep", "]", "b", "[SEP]"]
     assert minilm.tokenizer("a [SEP] b").input_ids == [101, 1037, 102, 1038, 102]
     (masked,) = minilm.tokenizer.encode(["Paris is the [MASK] of France"])
     assert "[MASK]" in masked.tokens
@@ -120,23 +120,23 @@ def test_special_tokens_that_somebody_typed_are_just_characters(minilm: "pelluci
 
 LETTERS = ["<", "/", "s", ">", "a", "▁"]
 PIECES = tokenizers.models.Unigram([("<unk>", 0.0), ("</s>", 0.0), *((one, -1.0) for one in LETTERS)], unk_id=0)
-WORDS = {"<unk>": 0, "</s>": 1, **{one: i for i, one in enumerate([*LETTERS, "</", "s>"], 2)}}
-MERGES = tokenizers.models.BPE(WORDS, [("<", "/"), ("s", ">"), ("</", "s>")])
+VOCABULARY = {"<unk>": 0, "</s>": 1, **{one: i for i, one in enumerate([*LETTERS, "</", "s>"], 2)}}
+MERGES = tokenizers.models.BPE(VOCABULARY, [("<", "/"), ("s", ">"), ("</", "s>")])
 
 
-@pytest.mark.parametrize("typed", ["a </s> a", "a ＜/s＞ a", "</S>", "</ŝ>a", "a</s>＜/S＞a</s>"])
+@pytest.mark.parametrize("text", ["a </s> a", "a ＜/s＞ a", "</S>", "</ŝ>a", "a</s>＜/S＞a</s>"])
 @pytest.mark.parametrize(
     ("model", "normalized"),
     [
         (PIECES, False),
         (MERGES, False),
         (MERGES, True),
-        (tokenizers.models.WordLevel(WORDS, unk_token="<unk>"), False),
-        (tokenizers.models.WordPiece(WORDS, unk_token="<unk>"), True),
+        (tokenizers.models.WordLevel(VOCABULARY, unk_token="<unk>"), False),
+        (tokenizers.models.WordPiece(VOCABULARY, unk_token="<unk>"), True),
     ],
 )
-def test_no_letters_that_somebody_typed_become_a_special_token(model: object, normalized: bool, typed: str) -> None:
-    """Neither if only the normalizer turns them into one, nor if the model's vocabulary holds the token."""
+def test_typed_text_never_becomes_a_special_token(model: object, normalized: bool, text: str) -> None:
+    """Also if only the normalizer turns it into one, or if the model's vocabulary has the token."""
     backend = tokenizers.Tokenizer(model)
     steps = tokenizers.normalizers
     backend.normalizer = steps.Sequence([steps.NFKD(), steps.StripAccents(), steps.Lowercase()])
@@ -144,8 +144,8 @@ def test_no_letters_that_somebody_typed_become_a_special_token(model: object, no
         backend.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     backend.add_special_tokens([tokenizers.AddedToken("</s>", normalized=normalized)])
     tokenizer = pellucid.text.Tokenizer(backend, settings={"chat_template": "a{{ messages[0].content }}a</s>"})
-    assert 1 not in tokenizer.encode([typed], add_special_tokens=False)[0].ids
-    for content, ends in ((typed, 1), ("a a", 1)):
+    assert 1 not in tokenizer.encode([text], add_special_tokens=False)[0].ids
+    for content, ends in ((text, 1), ("a a", 1)):
         call = [{"role": "user", "content": content}], {"tokenize": True, "parse_special_tokens": False}
         assert (ids := tokenizer.apply_chat_template(call[0], **call[1])).count(1) == ends and ids[-1] == 1
     assert ids == tokenizer.apply_chat_template(call[0], tokenize=True)
@@ -163,7 +163,7 @@ def test_no_letters_that_somebody_typed_become_a_special_token(model: object, no
         ("oﬃce ½", ["ﬃ", "½"]),
     ],
 )
-def test_a_message_keeps_what_normalising_takes_away(text: str, special: list[str]) -> None:
+def test_messages_keep_what_normalization_removes(text: str, special: list[str]) -> None:
     """Spaces at its ends, an accent after a typed special token, and a letter that becomes several."""
     backend = tokenizers.Tokenizer(PIECES)
     backend.normalizer = tokenizers.normalizers.Sequence(
@@ -175,7 +175,7 @@ def test_a_message_keeps_what_normalising_takes_away(text: str, special: list[st
     assert [part for part, marked in parts if marked] == special
 
 
-ODD = {
+ODD_TEXTS = {
     "empty": "",
     "spaces": "   ",
     "lone surrogate": "a\ud800b",
@@ -187,12 +187,12 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("name", ODD)
-def test_odd_texts_are_read_the_same_every_time(minilm: "pellucid.Model", name: str) -> None:
-    (one,), (two,) = minilm.tokenizer.encode([ODD[name]]), minilm.tokenizer.encode([ODD[name]])
+@pytest.mark.parametrize("name", ODD_TEXTS)
+def test_encoding_of_odd_texts_is_deterministic(minilm: "pellucid.Model", name: str) -> None:
+    (one,), (two,) = minilm.tokenizer.encode([ODD_TEXTS[name]]), minilm.tokenizer.encode([ODD_TEXTS[name]])
     assert one == two
     assert one.tokens[0] == "[CLS]" and one.tokens[-1] == "[SEP]"
-    assert all(0 <= start <= end <= len(ODD[name]) for start, end in one.offsets)
+    assert all(0 <= start <= end <= len(ODD_TEXTS[name]) for start, end in one.offsets)
 
 
 @settings(max_examples=200, deadline=None)
@@ -203,19 +203,19 @@ def test_any_text_gives_ids_of_the_vocabulary(text: str) -> None:
 
 
 def _tokenizer() -> "pellucid.text.Tokenizer":
-    if not hasattr(_tokenizer, "kept"):
-        _tokenizer.kept = pellucid.load("all-MiniLM-L6-v2").tokenizer
-    return _tokenizer.kept
+    if not hasattr(_tokenizer, "cached"):
+        _tokenizer.cached = pellucid.load("all-MiniLM-L6-v2").tokenizer
+    return _tokenizer.cached
 
 
-@pytest.mark.parametrize("change", [copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))], ids=["deepcopy", "pickle"])
-def test_a_tokenizer_survives(minilm: "pellucid.Model", change: object) -> None:
-    typed = minilm.tokenizer.encode(["a [SEP] b"])  # from here on it holds a copy without special tokens
-    assert dict(change(minilm.tokenizer)(TEXTS)) == dict(minilm.tokenizer(TEXTS))
-    assert change(minilm.tokenizer).encode(["a [SEP] b"]) == typed
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))], ids=["deepcopy", "pickle"])
+def test_tokenizer_can_be_copied_and_pickled(minilm: "pellucid.Model", copied: object) -> None:
+    encoded = minilm.tokenizer.encode(["a [SEP] b"])  # from here on it holds a copy without special tokens
+    assert dict(copied(minilm.tokenizer)(TEXTS)) == dict(minilm.tokenizer(TEXTS))
+    assert copied(minilm.tokenizer).encode(["a [SEP] b"]) == encoded
 
 
-def test_a_letter_of_maltese_is_no_space() -> None:
+def test_maltese_letter_is_not_a_space() -> None:
     pieces = tokenizers.models.Unigram([("<unk>", 0.0), ("▁", -1.0), ("Ġ", -2.0)], unk_id=0)
     for model, decoder, by_bytes, space in (
         (pieces, tokenizers.decoders.Metaspace(), False, "▁"),
@@ -233,51 +233,51 @@ def test_a_letter_of_maltese_is_no_space() -> None:
 
 
 @given(st.lists(st.integers(0, 600), max_size=300), st.integers(1, 4096))
-def test_groups_hold_every_row_once_and_keep_the_budget(lengths: list[int], budget: int) -> None:
-    groups = list(length_batches(lengths, budget))
-    assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
-    for group in groups:
-        assert len(group) == 1 or len(group) * max(lengths[i] for i in group) <= budget
+def test_batches_have_every_row_once_within_the_budget(lengths: list[int], budget: int) -> None:
+    batches = list(length_batches(lengths, budget))
+    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= budget
 
 
-def _cost(groups: list[list[int]], lengths: list[int]) -> int:
-    return sum(len(group) * max(1, *(lengths[i] for i in group)) + PASS_COST for group in groups)
+def _cost(batches: list[list[int]], lengths: list[int]) -> int:
+    return sum(len(batch) * max(1, *(lengths[i] for i in batch)) + PASS_COST for batch in batches)
 
 
 @given(st.lists(st.sampled_from([0, 1, 2, 30, 90, 91, 200]), max_size=7), st.integers(1, 400))
-def test_no_grouping_takes_less(lengths: list[int], budget: int) -> None:
+def test_batches_have_the_least_cost(lengths: list[int], budget: int) -> None:
     """Compared with every way to cut the rows, in order of length, into batches."""
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     best = _cost(list(length_batches(lengths, budget)), lengths)
     for cuts in itertools.product([False, True], repeat=max(len(order) - 1, 0)):
         ends = [*(i + 1 for i, cut in enumerate(cuts) if cut), *([len(order)] if order else [])]
-        groups = [order[start:end] for start, end in zip([0, *ends], ends)]
-        if all(len(group) == 1 or len(group) * max(1, lengths[group[0]]) <= budget for group in groups):
-            assert best <= _cost(groups, lengths)
+        batches = [order[start:end] for start, end in zip([0, *ends], ends)]
+        if all(len(batch) == 1 or len(batch) * max(1, lengths[batch[0]]) <= budget for batch in batches):
+            assert best <= _cost(batches, lengths)
 
 
-def test_few_texts_of_many_lengths_are_parted() -> None:
+def test_few_texts_of_different_lengths_are_separated() -> None:
     """One batch of all would be two thirds padding."""
     lengths = [250, 100, 12, 11, 10, 9, 8, 7]
-    computed = sum(len(group) * lengths[group[0]] for group in length_batches(lengths, 4096))
+    computed = sum(len(batch) * lengths[batch[0]] for batch in length_batches(lengths, 4096))
     assert computed <= sum(lengths) + 50
 
 
-def test_a_gpu_takes_more_at_once() -> None:
+def test_batches_are_larger_on_a_gpu() -> None:
     """What is split into several batches on a CPU is one batch there, as far as its budget goes."""
     lengths = [250, 100, *range(12, 112)]
     gpu, processor = (list(length_batches(lengths, *batch_limits(device))) for device in ("cuda", "cpu"))
     assert len(gpu) == 2 and len(processor) > 8 and processor == list(length_batches(lengths))
 
 
-def test_little_is_spent_on_padding(shared: object, minilm: "pellucid.Model") -> None:
+def test_padding_is_below_four_percent(shared: object, minilm: "pellucid.Model") -> None:
     texts = shared("data/sst2/train.txt").read_text(encoding="utf-8").splitlines()[:2000]
     lengths = [len(row.ids) for row in minilm.tokenizer.encode(texts)]
-    computed = sum(len(group) * max(lengths[i] for i in group) for group in length_batches(lengths))
+    computed = sum(len(batch) * max(lengths[i] for i in batch) for batch in length_batches(lengths))
     assert 1 - sum(lengths) / computed <= 0.04
 
 
-def test_collate_left_and_right() -> None:
+def test_collate_pads_left_and_right() -> None:
     right = collate([[1, 2], [3]], [[0, 1], [0]], 9)
     assert right["input_ids"].tolist() == [[1, 2], [3, 9]] and right["attention_mask"].tolist() == [[1, 1], [1, 0]]
     left = collate([[1, 2], [3]], [[0, 1], [0]], 9, left=True)
@@ -302,8 +302,8 @@ for work in (lambda: tokenizer.encode(["a text", "another"]), lambda: fingerprin
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="this system limits no threads")
-def test_where_no_thread_starts_neither_text_nor_tokenizer_is_wrong(checkpoint: Callable[[str], Path]) -> None:
-    around = os.environ | {"RAYON_NUM_THREADS": "4", "TOKENIZERS_PARALLELISM": "true"}
+def test_failure_to_start_threads_is_reported(checkpoint: Callable[[str], Path]) -> None:
+    environment = os.environ | {"RAYON_NUM_THREADS": "4", "TOKENIZERS_PARALLELISM": "true"}
     command = [sys.executable, "-c", _WITHOUT_THREADS, str(checkpoint("bert-body"))]
-    done = subprocess.run(command, env=around, capture_output=True, text=True, check=False, timeout=120)
-    assert done.stdout.count("set TOKENIZERS_PARALLELISM=false, or raise its limit") == 2, done.stderr
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert result.stdout.count("set TOKENIZERS_PARALLELISM=false, or raise its limit") == 2, result.stderr

@@ -10,19 +10,19 @@ import torch
 import pellucid
 from pellucid.errors import InputError
 from pellucid.trace import Trace
-from tests.trace.everyone import FAMILIES, config_of, model_of
+from tests.trace.odd_sized_models import FAMILIES, config_of, model_of
 
 TEXTS = ["time flies like an arrow", "hi", "fruit flies like a ripe banana"]
 TARGETS = ["la vie en rose", "oui", "non"]
 DECODERS = [family for family in FAMILIES if config_of(family).kind == "decoder"]
-PAIRS = [family for family in FAMILIES if config_of(family).kind == "encoder-decoder"]
+ENCODER_DECODERS = [family for family in FAMILIES if config_of(family).kind == "encoder-decoder"]
 
 
-def same(found: Trace, wanted: Trace) -> None:
-    assert found.names() == wanted.names()
-    assert found.rows == wanted.rows
-    for name in wanted:
-        one, other = found[name], wanted[name]
+def assert_same_trace(actual: Trace, expected: Trace) -> None:
+    assert actual.names() == expected.names()
+    assert actual.rows == expected.rows
+    for name in expected:
+        one, other = actual[name], expected[name]
         assert one.shape == other.shape, name
         real = torch.isfinite(other)
         assert torch.equal(real, torch.isfinite(one)), name
@@ -31,13 +31,13 @@ def same(found: Trace, wanted: Trace) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_each_text_of_a_batch_has_the_numbers_of_its_own_pass(family: str, minilm: pellucid.Model) -> None:
+def test_each_text_of_a_batch_equals_its_own_pass(family: str, minilm: pellucid.Model) -> None:
     model = model_of(family, minilm.tokenizer)
-    targets = TARGETS if family in PAIRS else None
+    targets = TARGETS if family in ENCODER_DECODERS else None
     together = model.trace(TEXTS, target=targets)
     assert together.names() == list(model.points())
     for i, text in enumerate(TEXTS):
-        same(together.row(i), model.trace(text, target=targets and targets[i]))
+        assert_same_trace(together.row(i), model.trace(text, target=targets and targets[i]))
 
 
 @pytest.mark.parametrize("family", DECODERS)
@@ -45,7 +45,7 @@ def test_padding_on_the_left(family: str, minilm: pellucid.Model) -> None:
     model = model_of(family, minilm.tokenizer)
     together = model.trace(TEXTS, padding="left")
     for i, text in enumerate(TEXTS):
-        same(together.row(i), model.trace(text, padding="left"))
+        assert_same_trace(together.row(i), model.trace(text, padding="left"))
     last = together["norm.output" if "norm.output" in together else "layers.2.residual.post"][:, -1]
     assert torch.equal(last[1], together.row(1)["last_hidden_state"][0, -1])
 
@@ -54,37 +54,37 @@ def test_real_texts_and_pairs(minilm: pellucid.Model) -> None:
     together = minilm.trace(TEXTS, [*TEXTS[1:], "x"])
     assert together["layers.0.attention.weights"].shape == (3, 12, 10, 10)
     for i, text in enumerate(TEXTS):
-        same(together.row(i), minilm.trace(text, [*TEXTS[1:], "x"][i]))
+        assert_same_trace(together.row(i), minilm.trace(text, [*TEXTS[1:], "x"][i]))
     assert together.row(-1).tokens == together.row(2).tokens
     assert repr(together).startswith("Trace(3 texts of at most 10 tokens, 89 tensors, ")
 
 
 @pytest.mark.parametrize("family", DECODERS)
-def test_behind_a_cache_the_numbers_are_those_of_one_pass(family: str, minilm: pellucid.Model) -> None:
+def test_pass_after_a_cache_equals_one_pass(family: str, minilm: pellucid.Model) -> None:
     model = model_of(family, minilm.tokenizer)
-    words = minilm.tokenizer
+    tokenizer = minilm.tokenizer
     before, text = "time flies like", "an arrow flies"
-    ids = words.encode([before])[0].ids + words.encode([text], add_special_tokens=False)[0].ids
+    ids = tokenizer.encode([before])[0].ids + tokenizer.encode([text], add_special_tokens=False)[0].ids
     whole = model(torch.tensor([ids]))
     trace = model.trace(text, after=before)
     seq, read = len(trace.tokens), len(ids)
-    assert (seq, len(trace.before)) == (read - len(words.encode([before])[0].ids), read - seq)
+    assert (seq, len(trace.before)) == (read - len(tokenizer.encode([before])[0].ids), read - seq)
     assert trace["layers.1.attention.weights"].shape[-2:] == (seq, read)
     assert trace["layers.1.attention.key"].shape[-2] == seq
     torch.testing.assert_close(trace["norm.output"], whole.last_hidden_state[:, -seq:], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", DECODERS)
-def test_several_texts_behind_caches_of_their_own(family: str, minilm: pellucid.Model) -> None:
+def test_batch_after_caches_equals_single_passes(family: str, minilm: pellucid.Model) -> None:
     model = model_of(family, minilm.tokenizer)
     before = ["time flies like an arrow", "hi", "fruit"]
     texts = ["today", "there you are", "flies"]
     together = model.trace(texts, after=before)
     for i, text in enumerate(texts):
-        same(together.row(i), model.trace(text, after=before[i]))
+        assert_same_trace(together.row(i), model.trace(text, after=before[i]))
 
 
-def test_a_span_is_of_a_point_an_axis_and_a_text_that_are_there(minilm: pellucid.Model) -> None:
+def test_span_checks_point_axis_and_text(minilm: pellucid.Model) -> None:
     trace = minilm.trace(TEXTS, keep="layers.0.attention.weights")
     name, odd = "layers.0.attention.weights", cast(Any, "a")
     assert trace.span(name, "source", 1) == trace.span(name, "source", -2) == (0, len(trace.rows[1].tokens))
@@ -99,7 +99,7 @@ def test_a_span_is_of_a_point_an_axis_and_a_text_that_are_there(minilm: pellucid
             trace.span(*call)
 
 
-def test_facts_of_several_texts_are_asked_of_a_row(minilm: pellucid.Model) -> None:
+def test_facts_of_a_batch_are_read_from_a_row(minilm: pellucid.Model) -> None:
     trace = minilm.trace(TEXTS, keep="pooled")
     for fact in ("texts", "tokens", "ids", "segments", "offsets", "special", "cut", "target_tokens", "before"):
         with pytest.raises(InputError, match=rf"of 3 texts, each with {fact} of its own: use row\(0\).{fact}"):
@@ -111,16 +111,16 @@ def test_facts_of_several_texts_are_asked_of_a_row(minilm: pellucid.Model) -> No
     assert one.tokens == ["[CLS]", "hi", "[SEP]"] and torch.equal(one.row(0)["pooled"], one["pooled"])
 
 
-def test_what_a_page_needs(minilm: pellucid.Model) -> None:
+def test_keep_view_records_what_a_page_needs(minilm: pellucid.Model) -> None:
     assert len(minilm.trace("hi", keep="view")) == 6 * 3
-    kept = model_of("t5", minilm.tokenizer).trace("hi", keep="view").names()
-    assert len(kept) == 2 + 3 * 3 + 2 * 3 + 2 * 3 and kept[0] == "encoder.position_bias"
+    names = model_of("t5", minilm.tokenizer).trace("hi", keep="view").names()
+    assert len(names) == 2 + 3 * 3 + 2 * 3 + 2 * 3 and names[0] == "encoder.position_bias"
 
 
 def test_bad_input_is_one_clear_error(minilm: pellucid.Model) -> None:
     llama = model_of("llama", minilm.tokenizer)
     pair = model_of("bart", minilm.tokenizer)
-    for asked, said in (
+    for call, message in (
         (lambda: minilm.trace([]), r"text is empty: expected a string, or a list of strings"),
         (lambda: minilm.trace(3), "text is '3': expected a string"),
         (lambda: minilm.trace("hi", keep=[]), "keep is empty"),
@@ -136,12 +136,12 @@ def test_bad_input_is_one_clear_error(minilm: pellucid.Model) -> None:
         (lambda: llama.trace("", after="there"), "text 0 has no tokens"),
         (lambda: minilm.trace(["hi", 3]), r"expected a string, or a list of strings"),
     ):
-        with pytest.raises(InputError, match=said):
-            asked()
+        with pytest.raises(InputError, match=message):
+            call()
 
 
 @pytest.mark.parametrize("name", ["t5-feelings", "bart-nli"])
-def test_a_judged_text_has_no_target(name: str, checkpoint: Callable[[str], Path]) -> None:
+def test_classified_text_has_no_target(name: str, checkpoint: Callable[[str], Path]) -> None:
     model = pellucid.load(checkpoint(name))
     with pytest.raises(InputError, match="target was given, and sequence-classification judges the text itself"):
         model.trace("a few words of a text", target="other")

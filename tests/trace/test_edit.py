@@ -19,7 +19,7 @@ import pellucid
 from pellucid import InputError
 from pellucid.edits import add, change, fixed, mean, patch, scale, zero
 from pellucid.trace import EditSaid
-from tests.trace.small import small
+from tests.trace.small_models import small_model
 
 TEXT, OTHER = "time flies like an arrow", "fruit flies like a banana"
 WEIGHTS = "layers.3.attention.weights"
@@ -33,7 +33,7 @@ def plain(minilm: pellucid.Model) -> "pellucid.trace.Trace":
 # -- what a block holds -----------------------------------------------------------------------------------------------
 
 
-def test_a_head_is_looked_away_from(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
+def test_zeroed_head_changes_only_later_points(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
     with minilm.edit({WEIGHTS: zero(head=5)}) as edited:
         trace, again = minilm.trace(TEXT), edited.trace(TEXT)
     assert not trace[WEIGHTS][0, 5].any() and not trace["layers.3.attention.heads"][0, 5].any()
@@ -47,7 +47,7 @@ def test_a_head_is_looked_away_from(minilm: pellucid.Model, plain: "pellucid.tra
     assert torch.equal(minilm.trace(TEXT)["pooled"], plain["pooled"])
 
 
-def test_an_edited_model_stays_edited(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
+def test_edited_model_keeps_its_edits_outside_the_block(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
     with minilm.edit({"pooled": zero()}) as edited:
         minilm.trace(TEXT)
     assert not edited.trace(TEXT)["pooled"].any()
@@ -55,7 +55,7 @@ def test_an_edited_model_stays_edited(minilm: pellucid.Model, plain: "pellucid.t
     assert torch.equal(minilm.trace(TEXT)["pooled"], plain["pooled"])
 
 
-def test_a_function_may_answer_sparsely(minilm: pellucid.Model) -> None:
+def test_function_may_return_a_sparse_tensor(minilm: pellucid.Model) -> None:
     point = "layers.3.residual.pre"
     with minilm.edit({point: lambda now: now.mul(2).to_sparse()}):
         sparse = minilm.trace(TEXT)
@@ -63,7 +63,7 @@ def test_a_function_may_answer_sparsely(minilm: pellucid.Model) -> None:
         assert torch.equal(minilm.trace(TEXT)["layers.5.residual.post"], sparse["layers.5.residual.post"])
 
 
-def test_other_libraries_names(minilm: pellucid.Model) -> None:
+def test_edits_under_other_libraries_names(minilm: pellucid.Model) -> None:
     with minilm.edit({"blocks.3.attn.hook_pattern": zero(head=5), "hidden_states[6]": scale(2.0)}):
         trace = minilm.trace(TEXT)
     with minilm.edit({WEIGHTS: zero(head=5), "layers.5.residual.post": scale(2.0)}):
@@ -71,7 +71,7 @@ def test_other_libraries_names(minilm: pellucid.Model) -> None:
     assert str(trace.edits[0]) == "blocks.3.attn.hook_pattern: zero(head=5)"
 
 
-def test_blocks_nest_and_the_inner_comes_behind(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
+def test_nested_blocks_apply_the_inner_edit_last(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
     name, half = "layers.2.residual.post", plain["layers.2.residual.post"] * 0.5
     with minilm.edit({name: scale(0.5)}):
         with minilm.edit({name: add(1.0)}) as inner:
@@ -86,14 +86,14 @@ def test_blocks_nest_and_the_inner_comes_behind(minilm: pellucid.Model, plain: "
         assert torch.equal(minilm.trace(TEXT)[name], plain[name] + 1.0)
 
 
-def test_two_models_at_once(minilm: pellucid.Model, tiny: pellucid.Model) -> None:
+def test_edits_of_two_models_are_independent(minilm: pellucid.Model, tiny: pellucid.Model) -> None:
     ids = torch.tensor([[1, 2, 3]])
     with minilm.edit({"pooled": zero()}), tiny.edit({"pooled": fixed(2.0)}):
         assert not minilm(TEXT)["pooler_output"].any()
         assert (tiny(ids)["pooler_output"] == 2.0).all()
 
 
-def test_blocks_that_end_in_another_order_than_they_should_leave_nothing_behind(
+def test_blocks_that_end_out_of_order_leave_no_edits(
     minilm: pellucid.Model, tiny: pellucid.Model, plain: "pellucid.trace.Trace"
 ) -> None:
     first, second, other = (
@@ -113,23 +113,23 @@ def test_blocks_that_end_in_another_order_than_they_should_leave_nothing_behind(
     assert torch.equal(minilm.trace(TEXT)[WEIGHTS], plain[WEIGHTS])
 
 
-def test_threads_do_not_mix(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
-    meet = threading.Barrier(4)
+def test_edits_of_threads_are_separate(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
+    barrier = threading.Barrier(4)
 
     def work(head: int) -> torch.Tensor:
         with minilm.edit({"layers.*.attention.heads": zero(head=head)}):
-            meet.wait(60)
+            barrier.wait(60)
             return [minilm.trace(TEXT) for _ in range(3)][-1]["pooled"]
 
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(work, range(4)))
-    meet = threading.Barrier(1)
+    barrier = threading.Barrier(1)
     for head, one in enumerate(together):
         torch.testing.assert_close(one, work(head), rtol=0, atol=1e-5)
     assert not torch.allclose(together[0], together[1], atol=1e-4)
 
 
-def test_a_block_is_of_its_own_thread_and_what_it_gives_is_of_all(minilm: pellucid.Model) -> None:
+def test_block_affects_its_thread_and_its_model_affects_all(minilm: pellucid.Model) -> None:
     with minilm.edit({"pooled": zero()}) as edited, ThreadPoolExecutor(1) as pool:
         assert pool.submit(minilm.trace, TEXT).result()["pooled"].any()
         assert not pool.submit(edited.trace, TEXT).result()["pooled"].any()
@@ -137,14 +137,14 @@ def test_a_block_is_of_its_own_thread_and_what_it_gives_is_of_all(minilm: pelluc
         assert not pool.submit(here.run, minilm.trace, TEXT).result()["pooled"].any()
 
 
-def test_a_block_that_has_ended_edits_nothing_in_any_context(tiny: pellucid.Model) -> None:
+def test_ended_block_edits_nothing_in_any_context(tiny: pellucid.Model) -> None:
     """asyncio finishes an abandoned generator in a task, and so in a context, of its own."""
     ids = torch.tensor([[1, 2, 3]])
-    kept: list[contextvars.Context] = []
+    contexts: list[contextvars.Context] = []
 
     async def edited() -> AsyncIterator[bool]:
         with tiny.edit({"pooled": zero()}):
-            kept.append(contextvars.copy_context())
+            contexts.append(contextvars.copy_context())
             while True:
                 yield bool(tiny(ids)["pooler_output"].any())
 
@@ -157,10 +157,10 @@ def test_a_block_that_has_ended_edits_nothing_in_any_context(tiny: pellucid.Mode
         return bool(tiny(ids)["pooler_output"].any())
 
     assert asyncio.run(ask())
-    assert kept[0].run(tiny, ids)["pooler_output"].any()
+    assert contexts[0].run(tiny, ids)["pooler_output"].any()
 
 
-def test_training_and_moving_reach_the_model_itself(tiny: pellucid.Model) -> None:
+def test_training_and_moving_affect_the_original_model(tiny: pellucid.Model) -> None:
     with tiny.edit({"pooled": zero()}):
         tiny(torch.tensor([[1, 2, 3]]))
         tiny.train()
@@ -173,11 +173,11 @@ def test_training_and_moving_reach_the_model_itself(tiny: pellucid.Model) -> Non
         assert tiny(torch.tensor([[1, 2, 3]]))["pooler_output"].dtype == torch.float64
 
 
-def test_copies_are_of_the_model_without_edits(tiny: pellucid.Model, tmp_path: "pytest.TempPathFactory") -> None:
+def test_copies_are_without_edits(tiny: pellucid.Model, tmp_path: "pytest.TempPathFactory") -> None:
     ids = torch.tensor([[1, 2, 3]])
     with tiny.edit({"pooled": zero()}) as edited:
-        twin = copy.deepcopy(tiny)
-        assert twin(ids)["pooler_output"].any() and not tiny(ids)["pooler_output"].any()
+        copied = copy.deepcopy(tiny)
+        assert copied(ids)["pooler_output"].any() and not tiny(ids)["pooler_output"].any()
         assert pickle.loads(pickle.dumps(tiny))(ids)["pooler_output"].any()
         for make in (copy.deepcopy, pickle.dumps, lambda model: model.save(tmp_path / "other")):
             with pytest.raises(InputError, match="the model that it was made from"):
@@ -188,7 +188,7 @@ def test_copies_are_of_the_model_without_edits(tiny: pellucid.Model, tmp_path: "
 
 
 @pytest.mark.parametrize("edit", [zero(head=0), add(torch.ones(3), position=1), change(torch.neg)], ids=str)
-def test_an_edit_is_copied_and_says_that_it_is_not_pickled(edit: pellucid.edits.Edit) -> None:
+def test_edits_can_be_copied_but_not_pickled(edit: pellucid.edits.Edit) -> None:
     assert str(copy.copy(edit)) == str(copy.deepcopy([edit])[0]) == str(edit)
     with pytest.raises(InputError, match=re.escape(f"{edit} is a function and cannot be pickled: make the edit where")):
         pickle.dumps(edit)
@@ -197,16 +197,16 @@ def test_an_edit_is_copied_and_says_that_it_is_not_pickled(edit: pellucid.edits.
 @pytest.mark.parametrize(
     "make", [fixed, add, patch, lambda tensor: patch({"layers.0.residual.post": tensor}), lambda tensor: tensor]
 )
-def test_an_edit_keeps_the_numbers_that_it_was_made_with(tiny: pellucid.Model, make: Callable[..., Any]) -> None:
-    ids, name, given = torch.tensor([[1, 2, 3]]), "layers.0.residual.post", torch.ones(1, 3, 24)
-    with tiny.edit({name: make(given)}), torch.no_grad():
+def test_edit_keeps_its_numbers_when_the_tensor_changes(tiny: pellucid.Model, make: Callable[..., Any]) -> None:
+    ids, name, values = torch.tensor([[1, 2, 3]]), "layers.0.residual.post", torch.ones(1, 3, 24)
+    with tiny.edit({name: make(values)}), torch.no_grad():
         before = tiny(ids).last_hidden_state
-        given.zero_()
+        values.zero_()
         assert torch.equal(tiny(ids).last_hidden_state, before)
-    learned = torch.ones(24, requires_grad=True)
-    with tiny.edit({name: add(learned)}), torch.no_grad():
+    parameter = torch.ones(24, requires_grad=True)
+    with tiny.edit({name: add(parameter)}), torch.no_grad():
         before = tiny(ids).last_hidden_state
-        learned.copy_(torch.arange(24.0))
+        parameter.copy_(torch.arange(24.0))
         assert not torch.equal(tiny(ids).last_hidden_state, before)
 
 
@@ -218,7 +218,7 @@ def test_gradients_go_through_edits(tiny: pellucid.Model) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4", "bfloat16"])
-def test_few_bits(dtype: str) -> None:
+def test_edits_of_low_bit_models(dtype: str) -> None:
     model = pellucid.load("all-MiniLM-L6-v2", dtype=dtype)
     plain = model.trace(TEXT)
     for name in ("layers.3.attention.heads", "layers.3.feed_forward.hidden", "layers.3.attention.query", WEIGHTS):
@@ -232,7 +232,7 @@ def test_few_bits(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
-def test_of_few_bits_float32_and_bfloat16_fit_one_another(dtype: str) -> None:
+def test_low_bit_models_accept_float32_and_bfloat16(dtype: str) -> None:
     """The number of positions in a pass decides which of these dtypes a point has."""
     model, name = pellucid.load("all-MiniLM-L6-v2", dtype=dtype), "layers.3.attention.output"
     value = model.trace(TEXT)[name].float().bfloat16()  # values that both dtypes represent
@@ -240,8 +240,8 @@ def test_of_few_bits_float32_and_bfloat16_fit_one_another(dtype: str) -> None:
         edits = (fixed(wide), patch(wide), patch({name: wide}), change(lambda now, wide=wide: wide))
         for edit in (*edits, [scale(0.0), add(wide)]):
             with model.edit({name: edit}):
-                told = model.trace(TEXT)[name]
-            assert told.dtype == model.trace(TEXT)[name].dtype and torch.equal(told.float(), value.float()), edit
+                traced = model.trace(TEXT)[name]
+            assert traced.dtype == model.trace(TEXT)[name].dtype and torch.equal(traced.float(), value.float()), edit
     for wrong in (fixed(value.double()), patch(value.half()), change(torch.Tensor.double)):
         with pytest.raises(InputError, match=r"float(64|16)\["), model.edit({name: wrong}):
             model.trace(TEXT)
@@ -251,7 +251,7 @@ def test_of_few_bits_float32_and_bfloat16_fit_one_another(dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("edits", "said"),
+    ("edits", "message"),
     [
         ({"layers.3.attention.wieghts": zero()}, "did you mean layers.3.attention.weights"),
         ({"layers.6.residual.pre": zero()}, "did you mean layers"),
@@ -274,8 +274,8 @@ def test_of_few_bits_float32_and_bfloat16_fit_one_another(dtype: str) -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_said_before_anything_runs(minilm: pellucid.Model, edits: object, said: str) -> None:
-    with pytest.raises(InputError, match=said), minilm.edit(edits):  # type: ignore[arg-type]
+def test_invalid_edits_are_refused_before_any_pass(minilm: pellucid.Model, edits: object, message: str) -> None:
+    with pytest.raises(InputError, match=message), minilm.edit(edits):  # type: ignore[arg-type]
         pytest.fail("the block was entered")
 
 
@@ -292,13 +292,13 @@ def test_what_does_not_fit_is_said_before_anything_runs(minilm: pellucid.Model, 
         {"source": torch.tensor(True)},
     ],
 )
-def test_choices_are_whole_numbers(where: dict[str, object]) -> None:
+def test_selections_must_be_integers(where: dict[str, object]) -> None:
     with pytest.raises(InputError, match="expected a whole number, several, or a slice"):
         zero(**where)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("name", "edit", "said"),
+    ("name", "edit", "message"),
     [
         (
             "pooled",
@@ -319,21 +319,23 @@ def test_choices_are_whole_numbers(where: dict[str, object]) -> None:
         ("layers.0.residual.pre", patch(torch.zeros(1, 3, 384), position=4), "which has 3"),
     ],
 )
-def test_values_that_do_not_fit(minilm: pellucid.Model, name: str, edit: object, said: str) -> None:
-    with pytest.raises(InputError, match=said), minilm.edit({name: edit}):
+def test_values_of_wrong_shape_or_dtype_are_refused(
+    minilm: pellucid.Model, name: str, edit: object, message: str
+) -> None:
+    with pytest.raises(InputError, match=message), minilm.edit({name: edit}):
         minilm.trace(TEXT)
     assert minilm.trace(TEXT).edits == ()
 
 
-def test_a_function_that_calls_the_model_that_it_edits(minilm: pellucid.Model) -> None:
-    said = "<lambda> at pooled calls itself without end: compute what it needs of the edited model before the edit"
-    with pytest.raises(InputError, match=said), minilm.edit({"pooled": lambda value: minilm.trace(TEXT)["pooled"]}):
+def test_function_that_calls_its_own_edited_model_is_refused(minilm: pellucid.Model) -> None:
+    message = "<lambda> at pooled calls itself without end: compute what it needs of the edited model before the edit"
+    with pytest.raises(InputError, match=message), minilm.edit({"pooled": lambda value: minilm.trace(TEXT)["pooled"]}):
         minilm.trace(TEXT)
     assert minilm.trace(TEXT).edits == ()
 
 
 @pytest.mark.parametrize(
-    ("edits", "said"),
+    ("edits", "message"),
     [
         ({"layers.0.residual.pre": zero(position=7)}, "position 7 does not exist, no pass had more than 7 positions"),
         ({"layers.0.residual.pre": zero(position=[0, -8])}, "position -8 does not exist"),
@@ -342,14 +344,14 @@ def test_a_function_that_calls_the_model_that_it_edits(minilm: pellucid.Model) -
         ({WEIGHTS: zero(row=1)}, "row 1 does not exist, no pass had more than 1 row there"),
     ],
 )
-def test_an_edit_that_never_reached_anything(minilm: pellucid.Model, edits: dict[str, object], said: str) -> None:
-    with pytest.raises(InputError, match=f"an edit never fired, of .*{said}"), minilm.edit(edits):
+def test_edit_that_selected_nothing_is_an_error(minilm: pellucid.Model, edits: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=f"an edit never fired, of .*{message}"), minilm.edit(edits):
         minilm.trace(TEXT)
 
 
-def test_an_edit_that_no_pass_met(minilm: pellucid.Model) -> None:
-    said = r"never fired, of pooled: zero.*no pass was made that meets pooled"
-    with pytest.raises(InputError, match=said), minilm.edit({"pooled": zero()}):
+def test_edit_whose_point_was_not_computed_is_an_error(minilm: pellucid.Model) -> None:
+    message = r"never fired, of pooled: zero.*no pass was made that meets pooled"
+    with pytest.raises(InputError, match=message), minilm.edit({"pooled": zero()}):
         minilm.embed(TEXT)  # which does its own pooling
     with pytest.raises(InputError, match="never fired"), minilm.edit({WEIGHTS: zero()}):
         pass
@@ -360,7 +362,7 @@ MANY = list(range(10_000))
 
 
 @pytest.mark.parametrize(
-    ("edits", "said"),
+    ("edits", "message"),
     [
         ({LONG: zero()}, "no point is called 'xxx"),
         ({5: zero()}, "a point is called 5, expected a name"),
@@ -370,28 +372,26 @@ MANY = list(range(10_000))
         ({WEIGHTS: zero(source=MANY)}, "an edit never fired, of layers.3.attention.weights: zero(source=[0, 1, 2"),
     ],
 )
-def test_an_error_stays_short_whatever_was_asked_for(
-    minilm: pellucid.Model, edits: dict[str, object], said: str
-) -> None:
-    with pytest.raises(InputError, match=re.escape(said)) as caught, minilm.edit(edits):
+def test_error_messages_stay_short(minilm: pellucid.Model, edits: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)) as caught, minilm.edit(edits):
         pass
     assert len(str(caught.value)) < 400
 
 
 @pytest.mark.parametrize("where", [{LONG: 1}, {"head": LONG}, {"head": [LONG] * 10}])
-def test_a_place_that_is_none_is_named_in_short(where: dict[str, Any]) -> None:
+def test_invalid_selections_are_named_briefly(where: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"an edit selects by|head is") as caught:
         zero(**where)
     assert len(str(caught.value)) < 200
 
 
-def test_an_error_of_the_block_is_not_hidden_and_ends_it(minilm: pellucid.Model) -> None:
+def test_error_within_a_block_ends_it_and_is_raised(minilm: pellucid.Model) -> None:
     with pytest.raises(KeyError, match="mine"), minilm.edit({WEIGHTS: zero()}):
         raise KeyError("mine")
     assert minilm.module.observer is None and minilm.trace(TEXT).edits == ()
 
 
-def test_an_edited_model_says_which_numbers_it_has(minilm: pellucid.Model) -> None:
+def test_edited_model_computes_in_its_own_dtype(minilm: pellucid.Model) -> None:
     with minilm.edit({WEIGHTS: zero(head=1)}) as edited:
         assert edited.module.packed_copy() is edited.module
         with pytest.raises(InputError, match="an edited model computes in its own dtype"):
@@ -402,7 +402,7 @@ def test_an_edited_model_says_which_numbers_it_has(minilm: pellucid.Model) -> No
 # -- what is done to a number -----------------------------------------------------------------------------------------
 
 
-def test_each_edit_does_what_it_says(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
+def test_each_edit_computes_its_definition(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
     name, now = "layers.2.residual.post", plain["layers.2.residual.post"]
     vector = torch.arange(384.0)
     cases = [
@@ -415,13 +415,13 @@ def test_each_edit_does_what_it_says(minilm: pellucid.Model, plain: "pellucid.tr
         (2, torch.full_like(now, 2.0)),
         (torch.Tensor.neg_, -now),  # a function may modify its argument in place
     ]
-    for edit, wanted in cases:
+    for edit, expected in cases:
         with minilm.edit({name: edit}):
-            assert torch.equal(minilm.trace(TEXT)[name], wanted), edit
+            assert torch.equal(minilm.trace(TEXT)[name], expected), edit
     assert torch.equal(minilm.trace(TEXT)[name], now)
 
 
-def test_sources_are_looked_away_from(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
+def test_source_positions_can_be_selected(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
     with minilm.edit({"layers.0.attention.scores": fixed(-torch.inf, source=2)}):
         weights = minilm.trace(TEXT)["layers.0.attention.weights"]
     assert not weights[..., 2].any()
@@ -432,13 +432,13 @@ def test_sources_are_looked_away_from(minilm: pellucid.Model, plain: "pellucid.t
     assert changed == [[0, head, 0, source] for head in (1, 2) for source in (0, 6)]
 
 
-def test_the_mean_over_other_texts(minilm: pellucid.Model) -> None:
+def test_mean_over_other_texts(minilm: pellucid.Model) -> None:
     traces = [minilm.trace(text) for text in (TEXT, "a b", OTHER)]
     name = "layers.1.attention.heads"
     with minilm.edit({name: mean(*traces, head=3), "pooled": mean(*traces)}):
         edited = minilm.trace(TEXT)
-    wanted = torch.cat([trace[name][0, 3] for trace in traces]).mean(dim=0)
-    torch.testing.assert_close(edited[name][0, 3], wanted.expand(7, 32))
+    expected = torch.cat([trace[name][0, 3] for trace in traces]).mean(dim=0)
+    torch.testing.assert_close(edited[name][0, 3], expected.expand(7, 32))
     assert torch.equal(edited[name][0, 4], traces[0][name][0, 4])
     several = minilm.trace([TEXT, "a b", OTHER])
     with minilm.edit({name: mean(several, head=3)}):
@@ -446,7 +446,7 @@ def test_the_mean_over_other_texts(minilm: pellucid.Model) -> None:
     torch.testing.assert_close(edited["pooled"], torch.cat([trace["pooled"] for trace in traces]).mean(0, keepdim=True))
 
 
-def test_patches_move_tokens_to_where_they_are_asked_for(minilm: pellucid.Model) -> None:
+def test_patches_move_tokens_to_the_selected_positions(minilm: pellucid.Model) -> None:
     short, name = minilm.trace("a banana"), "layers.1.residual.pre"  # 4 tokens patched into 7
     with minilm.edit({name: patch(short, position=[1, -1])}):
         edited = minilm.trace(TEXT)[name]
@@ -470,15 +470,15 @@ def test_patches_of_several_texts(minilm: pellucid.Model) -> None:
     both = minilm.trace(texts)
     with minilm.edit({name: patch(both)}) as edited:
         assert torch.equal(minilm.trace(texts[::-1])["pooled"], both["pooled"])
-    (placed,) = edited.module.observer.edits
-    assert str(placed.edit) == f"patch(trace of {texts[0]!r}, {texts[1]!r})"
+    (edit,) = edited.module.observer.edits
+    assert str(edit.edit) == f"patch(trace of {texts[0]!r}, {texts[1]!r})"
     with pytest.raises(InputError, match=r"choose one with trace.row\(0\)"):
         patch(minilm.trace([TEXT, "a banana"]))
 
 
-def test_patches_of_several_texts_beside_which_decoders_read_unequally_much(minilm: pellucid.Model) -> None:
+def test_patches_of_texts_with_targets_of_different_length(minilm: pellucid.Model) -> None:
     """In a batch, a shorter target is followed by padding, whose values used to be patched in as its last token's."""
-    model, targets = small("bart", minilm), ["fruit flies like", "a banana"]
+    model, targets = small_model("bart", minilm), ["fruit flies like", "a banana"]
     both = model.trace([TEXT, TEXT], target=targets)
     with pytest.raises(InputError, match=r"choose one with trace.row\(0\)"):
         patch(both, position=-1)
@@ -488,8 +488,8 @@ def test_patches_of_several_texts_beside_which_decoders_read_unequally_much(mini
         assert torch.equal(again["logits"], both["logits"])
 
 
-def test_heads_of_keys_are_their_own(minilm: pellucid.Model) -> None:
-    model = small("llama", minilm)  # 4 query heads, 2 key-value heads
+def test_key_heads_have_their_own_indices(minilm: pellucid.Model) -> None:
+    model = small_model("llama", minilm)  # 4 query heads, 2 key-value heads
     with model.edit({"layers.1.attention.key": zero(head=1), "layers.1.attention.query": zero(head=3)}):
         trace = model.trace(TEXT)
     assert not trace["layers.1.attention.scores"][0, 2:].tril().any()
@@ -500,14 +500,14 @@ def test_heads_of_keys_are_their_own(minilm: pellucid.Model) -> None:
         pass
 
 
-def test_words(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
+def test_descriptions_of_edits(minilm: pellucid.Model, plain: "pellucid.trace.Trace") -> None:
     assert str(zero(head=5, position=slice(1, None))) == "zero(head=5, position=1:)"
     assert str(add(torch.zeros(3), 2.0, position=-1)) == "add(float32[3], factor=2.0, position=-1)"
     assert str(patch(plain, head=[1, 2])) == f"patch(trace of {TEXT!r}, head=[1, 2])"
     assert str(change(torch.neg)) == "change(neg)"
 
 
-def test_numbers_of_other_libraries_are_numbers() -> None:
+def test_integers_of_other_libraries_are_accepted() -> None:
     for five in (np.int64(5), torch.tensor(5), np.array(5)):
         assert str(zero(head=five)) == "zero(head=5)"
     for some in (np.array([1, 2]), torch.tensor([1, 2]), (1, 2), range(1, 3)):
@@ -516,13 +516,13 @@ def test_numbers_of_other_libraries_are_numbers() -> None:
     assert str(add(np.float32(3), factor=np.int64(2))) == "add(3.0, factor=2.0)"
 
 
-def test_no_edit_is_no_silent_edit(minilm: pellucid.Model) -> None:
+def test_empty_edits_are_refused(minilm: pellucid.Model) -> None:
     with pytest.raises(InputError, match=r"no edit was given for layers\.0\.attention\.weights"):
         minilm.edit({WEIGHTS.replace("3", "0"): []})
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: zero(heads=5), "an edit selects by row, head, .*, not by 'heads' .did you mean head"),
         (lambda: fixed([1, 2]), "fixed takes a tensor or a number, and was given a list"),
@@ -542,35 +542,35 @@ def test_no_edit_is_no_silent_edit(minilm: pellucid.Model) -> None:
         (lambda: mean(torch.ones(1)), "mean needs a trace"),
     ],
 )
-def test_edits_of_the_wrong_kind(make: Callable[[], object], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_invalid_arguments_of_edits_are_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         make()
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, "layers.3.attention.scores", "layers.3.attention.head_outputs"])
-def test_a_function_may_write_into_what_it_is_given(minilm: pellucid.Model, name: str) -> None:
+def test_function_may_modify_its_argument_in_place(minilm: pellucid.Model, name: str) -> None:
     def in_place(value: torch.Tensor) -> torch.Tensor:
         value[:, 5] = 0
         return value
 
     with minilm.edit({name: in_place}):
-        written = minilm.trace(TEXT, keep="pooled")["pooled"]
+        pooled = minilm.trace(TEXT, keep="pooled")["pooled"]
     with minilm.edit({name: zero(head=5)}):
-        assert torch.equal(minilm.trace(TEXT, keep="pooled")["pooled"], written)
-    assert not torch.equal(minilm.trace(TEXT, keep="pooled")["pooled"], written)
+        assert torch.equal(minilm.trace(TEXT, keep="pooled")["pooled"], pooled)
+    assert not torch.equal(minilm.trace(TEXT, keep="pooled")["pooled"], pooled)
 
 
-def test_what_a_function_writes_later_into_its_answer_changes_nothing(minilm: pellucid.Model) -> None:
-    model = small("bert", minilm)
-    kept: list[torch.Tensor] = []
+def test_later_changes_of_a_returned_tensor_have_no_effect(minilm: pellucid.Model) -> None:
+    model = small_model("bert", minilm)
+    returned: list[torch.Tensor] = []
 
     def doubled(value: torch.Tensor) -> torch.Tensor:
-        kept[:] = kept or [torch.empty_like(value)]
-        return torch.mul(value, 2, out=kept[0])
+        returned[:] = returned or [torch.empty_like(value)]
+        return torch.mul(value, 2, out=returned[0])
 
     with model.edit({"layers.*.residual.post": doubled}):
         trace = model.trace(TEXT)
     with model.edit({"layers.*.residual.post": scale(2.0)}):
-        wanted = model.trace(TEXT)
-    kept[0].fill_(0)
-    assert all(torch.equal(trace[name], wanted[name]) for name in wanted)
+        expected = model.trace(TEXT)
+    returned[0].fill_(0)
+    assert all(torch.equal(trace[name], expected[name]) for name in expected)

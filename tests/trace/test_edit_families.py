@@ -6,14 +6,14 @@ import torch
 import pellucid
 from pellucid.edits import patch, scale, zero
 from pellucid.trace import Trace
-from tests.trace.small import FAMILIES, small
+from tests.trace.small_models import FAMILIES, small_model
 
 TEXT, OTHER = "time flies like an arrow", "fruit eats like the banana"
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def model(request: pytest.FixtureRequest, minilm: pellucid.Model) -> pellucid.Model:
-    return small(request.param, minilm)
+    return small_model(request.param, minilm)
 
 
 @pytest.fixture(scope="module")
@@ -21,40 +21,38 @@ def plain(model: pellucid.Model) -> Trace:
     return model.trace(TEXT)
 
 
-def some(model: pellucid.Model) -> list[str]:
+def sampled_points(model: pellucid.Model) -> list[str]:
     """Every point of one layer of each stack, and all points outside the layers."""
     return [name for name in model.points() if "layers." not in name or "layers.1." in name]
 
 
-def same(one: Trace, other: Trace) -> bool:
+def same_values(one: Trace, other: Trace) -> bool:
     return list(one) == list(other) and all(torch.equal(one[name], other[name]) for name in other)
 
 
-def test_the_same_value_changes_no_bit(model: pellucid.Model, plain: Trace) -> None:
+def test_equal_value_changes_no_bit(model: pellucid.Model, plain: Trace) -> None:
     with model.edit({"*": lambda value: value}):
-        assert same(model.trace(TEXT), plain)
+        assert same_values(model.trace(TEXT), plain)
     with model.edit({"*": patch(plain)}):
-        assert same(model.trace(TEXT), plain)
+        assert same_values(model.trace(TEXT), plain)
 
 
-def test_an_edit_of_each_point_reaches_what_comes_behind_it_and_nothing_before(
-    model: pellucid.Model, plain: Trace
-) -> None:
+def test_edit_of_each_point_changes_only_later_points(model: pellucid.Model, plain: Trace) -> None:
     order = list(plain)
-    for name in some(model):
+    for name in sampled_points(model):
         with model.edit({name: scale(3.0)}):
             edited = model.trace(TEXT)
-        place = order.index(name)
+        index = order.index(name)
         assert torch.equal(edited[name], plain[name] * 3.0), name
-        assert all(torch.equal(edited[before], plain[before]) for before in order[:place]), name
+        assert all(torch.equal(edited[before], plain[before]) for before in order[:index]), name
         last = model.config.kind == "encoder" and name == "norm.output" and "logits" not in order
         if name != order[-1] and not last:
             assert not torch.equal(edited["logits"], plain["logits"]), name
 
 
-def test_edited_weights_are_those_of_the_explicit_path(model: pellucid.Model, minilm: pellucid.Model) -> None:
+def test_edited_weights_equal_the_explicit_path(model: pellucid.Model, minilm: pellucid.Model) -> None:
     family = model.config.family
-    exact, stepwise = (small(family, minilm, attention=way, dtype="float64") for way in ("fused", "explicit"))
+    exact, stepwise = (small_model(family, minilm, attention=way, dtype="float64") for way in ("fused", "explicit"))
     for point in ("attention.weights", "attention.scores"):
         edits = {f"*layers.1.{point}": scale(0.5, head=2)}
         with exact.edit(edits), stepwise.edit(edits):
@@ -62,12 +60,12 @@ def test_edited_weights_are_those_of_the_explicit_path(model: pellucid.Model, mi
         for name in one:
             torch.testing.assert_close(one[name], other[name], rtol=1e-9, atol=1e-9)
     first = next(name for name in model.points() if name.endswith("layers.0.attention.heads"))
-    edits, explicit = {"*layers.0.attention.weights": zero(head=2)}, small(family, minilm, attention="explicit")
+    edits, explicit = {"*layers.0.attention.weights": zero(head=2)}, small_model(family, minilm, attention="explicit")
     with model.edit(edits), explicit.edit(edits):
         assert torch.equal(model.trace(TEXT)[first], explicit.trace(TEXT)[first])
 
 
-def test_one_head_alone(model: pellucid.Model, plain: Trace) -> None:
+def test_edit_of_one_head_leaves_the_others(model: pellucid.Model, plain: Trace) -> None:
     name = next(name for name in model.points() if name.endswith("layers.1.attention.head_outputs"))
     with model.edit({name.replace("head_outputs", "heads"): zero(head=2)}):
         edited = model.trace(TEXT)
@@ -76,7 +74,7 @@ def test_one_head_alone(model: pellucid.Model, plain: Trace) -> None:
     torch.testing.assert_close(edited[name][:, rest], plain[name][:, rest])
 
 
-def test_one_stream_for_another(model: pellucid.Model) -> None:
+def test_patched_residual_stream_gives_the_other_texts_output(model: pellucid.Model) -> None:
     """If the whole residual stream is another text's, the layers above compute the other text's values."""
     other = model.trace(OTHER)
     sides = ["encoder.", "decoder."] if model.config.kind == "encoder-decoder" else [""]
@@ -87,7 +85,7 @@ def test_one_stream_for_another(model: pellucid.Model) -> None:
     assert not torch.equal(edited[f"{sides[-1]}layers.0.residual.post"], other[f"{sides[-1]}layers.0.residual.post"])
 
 
-def test_calls_and_embeddings_are_edited_too(model: pellucid.Model) -> None:
+def test_calls_and_embeddings_are_edited(model: pellucid.Model) -> None:
     side = "encoder." if model.config.kind == "encoder-decoder" else ""
     name = f"{side}layers.2.residual.post"
     ids = torch.tensor([[101, 2051, 10029, 2066, 102]])

@@ -6,7 +6,7 @@ import torch
 import pellucid
 from pellucid.errors import InputError
 from pellucid.trace import Trace
-from tests.trace.everyone import FAMILIES, model_of
+from tests.trace.odd_sized_models import FAMILIES, model_of
 
 
 @pytest.fixture(params=FAMILIES)
@@ -18,30 +18,30 @@ def attentions(trace: Trace) -> list[str]:
     return [name.removesuffix(".weights") for name in trace if name.endswith("attention.weights")]
 
 
-def test_every_attention_is_told(model: pellucid.Model) -> None:
+def test_every_attention_is_recorded(model: pellucid.Model) -> None:
     trace = model.trace("time flies like an arrow")
     expected = 3 if model.config.kind != "encoder-decoder" else 3 + 2 + 2
     assert len(attentions(trace)) == expected
     for name in attentions(trace):
         weights = trace[f"{name}.weights"]
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
-        mixed = weights @ shared(trace[f"{name}.value"], weights.shape[1])
+        mixed = weights @ repeated_heads(trace[f"{name}.value"], weights.shape[1])
         torch.testing.assert_close(mixed, trace[f"{name}.heads"], rtol=1e-4, atol=1e-5)
         outputs = trace[f"{name}.head_outputs"].sum(1)
         bias = bias_of(model, name)
         torch.testing.assert_close(outputs + bias, trace[f"{name}.output"], rtol=1e-4, atol=1e-5)
 
 
-def test_looking_changes_no_bit(model: pellucid.Model) -> None:
-    looked, last = (
+def test_tracing_changes_no_bit(model: pellucid.Model) -> None:
+    traced, last = (
         model.trace("time flies", keep="*residual.post"),
         model.trace("time flies", keep="*layers.2.residual.post"),
     )
     for name in last:
-        assert torch.equal(looked[name], last[name])
+        assert torch.equal(traced[name], last[name])
 
 
-def test_a_decoder_reads_its_own_text(model: pellucid.Model) -> None:
+def test_decoder_reads_its_target(model: pellucid.Model) -> None:
     if model.config.kind != "encoder-decoder":
         with pytest.raises(InputError, match="has no decoder beside it"):
             model.trace("time flies", target="la vie")
@@ -52,7 +52,7 @@ def test_a_decoder_reads_its_own_text(model: pellucid.Model) -> None:
     assert (queries, keys) == (len(trace.target_tokens), len(trace.tokens))
 
 
-def shared(value: torch.Tensor, heads: int) -> torch.Tensor:
+def repeated_heads(value: torch.Tensor, heads: int) -> torch.Tensor:
     return value.repeat_interleave(heads // value.shape[1], dim=1)
 
 

@@ -13,7 +13,7 @@ from pellucid.config import Config, Head
 from pellucid.errors import InputError
 from pellucid.models import EncoderDecoder
 from pellucid.trace import Points, axes_of, points
-from tests.trace.everyone import FAMILIES, HEADS, config_of
+from tests.trace.odd_sized_models import FAMILIES, FAMILIES_AND_HEADS, config_of
 
 BATCH, SEQ, TARGET, BEFORE = 2, 7, 5, 4
 
@@ -22,11 +22,11 @@ class Counting:
     """An observer that counts the values that it receives, in order."""
 
     def __init__(self) -> None:
-        self.told: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self.shapes: dict[str, tuple[int, ...]] = {}
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
-        self.told[name] += 1
+        self.counts[name] += 1
         self.shapes[name] = tuple(value.shape)
         return value
 
@@ -34,14 +34,14 @@ class Counting:
         return True
 
 
-def ids(length: int, seed: int = 1) -> Tensor:
+def random_ids(length: int, seed: int = 1) -> Tensor:
     return torch.randint(3, 90, (BATCH, length), generator=torch.Generator().manual_seed(seed))
 
 
 def inputs(model: pellucid.Model, length: int = SEQ, target: int = TARGET) -> dict[str, Tensor]:
     mask = torch.ones(BATCH, length, dtype=torch.long)
     mask[1, -2:] = 0
-    read, written = ids(length), ids(target)
+    read, written = random_ids(length), random_ids(target)
     if not isinstance(model.module, EncoderDecoder):
         return {"input_ids": read, "attention_mask": mask}
     (end,) = model.config.end_tokens
@@ -49,7 +49,9 @@ def inputs(model: pellucid.Model, length: int = SEQ, target: int = TARGET) -> di
     return {"input_ids": read, "attention_mask": mask, "decoder_input_ids": written}
 
 
-def expected(known: Points, name: str, config: Config, source: int | None = None, target: int = TARGET) -> list[int]:
+def expected_shape(
+    known: Points, name: str, config: Config, source: int | None = None, target: int = TARGET
+) -> list[int]:
     """The shape of a point according to the table."""
     pair = config.kind == "encoder-decoder"
     in_decoder = pair and (name.startswith("decoder") or name == "logits")
@@ -60,77 +62,81 @@ def expected(known: Points, name: str, config: Config, source: int | None = None
 
 
 @pytest.mark.parametrize("attention", ["fused", "explicit"])
-@pytest.mark.parametrize(("family", "head"), HEADS, ids=[f"{f}-{h.name if h else 'body'}" for f, h in HEADS])
-def test_every_name_is_told_once_in_order_and_with_its_axes(family: str, head: Head | None, attention: str) -> None:
+@pytest.mark.parametrize(
+    ("family", "head"), FAMILIES_AND_HEADS, ids=[f"{f}-{h.name if h else 'body'}" for f, h in FAMILIES_AND_HEADS]
+)
+def test_every_point_is_reported_once_in_order_with_its_axes(family: str, head: Head | None, attention: str) -> None:
     config = config_of(family, head)
     model = pellucid.build(config, attention=attention)
     target = SEQ if head is not None and head.per == "text" else TARGET  # such heads read the text's own end
-    counting, given = Counting(), inputs(model, target=target)
+    counting, batch = Counting(), inputs(model, target=target)
     with torch.no_grad():
-        plain, watched = model.module(**given), model.module(**given, observer=counting)
-    assert list(counting.told) == list(points(config))
-    assert set(counting.told.values()) == {1}
+        plain, watched = model.module(**batch), model.module(**batch, observer=counting)
+    assert list(counting.counts) == list(points(config))
+    assert set(counting.counts.values()) == {1}
     for name, shape in counting.shapes.items():
-        wanted = expected(model.points(), name, config, target=target)
-        assert list(shape) == wanted or list(shape) == [1, *wanted[1:]], name
+        expected = expected_shape(model.points(), name, config, target=target)
+        assert list(shape) == expected or list(shape) == [1, *expected[1:]], name
     for name in plain:
         assert torch.equal(plain[name], watched[name]), name
 
 
 @pytest.mark.parametrize("family", [f for f in FAMILIES if config_of(f).kind != "encoder"])
-def test_every_name_is_told_once_in_each_pass_with_a_cache(family: str) -> None:
+def test_every_point_is_reported_once_in_each_pass_with_a_cache(family: str) -> None:
     config = config_of(family)
     model = pellucid.build(config)
     pair = isinstance(model.module, EncoderDecoder)
     cache = model.module.new_cache(BEFORE + 2)
-    passes = [ids(BEFORE), ids(1, 2), ids(1, 3)]
+    passes = [random_ids(BEFORE), random_ids(1, 2), random_ids(1, 3)]
     memory, filled = None, 0
     for number, read in enumerate(passes):
         counting = Counting()
         with torch.no_grad():
             if pair:
-                first = {"memory": memory} if number else {"input_ids": ids(SEQ)}
+                first = {"memory": memory} if number else {"input_ids": random_ids(SEQ)}
                 out = model.module(**first, decoder_input_ids=read, cache=cache, observer=counting)
                 memory = out.encoder_last_hidden_state
             else:
                 out = model.module(read, cache=cache, observer=counting)
         filled += read.shape[1]
         remembered = r"encoder\.|.*cross_attention\.(key|value)$" if number else "$"  # computed in the first pass only
-        assert list(counting.told) == [name for name in points(config) if not re.match(remembered, name)]
-        assert set(counting.told.values()) == {1}
+        assert list(counting.counts) == [name for name in points(config) if not re.match(remembered, name)]
+        assert set(counting.counts.values()) == {1}
         weights = "decoder.layers.1.attention.weights" if pair else "layers.1.attention.weights"
         assert counting.shapes[weights][-2:] == (read.shape[1], filled)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_a_norm_and_a_sum_promise(family: str) -> None:
+def test_residual_points_are_related_by_norms_and_sums(family: str) -> None:
     """`mid` is the sum of the layer's input and attention; the position of the norm decides what `post` is."""
     config = config_of(family)
     model = pellucid.build(config, dtype="float64")
-    told: dict[str, Tensor] = {}
+    values: dict[str, Tensor] = {}
 
     class Keep(Counting):
         def __call__(self, name: str, value: Tensor) -> Tensor:
-            told[name] = value
+            values[name] = value
             return value
 
     with torch.no_grad():
         model.module(**inputs(model), observer=Keep())
-    for name in [name.removesuffix("residual.mid") for name in told if name.endswith("residual.mid")]:
+    for name in [name.removesuffix("residual.mid") for name in values if name.endswith("residual.mid")]:
         layer = model.module.get_submodule(_module_of(name, config))
-        assert torch.equal(told[f"{name}residual.mid"], told[f"{name}residual.pre"] + told[f"{name}attention.output"])
-        stream = told[f"{name}residual.mid"]
+        assert torch.equal(
+            values[f"{name}residual.mid"], values[f"{name}residual.pre"] + values[f"{name}attention.output"]
+        )
+        stream = values[f"{name}residual.mid"]
         post_norm = config.residual == "post"
-        if f"{name}residual.cross" in told:
+        if f"{name}residual.cross" in values:
             stream = layer.attention_norm(stream) if post_norm else stream
-            stream = stream + told[f"{name}cross_attention.output"]
-            assert torch.equal(stream, told[f"{name}residual.cross"])
+            stream = stream + values[f"{name}cross_attention.output"]
+            assert torch.equal(stream, values[f"{name}residual.cross"])
         if post_norm:
-            last = layer.cross_attention_norm if f"{name}residual.cross" in told else layer.attention_norm
-            out = layer.feed_forward_norm(last(stream) + told[f"{name}feed_forward.output"])
+            last = layer.cross_attention_norm if f"{name}residual.cross" in values else layer.attention_norm
+            out = layer.feed_forward_norm(last(stream) + values[f"{name}feed_forward.output"])
         else:
-            out = stream + told[f"{name}feed_forward.output"]
-        assert torch.equal(out, told[f"{name}residual.post"])
+            out = stream + values[f"{name}feed_forward.output"]
+        assert torch.equal(out, values[f"{name}residual.post"])
 
 
 def _module_of(name: str, config: Config) -> str:
@@ -140,7 +146,7 @@ def _module_of(name: str, config: Config) -> str:
     return ".".join(parts)
 
 
-def test_the_table_shows_sizes(minilm: pellucid.Model) -> None:
+def test_repr_of_points_shows_sizes(minilm: pellucid.Model) -> None:
     shown = repr(minilm.points())
     assert shown.startswith("89 points; * stands for layers.0 to layers.5\n")
     assert "layers.*.attention.weights       batch x heads 12 x seq x source\n" in shown
@@ -157,7 +163,7 @@ def test_unknown_names_are_one_clear_error(minilm: pellucid.Model) -> None:
 
 
 @pytest.mark.parametrize("name", [0, None, ["logits"], np.array(["logits"])])
-def test_a_point_is_asked_by_name(minilm: pellucid.Model, name: object) -> None:
-    for ask in (minilm.points().__getitem__, minilm.points().sizes):
+def test_points_are_indexed_by_name(minilm: pellucid.Model, name: object) -> None:
+    for call in (minilm.points().__getitem__, minilm.points().sizes):
         with pytest.raises(InputError, match="a point is indexed by name, not by"):
-            ask(name)
+            call(name)

@@ -9,7 +9,7 @@ import torch
 import pellucid
 from pellucid import edits
 from tests.generation.writers import byte_level
-from tests.trace.small import small
+from tests.trace.small_models import small_model
 
 PAIR = ("time flies like an arrow", "fruit flies like a banana")
 
@@ -34,11 +34,11 @@ def trace(minilm: "pellucid.Model") -> "pellucid.trace.Trace":
     return minilm.trace(*PAIR)
 
 
-def test_every_point_of_the_design_is_there(trace: "pellucid.trace.Trace") -> None:
+def test_every_expected_point_is_recorded(trace: "pellucid.trace.Trace") -> None:
     assert set(trace.names()) == POINTS
 
 
-def test_shapes(trace: "pellucid.trace.Trace") -> None:
+def test_shapes_of_recorded_points(trace: "pellucid.trace.Trace") -> None:
     assert trace["layers.0.attention.weights"].shape == (1, 12, 13, 13)
     assert trace["layers.0.attention.query"].shape == (1, 12, 13, 32)
     assert trace["layers.0.attention.head_outputs"].shape == (1, 12, 13, 384)
@@ -47,14 +47,14 @@ def test_shapes(trace: "pellucid.trace.Trace") -> None:
     assert not any(tensor.requires_grad for tensor in trace.points.values())
 
 
-def test_identities_hold(trace: "pellucid.trace.Trace") -> None:
+def test_recorded_points_satisfy_their_identities(trace: "pellucid.trace.Trace") -> None:
     for i in range(6):
-        here = f"layers.{i}"
-        mid = trace[f"{here}.residual.pre"] + trace[f"{here}.attention.output"]
-        assert torch.equal(mid, trace[f"{here}.residual.mid"])
+        prefix = f"layers.{i}"
+        mid = trace[f"{prefix}.residual.pre"] + trace[f"{prefix}.attention.output"]
+        assert torch.equal(mid, trace[f"{prefix}.residual.mid"])
         if i:
-            assert torch.equal(trace[f"{here}.residual.pre"], trace[f"layers.{i - 1}.residual.post"])
-        rows = trace[f"{here}.attention.weights"].sum(dim=-1)
+            assert torch.equal(trace[f"{prefix}.residual.pre"], trace[f"layers.{i - 1}.residual.post"])
+        rows = trace[f"{prefix}.attention.weights"].sum(dim=-1)
         torch.testing.assert_close(rows, torch.ones_like(rows))
 
 
@@ -64,7 +64,7 @@ def test_recording_changes_no_bit(minilm: "pellucid.Model", trace: "pellucid.tra
         assert torch.equal(minilm(**batch).last_hidden_state, trace["layers.5.residual.post"])
 
 
-def test_a_choice_of_names(minilm: "pellucid.Model") -> None:
+def test_selected_names_are_recorded(minilm: "pellucid.Model") -> None:
     trace = minilm.trace("time flies", keep=["layers.*.attention.weights", "pooled"])
     assert trace.names() == [f"layers.{i}.attention.weights" for i in range(6)] + ["pooled"]
     assert minilm.trace("time flies", keep="layers.2.residual.post").names() == ["layers.2.residual.post"]
@@ -78,14 +78,14 @@ def test_a_choice_of_names(minilm: "pellucid.Model") -> None:
         ("pooler", "pooled"),
     ],
 )
-def test_a_name_that_does_not_exist_lists_near_ones(minilm: "pellucid.Model", wrong: str, hint: str) -> None:
+def test_unknown_name_lists_similar_ones(minilm: "pellucid.Model", wrong: str, hint: str) -> None:
     with pytest.raises(pellucid.InputError, match=hint):
         minilm.trace("time flies", keep=[wrong])
     with pytest.raises(pellucid.InputError, match="did you mean"):
         minilm.trace("time flies")[wrong]
 
 
-def test_training_mode_does_not_reach_a_trace(minilm: "pellucid.Model") -> None:
+def test_training_mode_does_not_affect_a_trace(minilm: "pellucid.Model") -> None:
     before = minilm.trace("time flies", keep="pooled")["pooled"]
     minilm.train()
     try:
@@ -95,15 +95,15 @@ def test_training_mode_does_not_reach_a_trace(minilm: "pellucid.Model") -> None:
         minilm.eval()
 
 
-def test_a_trace_says_whether_its_model_was_trained(minilm: "pellucid.Model") -> None:
-    model = small("bert", minilm)
+def test_trace_states_whether_its_model_was_trained(minilm: "pellucid.Model") -> None:
+    model = small_model("bert", minilm)
     assert model.trace("time flies").model == "an untrained model"
     rows = [{"text": "time", "label": "a"}, {"text": "flies", "label": "b"}]
     settings = {"validation": 0, "max_steps": 1, "batch_size": 2, "progress": False}
     assert pellucid.train(model, rows, "classify", **settings).trace("time flies").model == "a model trained here"
 
 
-def test_tokens_and_places(trace: "pellucid.trace.Trace") -> None:
+def test_tokens_and_offsets(trace: "pellucid.trace.Trace") -> None:
     assert trace.tokens[:3] == ["[CLS]", "time", "flies"]
     assert trace.segments == [0] * 7 + [1] * 6
     words = [
@@ -114,20 +114,20 @@ def test_tokens_and_places(trace: "pellucid.trace.Trace") -> None:
     assert words == [*PAIR[0].split(), *PAIR[1].split()]
 
 
-def test_what_was_read_is_not_changed_through_its_lists(minilm: "pellucid.Model", tmp_path: Path) -> None:
+def test_lists_of_a_trace_are_copies(minilm: "pellucid.Model", tmp_path: Path) -> None:
     trace = minilm.trace("time flies", keep="pooled")
     for name in ("tokens", "ids", "segments", "offsets", "special"):
-        held = getattr(trace, name)
-        before = list(held)
-        held[1] = "WRONG"
-        held.append(held[0])
+        values = getattr(trace, name)
+        before = list(values)
+        values[1] = "WRONG"
+        values.append(values[0])
         assert getattr(trace, name) == before == list(getattr(trace.rows[0], name))
         assert isinstance(getattr(trace.rows[0], name), tuple), "those of a row were lists that the trace has too"
     opened = pellucid.open_trace(trace.save(tmp_path / "a.trace"))
     assert opened.tokens == ["[CLS]", "time", "flies", "[SEP]"] and opened.rows == trace.rows
 
 
-def test_strongest_links(trace: "pellucid.trace.Trace") -> None:
+def test_strongest_links_of_a_head(trace: "pellucid.trace.Trace") -> None:
     links = trace.strongest(0, 8, most=3)
     weights = trace["layers.0.attention.weights"][0, 8]
     assert [weight for *_, weight in links] == sorted((weight for *_, weight in links), reverse=True)
@@ -138,20 +138,20 @@ def test_strongest_links(trace: "pellucid.trace.Trace") -> None:
 
 
 @pytest.mark.parametrize("window", [None, 2])
-def test_links_that_a_mask_forbids_are_none(window: int | None) -> None:
+def test_masked_links_are_excluded(window: int | None) -> None:
     """They used to be included with a weight of 0."""
-    words = byte_level()
-    sizes = {"vocab_size": len(words), "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    tokenizer = byte_level()
+    sizes = {"vocab_size": len(tokenizer), "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = pellucid.Config.of("mistral", **sizes, num_key_value_heads=1, intermediate_size=8, sliding_window=window)
-    trace = pellucid.build(config, tokenizer=words).trace("a work of somebody")
-    seen = trace["layers.0.attention.weights"][0, 0] > 0
+    trace = pellucid.build(config, tokenizer=tokenizer).trace("a work of somebody")
+    visible = trace["layers.0.attention.weights"][0, 0] > 0
     real = [i for i, special in enumerate(trace.special) if not special]
     links = trace.strongest(0, 0, most=1_000)
-    assert {(i, j) for i, j, _ in links} == {(i, j) for i in real for j in real if seen[i, j]}
+    assert {(i, j) for i, j, _ in links} == {(i, j) for i in real for j in real if visible[i, j]}
     assert len(real) > 3 and len(links) < len(real) ** 2
 
 
-def test_strongest_links_of_weights_that_an_edit_made_negative(minilm: "pellucid.Model") -> None:
+def test_strongest_links_of_negative_weights(minilm: "pellucid.Model") -> None:
     with minilm.edit({"layers.0.attention.weights": edits.scale(-5)}):
         trace = minilm.trace("time flies like")
     for head, weights in enumerate(trace["layers.0.attention.weights"][0]):
@@ -162,7 +162,7 @@ def test_strongest_links_of_weights_that_an_edit_made_negative(minilm: "pellucid
     assert len(trace.strongest(0, 0, most=20)) == 8
 
 
-def test_long_texts_are_cut_and_say_so(minilm: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
+def test_truncation_of_long_texts_is_reported(minilm: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
     trace = minilm.trace("word " * 1000, keep="pooled")
     assert len(trace.tokens) == 512
     assert trace.cut == 490
@@ -171,7 +171,7 @@ def test_long_texts_are_cut_and_say_so(minilm: "pellucid.Model", caplog: pytest.
     assert len(caplog.records) == 1  # an explicit max_length needs no warning
 
 
-def test_eight_threads_do_not_mix(minilm: "pellucid.Model") -> None:
+def test_traces_of_eight_threads_are_separate(minilm: "pellucid.Model") -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     texts = [f"sentence number {i} " * (i + 1) for i in range(8)]
@@ -184,7 +184,7 @@ def test_eight_threads_do_not_mix(minilm: "pellucid.Model") -> None:
 
 
 @pytest.fixture
-def stuck(minilm: "pellucid.Model", monkeypatch: pytest.MonkeyPatch) -> "pellucid.Model":
+def model_without_layer_3(minilm: "pellucid.Model", monkeypatch: pytest.MonkeyPatch) -> "pellucid.Model":
     """A model whose layer 3 must not be computed."""
 
     def refuse(*_: object) -> None:
@@ -194,14 +194,14 @@ def stuck(minilm: "pellucid.Model", monkeypatch: pytest.MonkeyPatch) -> "pelluci
     return minilm
 
 
-def test_a_pass_ends_when_everything_has_been_told(stuck: "pellucid.Model") -> None:
-    trace = stuck.trace("time flies", keep="layers.2.residual.post")
+def test_pass_ends_after_the_last_requested_point(model_without_layer_3: "pellucid.Model") -> None:
+    trace = model_without_layer_3.trace("time flies", keep="layers.2.residual.post")
     assert trace.names() == ["layers.2.residual.post"]
     with pytest.raises(AssertionError, match="layer 3"):
-        stuck.trace("time flies", keep="layers.3.residual.post")
+        model_without_layer_3.trace("time flies", keep="layers.3.residual.post")
 
 
-def test_weights_that_end_a_pass_are_not_mixed_once_more(
+def test_attention_is_not_computed_twice_at_the_end_of_a_pass(
     minilm: "pellucid.Model", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mixed, kernel = [], torch.nn.functional.scaled_dot_product_attention
@@ -214,19 +214,19 @@ def test_weights_that_end_a_pass_are_not_mixed_once_more(
     assert len(mixed) == 2 * minilm.config.num_hidden_layers - 1
 
 
-def test_an_edit_behind_the_last_point_fires_all_the_same(stuck: "pellucid.Model") -> None:
+def test_edit_after_the_last_requested_point_is_applied(model_without_layer_3: "pellucid.Model") -> None:
     edits = {"layers.4.residual.pre": lambda value: value}
-    with pytest.raises(AssertionError, match="layer 3"), stuck.edit(edits):
-        stuck.trace("time flies", keep="layers.2.residual.post")
+    with pytest.raises(AssertionError, match="layer 3"), model_without_layer_3.edit(edits):
+        model_without_layer_3.trace("time flies", keep="layers.2.residual.post")
 
 
-def test_a_name_alone_keeps_no_larger_table_alive(minilm: "pellucid.Model") -> None:
+def test_recorded_point_holds_no_larger_storage(minilm: "pellucid.Model") -> None:
     key = minilm.trace("time flies", keep="layers.0.attention.key")["layers.0.attention.key"]
     assert key.untyped_storage().nbytes() == key.numel() * 4
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4", "bfloat16"])
-def test_models_of_few_bits_are_recorded_as_all_others(dtype: str, minilm_folder: Path) -> None:
+def test_low_bit_models_are_recorded(dtype: str, minilm_folder: Path) -> None:
     model = pellucid.load(minilm_folder, dtype=dtype)
     trace = model.trace(["time flies like an arrow", "hi"])
     assert trace.names() == list(model.points())

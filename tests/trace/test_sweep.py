@@ -1,4 +1,4 @@
-"""Sweeps: each result equals that of the single edit, and together they show where a model stores what it knows."""
+"""Sweeps: each result equals that of the single edit, and together they show where a model stores a fact."""
 
 import io
 import sys
@@ -11,7 +11,7 @@ from pellucid import InputError
 from pellucid.edits import patch, scale, zero
 from pellucid.models import Output
 from tests.checkpoints.test_real import installed
-from tests.trace.small import FAMILIES, small
+from tests.trace.small_models import FAMILIES, small_model
 
 TEXT, OTHER = "time flies like an arrow", "fruit eats like the banana"
 FRANCE, GERMANY = "The capital of France is", "The capital of Germany is"
@@ -29,16 +29,16 @@ def smollm() -> pellucid.Model:
 
 
 def difference(model: pellucid.Model, logits: torch.Tensor) -> float:
-    right, wrong = (row.ids[0] for row in model.tokenizer.encode(list(ANSWERS), add_special_tokens=False))
-    return float(logits[0, -1, right] - logits[0, -1, wrong])
+    correct, wrong = (row.ids[0] for row in model.tokenizer.encode(list(ANSWERS), add_special_tokens=False))
+    return float(logits[0, -1, correct] - logits[0, -1, wrong])
 
 
 # -- each cell is one edit ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_cell_is_that_edit_alone(family: str, minilm: pellucid.Model) -> None:
-    model = small(family, minilm)
+def test_every_cell_equals_its_single_edit(family: str, minilm: pellucid.Model) -> None:
+    model = small_model(family, minilm)
     side = "decoder." if model.config.kind == "encoder-decoder" else ""
     table = model.sweep(TEXT, first_logit, point=f"{side}attention.heads")
     assert table.shape == (2 if side else 3, 4) and table.dtype == torch.float32
@@ -50,8 +50,8 @@ def test_every_cell_is_that_edit_alone(family: str, minilm: pellucid.Model) -> N
 
 
 @pytest.mark.parametrize("family", ["bert", "llama", "t5"])
-def test_positions_with_an_edit_of_ones_own(family: str, minilm: pellucid.Model) -> None:
-    model = small(family, minilm)
+def test_sweep_of_positions_with_a_custom_edit(family: str, minilm: pellucid.Model) -> None:
+    model = small_model(family, minilm)
     side = "encoder." if family == "t5" else ""
     table = model.sweep(
         TEXT,
@@ -66,7 +66,7 @@ def test_positions_with_an_edit_of_ones_own(family: str, minilm: pellucid.Model)
     assert float(table[1, 4]) == pytest.approx(alone, rel=1e-4, abs=1e-4)
 
 
-def test_many_cells_take_several_passes(minilm: pellucid.Model) -> None:
+def test_large_sweeps_take_several_passes(minilm: pellucid.Model) -> None:
     lengths: list[int] = []
 
     def metric(output: Output) -> float:
@@ -80,7 +80,7 @@ def test_many_cells_take_several_passes(minilm: pellucid.Model) -> None:
         assert float(table[5, 11]) == pytest.approx(float(minilm.trace(text)["pooled"][0, 0]), abs=1e-4)
 
 
-def test_inside_a_block_the_edits_of_the_block_hold(minilm: pellucid.Model) -> None:
+def test_sweep_within_a_block_includes_its_edits(minilm: pellucid.Model) -> None:
     def metric(output: Output) -> torch.Tensor:
         return output["pooler_output"][0, :3].sum()
 
@@ -114,7 +114,7 @@ def test_patching_restores_a_corrupted_answer(smollm: pellucid.Model) -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_shows_where_the_answer_stands(smollm: pellucid.Model) -> None:
+def test_sweep_shows_where_the_answer_is_stored(smollm: pellucid.Model) -> None:
     clean = smollm.trace(FRANCE, keep="*residual.pre")
     table = smollm.sweep(GERMANY, ANSWERS, over="layers x positions", source=clean)
     assert table.shape == (30, 5)
@@ -127,7 +127,7 @@ def test_a_sweep_shows_where_the_answer_stands(smollm: pellucid.Model) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"over": "layers x head"}, "over is 'layers x head' .did you mean layers x heads"),
         ({"point": "attention.haeds"}, "did you mean attention.heads"),
@@ -146,41 +146,41 @@ def test_a_sweep_shows_where_the_answer_stands(smollm: pellucid.Model) -> None:
         ({"edit": zero, "source": {"layers.0.attention.heads": torch.zeros(1)}}, "an edit and a source were given"),
     ],
 )
-def test_what_does_not_fit_is_said(minilm: pellucid.Model, arguments: dict[str, object], said: str) -> None:
-    model = small("llama", minilm)
-    with pytest.raises(InputError, match=said):
+def test_invalid_arguments_are_refused(minilm: pellucid.Model, arguments: dict[str, object], message: str) -> None:
+    model = small_model("llama", minilm)
+    with pytest.raises(InputError, match=message):
         model.sweep(**({"text": TEXT, "metric": first_logit} | arguments))
 
 
-def test_a_text_that_is_cut_is_told(minilm: pellucid.Model, caplog: pytest.LogCaptureFixture) -> None:
-    model = small("bert", minilm, max_position_embeddings=16)
+def test_truncated_text_is_reported(minilm: pellucid.Model, caplog: pytest.LogCaptureFixture) -> None:
+    model = small_model("bert", minilm, max_position_embeddings=16)
     model.sweep("a " * 40, first_logit)
     assert "1 of 1 texts were cut to 16 tokens" in caplog.text
 
 
-def test_numbers_keep_the_width_of_the_model(minilm: pellucid.Model) -> None:
-    found = {}
+def test_results_have_the_dtype_of_the_model(minilm: pellucid.Model) -> None:
+    results = {}
     for kind in ("float32", "float64"):
-        model = small("llama", minilm, dtype=kind)
-        found[kind] = model.sweep(TEXT, first_logit)
+        model = small_model("llama", minilm, dtype=kind)
+        results[kind] = model.sweep(TEXT, first_logit)
         with model.edit({"layers.1.attention.heads": zero(head=2)}):
-            wanted = float(first_logit(model(TEXT)).detach())
-    assert found["float32"].dtype == torch.float32 and found["float64"].dtype == torch.float64
-    assert float(found["float64"][1, 2]) == pytest.approx(wanted, abs=1e-12)
+            expected = float(first_logit(model(TEXT)).detach())
+    assert results["float32"].dtype == torch.float32 and results["float64"].dtype == torch.float64
+    assert float(results["float64"][1, 2]) == pytest.approx(expected, abs=1e-12)
 
 
-def test_texts_of_other_lengths(minilm: pellucid.Model) -> None:
-    model = small("llama", minilm)
+def test_unsuitable_sources_and_models_are_refused(minilm: pellucid.Model) -> None:
+    model = small_model("llama", minilm)
     with pytest.raises(InputError, match=r"position 4 of layers.0.residual.pre does not exist in what is patched in"):
         model.sweep(TEXT, first_logit, over="layers x positions", source=model.trace("a banana"))
     with pytest.raises(InputError, match="does not write: give a function"):
         minilm.sweep(TEXT, ANSWERS)
     both = "two stacks of layers: pass point='decoder.attention.heads', or the same of its encoder"
     with pytest.raises(InputError, match=both):
-        small("t5", minilm).sweep(TEXT, first_logit)
+        small_model("t5", minilm).sweep(TEXT, first_logit)
 
 
-def test_an_interrupt_leaves_nothing_behind(minilm: pellucid.Model) -> None:
+def test_interrupt_leaves_no_edits(minilm: pellucid.Model) -> None:
     before = minilm.trace(TEXT)["pooled"]
 
     def stop(output: Output) -> float:
@@ -192,10 +192,10 @@ def test_an_interrupt_leaves_nothing_behind(minilm: pellucid.Model) -> None:
     assert torch.equal(trace["pooled"], before) and trace.edits == () and minilm.module.observer is None
 
 
-def test_the_bar_is_on_stderr(
+def test_progress_bar_is_on_stderr(
     minilm: pellucid.Model, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = small("bert", minilm)
+    model = small_model("bert", minilm)
     model.sweep(TEXT, first_logit)
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr("pellucid.bars.DELAY", 0)

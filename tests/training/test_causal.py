@@ -19,7 +19,7 @@ from pellucid.training.losses import IGNORED
 from pellucid.training.objective import Example
 from pellucid.training.sequence_packing import cut_chunks, pack_rows
 from pellucid.training.settings import Settings
-from tests.text.templates import SMOLLM2
+from tests.text.chat_templates import SMOLLM2
 
 TEXTS = [
     "the dog came home late",

@@ -17,7 +17,7 @@ from pellucid.errors import InputError
 from pellucid.models import freeze
 from pellucid.training.learner import Learner
 from pellucid.training.settings import Settings
-from tests.trace.everyone import HEADS, config_of
+from tests.trace.odd_sized_models import FAMILIES_AND_HEADS, config_of
 
 NO_DROPOUT = Dropout(0.0, 0.0)
 DTYPES = [torch.float64, torch.float32]
@@ -69,7 +69,9 @@ def assert_near(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(("family", "head"), HEADS, ids=lambda one: one if isinstance(one, str) else type(one).__name__)
+@pytest.mark.parametrize(
+    ("family", "head"), FAMILIES_AND_HEADS, ids=lambda one: one if isinstance(one, str) else type(one).__name__
+)
 def test_training_copy_has_the_gradients_of_the_plain_module(
     family: str, head: Head | None, dtype: torch.dtype
 ) -> None:
@@ -254,7 +256,7 @@ def learner_of(model: "pellucid.Model", **options: Any) -> Learner:
 
 
 def test_learner_applies_dropout_and_leaves_its_module_in_evaluation_mode() -> None:
-    head = dict(HEADS)["bert"]
+    head = dict(FAMILIES_AND_HEADS)["bert"]
     model = model_of("bert", head, dropout=Dropout(0.3, 0.3))
     batch, learner = batch_of(model), learner_of(model)
     first, second = learner.logits(**batch), learner.logits(**batch)

@@ -17,13 +17,13 @@ FLAGS = (
     # Playwright's own, whose list this one replaces.
     "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup,PaintHolding,OptimizationHints,MediaRouter,HttpsUpgrades"
 )
-READ = """() => new Promise((done) => {
+READOUT = """() => new Promise((done) => {
   const look = () => document.querySelector("[aria-busy='true']") ? requestAnimationFrame(look)
     : done(((value) => [value.textContent, value.dataset])(document.querySelector(".readout-value")));
   requestAnimationFrame(look);
 })"""
 
-UNTIL = """(arg) => new Promise((done, fail) => {
+WAIT_UNTIL = """(arg) => new Promise((done, fail) => {
   const holds = %s;
   const end = performance.now() + 10_000;
   const look = async () => {
@@ -37,10 +37,10 @@ UNTIL = """(arg) => new Promise((done, fail) => {
 Show = Callable[..., Page]
 
 
-def until(tab: Page, holds: str, arg: Any = None) -> None:
+def wait_until(tab: Page, condition: str, arg: Any = None) -> None:
     """Waits until a function of the page returns true. Playwright's own wait compiles the function at each poll, which
     the page's policy forbids."""
-    tab.evaluate(UNTIL % holds, arg)
+    tab.evaluate(WAIT_UNTIL % condition, arg)
 
 
 @pytest.fixture(scope="package")  # not longer: while it is open, no other test can run an asyncio loop
@@ -60,22 +60,22 @@ MOUNTED = "() => [...document.querySelectorAll('.pellucid')].every((one) => one.
 @pytest.fixture
 def show(browser: Browser, tmp_path: Path) -> Iterator[Show]:
     """Opens HTML as a file; console messages, page errors and requests to other places are failures."""
-    faults: list[str] = []
+    errors: list[str] = []
 
     def open_page(page: Any, address: str = "", **options: Any) -> Page:
         html = page if isinstance(page, str) else render(page.manifest, page.blocks)
         (tmp_path / "page.html").write_text(html, encoding="utf-8")
         tab = browser.new_page(**{"viewport": {"width": 1200, "height": 1400}, **options})
         tab.set_default_timeout(10_000)
-        tab.on("console", lambda message: faults.append(message.text))
-        tab.on("pageerror", lambda error: faults.append(str(error)))
-        tab.on("request", lambda r: r.url.startswith(("file:", "data:", "blob:", "about:")) or faults.append(r.url))
+        tab.on("console", lambda message: errors.append(message.text))
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.on("request", lambda r: r.url.startswith(("file:", "data:", "blob:", "about:")) or errors.append(r.url))
         tab.goto((tmp_path / "page.html").as_uri() + address)
         if "pellucid-program" in html and options.get("java_script_enabled", True):
-            until(tab, MOUNTED)
+            wait_until(tab, MOUNTED)
         return tab
 
     yield open_page
     for context in browser.contexts:
         context.close()
-    assert not faults
+    assert not errors

@@ -1,4 +1,4 @@
-"""The page for everyone: by keyboard alone, with screen readers, in light, dark and forced colours, colour-blind."""
+"""Accessibility: keyboard, screen readers, light, dark and forced colours, and colour vision deficiencies."""
 
 import re
 from importlib.resources import files
@@ -12,8 +12,8 @@ import pellucid
 from pellucid.view import page as page_module
 from tests.quick import few
 from tests.view.conftest import Show
-from tests.view.made import Made, tokens_of
-from tests.view.written import DRAWN, HEADS, compared, written
+from tests.view.page_builder import PageBuilder, tokens_of
+from tests.view.reference_pages import HEADS, TWO_FRAMES, comparison_page, reference_page
 
 AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
 SERIOUS = """async () => {
@@ -59,7 +59,7 @@ FOCUSED = """() => {
 }"""
 VIEWS = ["heads", "matrix", "neuron", "lens", "tensor", "diff"]
 
-EYES = {
+COLOUR_VISION = {
     "all colours": "1 0 0  0 1 0  0 0 1",
     "no red": "0.152286 1.052583 -0.204868  0.114503 0.786281 0.099216  -0.003882 -0.048116 1.051998",
     "no green": "0.367322 0.860646 -0.227968  0.280085 0.672501 0.047413  -0.011820 0.042940 0.968881",
@@ -68,21 +68,21 @@ EYES = {
 """Matrices from linear red, green and blue to how they are seen (Machado, Oliveira and Fernandes 2009, severity 1)."""
 XYZ = "0.4124564 0.3575761 0.1804375  0.2126729 0.7151522 0.0721750  0.0193339 0.1191920 0.9503041"
 """The matrix from linear red, green and blue to CIE XYZ (sRGB)."""
-PAPER = {"light": "#fdfcf9", "dark": "#15181d"}
+BACKGROUNDS = {"light": "#fdfcf9", "dark": "#15181d"}
 
 
-def matrix(words: str) -> np.ndarray:
-    return np.array(words.split(), dtype=float).reshape(3, 3)
+def matrix(numbers: str) -> np.ndarray:
+    return np.array(numbers.split(), dtype=float).reshape(3, 3)
 
 
-def linear(colour: str) -> np.ndarray:
+def linear_rgb(colour: str) -> np.ndarray:
     parts = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
     return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
 
 
-def lab(light: np.ndarray) -> np.ndarray:
+def lab(rgb: np.ndarray) -> np.ndarray:
     """CIELAB under D65."""
-    share = matrix(XYZ) @ np.clip(light, 0, 1) / np.array([0.95047, 1.0, 1.08883])
+    share = matrix(XYZ) @ np.clip(rgb, 0, 1) / np.array([0.95047, 1.0, 1.08883])
     x, y, z = np.where(share > 0.008856, np.cbrt(share), 7.787 * share + 16 / 116)
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
@@ -92,20 +92,20 @@ def hues(theme: str) -> list[str]:
     return re.findall(r"#\w{6}", re.search(rf"{theme}: \[(.*?)\]", source)[1])
 
 
-def examine(tab: Page, states: dict[str, str]) -> None:
+def assert_accessible(tab: Page, states: dict[str, str]) -> None:
     """Asserts that axe finds nothing serious and no contrast below 4.5 to 1, in each state; keys lead to the next."""
     tab.evaluate(AXE)
     for state, keys in states.items():
-        press(tab, keys)
+        press_keys(tab, keys)
         assert tab.evaluate(SERIOUS) == [], state
         worst = tab.evaluate(CONTRAST)
         assert worst[0][0] >= 4.5, (state, worst)
 
 
-def press(tab: Page, keys: str) -> None:
+def press_keys(tab: Page, keys: str) -> None:
     for key in keys.split():
         tab.keyboard.press(key)
-        tab.evaluate(DRAWN)
+        tab.evaluate(TWO_FRAMES)
 
 
 @pytest.mark.parametrize(
@@ -116,55 +116,55 @@ def press(tab: Page, keys: str) -> None:
         *(pytest.param(view, "dark", marks=pytest.mark.slow) for view in VIEWS if view != "diff"),
     ],
 )
-def test_axe_finds_nothing_serious_and_every_text_can_be_read(show: Show, view: str, theme: str) -> None:
-    tab = show(compared(0, 3), f"#view={view}", color_scheme=theme, viewport={"width": 1200, "height": 1000})
-    press(tab, "ArrowDown ArrowRight")
+def test_axe_finds_no_serious_violation_and_contrast_is_sufficient(show: Show, view: str, theme: str) -> None:
+    tab = show(comparison_page(0, 3), f"#view={view}", color_scheme=theme, viewport={"width": 1200, "height": 1000})
+    press_keys(tab, "ArrowDown ArrowRight")
     assert tab.get_by_role("group", name="view").locator("[aria-pressed=true]").get_attribute("data-value") == view
-    examine(tab, {"at rest": "", "table": "t", "help": "Escape ?", "search": "Escape /"})
+    assert_accessible(tab, {"at rest": "", "table": "t", "help": "Escape ?", "search": "Escape /"})
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_what_a_token_may_not_look_at_can_be_read(show: Show, theme: str) -> None:
-    made = Made(("", tokens_of(6)))
-    made.attention(mask="causal")
-    tab = show(made.data(), "#view=heads&query=2", color_scheme=theme)
+def test_masked_tokens_have_sufficient_contrast(show: Show, theme: str) -> None:
+    builder = PageBuilder(("", tokens_of(6)))
+    builder.attention(mask="causal")
+    tab = show(builder.data(), "#view=heads&query=2", color_scheme=theme)
     assert tab.locator(".key .row[data-unseen]").count() == 3
-    examine(tab, {"a token in hand": ""})
+    assert_accessible(tab, {"a token in hand": ""})
 
 
 @pytest.mark.slow
-def test_the_grid_of_a_real_model_passes_too(minilm: "pellucid.Model", show: Show) -> None:
+def test_grid_of_a_real_model_is_accessible(minilm: "pellucid.Model", show: Show) -> None:
     html = pellucid.view(minilm.trace("time flies like an arrow", "fruit flies like a banana")).html()
     for theme in ("light", "dark"):
         tab = show(html, "#view=grid", color_scheme=theme)
-        press(tab, "ArrowDown ArrowRight")
+        press_keys(tab, "ArrowDown ArrowRight")
         assert tab.get_by_role("group", name="view").locator("[aria-pressed=true]").inner_text() == "Model"
-        examine(tab, {"at rest": "", "table": "t"})
+        assert_accessible(tab, {"at rest": "", "table": "t"})
 
 
-def test_axe_and_the_measure_of_contrast_can_fail(show: Show) -> None:
-    tab = show(compared(0, 3), "#view=tensor")
+def test_axe_and_the_contrast_check_can_fail(show: Show) -> None:
+    tab = show(comparison_page(0, 3), "#view=tensor")
     tab.evaluate(AXE)
     tab.evaluate("() => document.querySelector('.tensor-list input').removeAttribute('aria-label')")
     tab.evaluate("() => document.querySelector('.tensor-list input').removeAttribute('placeholder')")
     tab.evaluate("() => (document.querySelector('.legend p').style.color = '#aaaaaa')")
-    found = " ".join(tab.evaluate(SERIOUS))
-    assert "label" in found and "color-contrast" in found
+    violations = " ".join(tab.evaluate(SERIOUS))
+    assert "label" in violations and "color-contrast" in violations
     assert tab.evaluate(CONTRAST)[0][0] < 3
 
 
 @pytest.mark.parametrize("view", few(VIEWS, ["heads", "lens"]))
-def test_tab_goes_from_region_to_region_and_shows_where_it_is(show: Show, view: str) -> None:
-    tab = show(compared(0, 3), f"#view={view}")
-    tab.evaluate(DRAWN)
+def test_tab_visits_each_region_with_a_visible_focus(show: Show, view: str) -> None:
+    tab = show(comparison_page(0, 3), f"#view={view}")
+    tab.evaluate(TWO_FRAMES)
     stops = []
     for _ in range(40):
         tab.keyboard.press("Tab")
-        where = tab.evaluate(FOCUSED)
-        if where is None:
+        focused = tab.evaluate(FOCUSED)
+        if focused is None:
             break
-        assert tab.evaluate(OUTLINED), where
-        stops.append(where)
+        assert tab.evaluate(OUTLINED), focused
+        stops.append(focused)
     assert len(stops) < 24 and all(stop.endswith(" 1") for stop in stops)
     assert sum("chip" in stop for stop in stops) <= 1, "the heads are one stop"
     stage = tab.locator(".stage").locator(":is([tabindex='0'], input, select)").count()
@@ -172,49 +172,49 @@ def test_tab_goes_from_region_to_region_and_shows_where_it_is(show: Show, view: 
 
 
 @pytest.mark.parametrize("side", ["query", "key"])
-def test_home_and_end_move_the_token_in_hand(show: Show, side: str) -> None:
-    tab = show(written(), "#view=heads")
+def test_home_and_end_select_the_first_and_last_token(show: Show, side: str) -> None:
+    tab = show(reference_page(), "#view=heads")
     tab.locator(f".column.{side} [tabindex='0']").focus()
     for key, last in (("End", 6), ("Home", 0)):
-        press(tab, key)
+        press_keys(tab, key)
         assert tab.locator(f".column.{side} .row[aria-selected=true]:focus").get_attribute("data-index") == str(last)
         assert f"({last})" in tab.locator(".readout").inner_text()
 
 
-def test_arrows_walk_inside_a_group_of_buttons(show: Show) -> None:
-    tab = show(written(), "#view=heads&heads=1")
+def test_arrow_keys_move_within_a_group_of_buttons(show: Show) -> None:
+    tab = show(reference_page(), "#view=heads&heads=1")
     tab.locator(".chip").nth(1).focus()
-    press(tab, "ArrowRight")
+    press_keys(tab, "ArrowRight")
     assert tab.locator(".chip:focus").inner_text() == "2"
-    press(tab, "Enter")
+    press_keys(tab, "Enter")
     assert tab.locator(".chip[aria-pressed=true]").all_inner_texts() == ["1", "2"]
-    press(tab, "ArrowLeft ArrowLeft")
+    press_keys(tab, "ArrowLeft ArrowLeft")
     assert tab.locator(".chip:focus").inner_text() == "0"
-    press(tab, "Shift+Tab Tab")
+    press_keys(tab, "Shift+Tab Tab")
     assert tab.locator(".chip:focus").inner_text() == "0"
 
 
-def test_every_key_of_the_help_does_something(show: Show) -> None:
-    page = compared(0, 3)
+def test_every_key_in_the_help_has_an_effect(show: Show) -> None:
+    page = comparison_page(0, 3)
     tab = show(page, "#view=matrix&layer=0&heads=0.1.2")
-    press(tab, "?")
+    press_keys(tab, "?")
     shown = tab.locator("dialog dt").all()
     keys = [kbd for line in shown for kbd in line.locator("kbd").all_inner_texts()]
-    press(tab, "Escape")
+    press_keys(tab, "Escape")
     names = {"↑": "ArrowUp", "↓": "ArrowDown", "←": "ArrowLeft", "→": "ArrowRight", "Esc": "Escape"}
     snapshot = (
         """() => document.querySelector(".pellucid").innerHTML + document.activeElement.outerHTML + location.hash"""
     )
     for key in keys:
-        press(tab, "Escape Escape m [ ArrowDown ArrowDown ArrowRight")
+        press_keys(tab, "Escape Escape m [ ArrowDown ArrowDown ArrowRight")
         if key == "[":
-            press(tab, "]")
+            press_keys(tab, "]")
         if key == "m":
-            press(tab, "h")
+            press_keys(tab, "h")
         if key == "c":
             tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
         before = tab.evaluate(snapshot)
-        press(tab, names.get(key, key))
+        press_keys(tab, names.get(key, key))
         if key == "c":
             assert tab.evaluate("() => navigator.clipboard.readText()").startswith(
                 'trace["layers.0.attention.weights"]'
@@ -228,7 +228,7 @@ COLOUR_AT_REST = """async (button) => {
   await Promise.all(button.getAnimations().map((one) => one.finished));
   return getComputedStyle(button).backgroundColor;
 }"""
-HELD = """() => {
+FOCUSED_REGION = """() => {
   const { activeElement: now } = document;
   const name = now.closest(".stage") ? "stage" : (now.getAttribute("aria-label") ?? now.textContent);
   return now.closest(".pellucid") && name;
@@ -236,69 +236,69 @@ HELD = """() => {
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_the_keyboard_stays_in_the_stage_when_a_key_switches_the_view(show: Show, view: str) -> None:
-    tab = show(compared(0, 3), f"#view={view}")
-    press(tab, "ArrowDown ArrowRight")
+def test_focus_stays_in_the_stage_when_a_key_switches_the_view(show: Show, view: str) -> None:
+    tab = show(comparison_page(0, 3), f"#view={view}")
+    press_keys(tab, "ArrowDown ArrowRight")
     tab.locator(".stage [tabindex='0']").first.focus()
-    tab.evaluate(DRAWN)
+    tab.evaluate(TWO_FRAMES)
     for key in "mhnlxd":
         before = tab.evaluate("() => location.hash.match(/&(query|key)=.*/)?.[0]")
-        press(tab, key)
-        assert tab.evaluate(HELD) == "stage", key
+        press_keys(tab, key)
+        assert tab.evaluate(FOCUSED_REGION) == "stage", key
         assert tab.evaluate("() => document.activeElement.checkVisibility() && document.activeElement.tabIndex") == 0
         assert tab.evaluate("() => document.activeElement.localName") != "input"
         assert tab.evaluate("() => location.hash.match(/&(query|key)=.*/)?.[0]") == before
 
 
-def test_the_keyboard_leaves_a_chip_that_a_view_hides_and_stays_on_a_button_that_has_no_more_to_do(show: Show) -> None:
-    tab = show(compared(0, 3), "#view=heads")
+def test_focus_leaves_hidden_chips_and_stays_on_disabled_buttons(show: Show) -> None:
+    tab = show(comparison_page(0, 3), "#view=heads")
     for key in "xl":
-        press(tab, "h")
+        press_keys(tab, "h")
         tab.locator(".chip[aria-current=true]").focus()
-        press(tab, key)
-        assert tab.evaluate(HELD) == "stage", key
-    press(tab, "h")
+        press_keys(tab, key)
+        assert tab.evaluate(FOCUSED_REGION) == "stage", key
+    press_keys(tab, "h")
     for name, sign in (("next layer", "layer=1"), ("previous layer", "layer=0")):
         button = tab.get_by_role("button", name=name)
         button.focus()
         assert button.get_attribute("aria-disabled") == "false"
-        press(tab, "Enter Enter")
-        assert tab.evaluate(HELD) == name and button.get_attribute("aria-disabled") == "true"
+        press_keys(tab, "Enter Enter")
+        assert tab.evaluate(FOCUSED_REGION) == name and button.get_attribute("aria-disabled") == "true"
         assert sign in tab.url
         button.hover(force=True)
         assert button.evaluate(COLOUR_AT_REST) == "rgba(0, 0, 0, 0)"
 
 
-def test_a_view_that_is_switched_by_a_key_puts_no_token_in_hand(show: Show) -> None:
-    tab = show(compared(0, 3), "#view=matrix")
+def test_switching_the_view_by_key_selects_no_token(show: Show) -> None:
+    tab = show(comparison_page(0, 3), "#view=matrix")
     tab.locator(".stage .plot").focus()
-    press(tab, "ArrowDown ArrowDown ArrowDown ArrowDown ArrowRight ArrowRight")
-    said = tab.locator(".readout-value").inner_text()
-    press(tab, "h")
-    assert tab.evaluate(HELD) == "stage" and said and tab.locator(".readout-value").inner_text() == said
+    press_keys(tab, "ArrowDown ArrowDown ArrowDown ArrowDown ArrowRight ArrowRight")
+    value = tab.locator(".readout-value").inner_text()
+    press_keys(tab, "h")
+    assert tab.evaluate(FOCUSED_REGION) == "stage" and value and tab.locator(".readout-value").inner_text() == value
 
 
-def test_search_goes_to_a_token(show: Show) -> None:
-    tab = show(written(), "#view=heads")
-    press(tab, "/")
+def test_search_selects_a_token(show: Show) -> None:
+    tab = show(reference_page(), "#view=heads")
+    press_keys(tab, "/")
     field = tab.get_by_role("combobox", name="text or index of a token")
     for letters, listed in (("qqq", "false"), ("", "true")):
         field.fill(letters)
         assert field.get_attribute("aria-expanded") == listed
     tab.keyboard.type("AR")
     assert tab.locator("dialog li").all_inner_texts() == ["“·arrow” (4)"]
-    press(tab, "Enter")
+    press_keys(tab, "Enter")
     assert tab.locator(".column.query .row[data-index='4'][aria-selected=true]").count() == 1
     assert "“·arrow” (4)" in tab.locator(".readout").inner_text()
-    press(tab, "/")
+    press_keys(tab, "/")
     tab.keyboard.type("time")
-    press(tab, "ArrowDown Enter")
+    press_keys(tab, "ArrowDown Enter")
     assert "“·time” (6)" in tab.locator(".readout").inner_text()
 
 
-def test_the_table_is_copied_as_csv(show: Show) -> None:
-    tab = show(page := written(), "#view=matrix&heads=2&layer=1")
-    press(tab, "t")
+def test_table_is_copied_as_csv(show: Show) -> None:
+    tab = show(page := reference_page(), "#view=matrix&heads=2&layer=1")
+    press_keys(tab, "t")
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
     tab.get_by_role("button", name="copy as CSV").click()
     tab.get_by_text("copied").wait_for()
@@ -308,8 +308,9 @@ def test_the_table_is_copied_as_csv(show: Show) -> None:
     assert [float(text) for text in lines[4].split(",")[1:]] == pytest.approx(expected.tolist(), abs=2e-6)
 
 
-FORCED = {"matrix": ".cross", "neuron": ".neuron-queries .row[aria-selected=true]", "lens": ".word[aria-selected=true]",
-          "tensor": ".heat-cell", "diff": ".diff-head .heat-cell"}  # fmt: skip
+SELECTED = {"matrix": ".cross", "neuron": ".neuron-queries .row[aria-selected=true]",
+            "lens": ".word[aria-selected=true]", "tensor": ".heat-cell",
+            "diff": ".diff-head .heat-cell"}  # fmt: skip
 """The selected element of each view."""
 OUTSIDE = """(one) => {
   const scroller = one.closest(".scroller");
@@ -322,47 +323,49 @@ OUTSIDE = """(one) => {
 
 
 @pytest.mark.parametrize("view", few(VIEWS, ["matrix", "neuron"]))
-def test_forced_colours_keep_the_choice_visible(show: Show, view: str) -> None:
-    tab = show(compared(0, 3), f"#view={view}", forced_colors="active")
-    press(tab, "ArrowDown ArrowRight Space")
+def test_selection_is_visible_in_forced_colours(show: Show, view: str) -> None:
+    tab = show(comparison_page(0, 3), f"#view={view}", forced_colors="active")
+    press_keys(tab, "ArrowDown ArrowRight Space")
     chosen = tab.locator(".segments [aria-pressed=true]").first
     assert chosen.evaluate("(one) => getComputedStyle(one).outlineStyle") != "none"
-    marked = FORCED.get(view)
+    marked = SELECTED.get(view)
     if marked:
         assert tab.locator(marked).first.evaluate("(one) => getComputedStyle(one).outlineStyle") != "none"
         assert tab.locator(marked).first.evaluate(OUTSIDE) <= 0, "the outline is cut off"
 
 
-def test_forced_colours_tell_the_head_that_numbers_are_read_from(show: Show) -> None:
-    tab = show(written(), "#view=heads&heads=0.1.2&head=1", forced_colors="active")
+def test_current_head_is_marked_in_forced_colours(show: Show) -> None:
+    tab = show(reference_page(), "#view=heads&heads=0.1.2&head=1", forced_colors="active")
     outline = "(all) => all.map((one) => getComputedStyle(one)).map((one) => `${one.outlineStyle} ${one.outlineWidth}`)"
-    found = tab.locator(".chip").evaluate_all(outline)
-    assert found[0] == found[2] != found[1] and not any("none" in one for one in found)
+    outlines = tab.locator(".chip").evaluate_all(outline)
+    assert outlines[0] == outlines[2] != outlines[1] and not any("none" in one for one in outlines)
     tab.keyboard.press("Tab")  # from now on the focused element is outlined
     tab.locator(".chip").nth(1).focus()
     assert tab.locator(".chip").evaluate_all(outline)[1] == "solid 2px"
 
 
 @pytest.mark.parametrize("motion", ["reduce", "no-preference"])
-def test_nothing_moves_for_those_who_do_not_want_it(show: Show, motion: Any) -> None:
-    tab = show(compared(0, 3), "#view=tensor", reduced_motion=motion)
+def test_reduced_motion_disables_animations(show: Show, motion: Any) -> None:
+    tab = show(comparison_page(0, 3), "#view=tensor", reduced_motion=motion)
     moving = """() => [...document.querySelectorAll(".pellucid *")].filter((each) =>
       getComputedStyle(each).transitionDuration !== "0s" || getComputedStyle(each).animationName !== "none").length"""
     assert (tab.evaluate(moving) > 0) == (motion == "no-preference")
 
 
-@pytest.mark.parametrize("eye", EYES)
+@pytest.mark.parametrize("vision", COLOUR_VISION)
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_heads_stay_apart_for_every_eye(theme: str, eye: str) -> None:
-    seen = [lab(matrix(EYES[eye]) @ linear(hue)) for hue in hues(theme)]
-    apart = [np.linalg.norm(a - b) for at, a in enumerate(seen) for b in seen[:at]]
-    assert len(seen) == 8 and min(apart) > 20
+def test_head_colours_are_distinct_for_every_colour_vision(theme: str, vision: str) -> None:
+    perceived = [lab(matrix(COLOUR_VISION[vision]) @ linear_rgb(hue)) for hue in hues(theme)]
+    distances = [np.linalg.norm(a - b) for i, a in enumerate(perceived) for b in perceived[:i]]
+    assert len(perceived) == 8 and min(distances) > 20
     for hue in hues(theme):
-        pale, dark = sorted([(matrix(XYZ) @ linear(colour))[1] + 0.05 for colour in (hue, PAPER[theme])], reverse=True)
+        pale, dark = sorted(
+            [(matrix(XYZ) @ linear_rgb(colour))[1] + 0.05 for colour in (hue, BACKGROUNDS[theme])], reverse=True
+        )
         assert pale / dark >= 3
 
 
-def test_thirty_two_heads_have_lines_of_their_own(show: Show) -> None:
-    tab = show(written(), "#view=heads&heads=0.1.2")
+def test_thirty_two_heads_have_distinct_lines(show: Show) -> None:
+    tab = show(reference_page(), "#view=heads&heads=0.1.2")
     lines = tab.locator(".chip i").evaluate_all("(all) => all.map((one) => getComputedStyle(one).background)")
     assert len(set(lines)) == HEADS

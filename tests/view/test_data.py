@@ -22,10 +22,10 @@ from pellucid.view.numbers import block_numbers, head_weights
 from pellucid.view.page import render
 from pellucid.view.picture import draw
 from pellucid.view.svg import width_of
-from tests.trace.small import small
-from tests.view.conftest import READ, Show, until
+from tests.trace.small_models import small_model
+from tests.view.conftest import READOUT, Show, wait_until
 from tests.view.test_picture import texts_of
-from tests.view.test_recipes import COMPUTE
+from tests.view.test_recipes import COMPUTED_WEIGHTS
 
 LONG = " ".join(Path(__file__).read_text(encoding="utf-8").split())
 
@@ -35,29 +35,29 @@ def page_size(view: pellucid.View) -> float:
 
 
 @pytest.mark.parametrize("name", ["~nobody-at-all/x.html", "\0", "a" * 5000])
-def test_a_place_that_can_be_none_is_told(minilm: pellucid.Model, name: str) -> None:
+def test_invalid_paths_are_refused(minilm: pellucid.Model, name: str) -> None:
     view = pellucid.view(trace := minilm.trace("time", keep="view"))
     for save in (trace.save, view.save, view.svg):
         with pytest.raises(pellucid.InputError, match="is not a valid path here: "):
             save(name)
 
 
-def test_half_of_a_surrogate_pair_spoils_no_page(minilm: pellucid.Model, tmp_path: Path) -> None:
+def test_lone_surrogates_are_replaced(minilm: pellucid.Model, tmp_path: Path) -> None:
     """A terminal passes them for bytes that are not UTF-8."""
     page = pellucid.view(minilm.trace("\udcff time", keep="view")).save(tmp_path / "page.html")
     assert "<title>\ufffd time</title>" in page.read_text(encoding="utf-8")
 
 
-def test_a_page_goes_to_another_process_before_it_is_made(minilm: pellucid.Model) -> None:
+def test_view_can_be_pickled_and_copied(minilm: pellucid.Model) -> None:
     view = pellucid.view(minilm.trace("time flies"), tensors="*layers.0.residual.post")
-    for twin in (pickle.loads(pickle.dumps(view)), copy.deepcopy(view)):
-        assert twin.html() == view.html()
+    for copied in (pickle.loads(pickle.dumps(view)), copy.deepcopy(view)):
+        assert copied.html() == view.html()
 
 
 # -- size -------------------------------------------------------------------------------------------------------------
 
 
-def test_minilm_at_512_tokens_fits_and_grows_with_the_tokens(minilm: pellucid.Model) -> None:
+def test_page_size_of_minilm_is_proportional_to_the_tokens(minilm: pellucid.Model) -> None:
     long, half = (minilm.trace(LONG, keep="view", max_length=n) for n in (512, 256))
     assert len(long.tokens) == 512
     assert page_size(pellucid.view(long)) <= 7.0
@@ -65,7 +65,7 @@ def test_minilm_at_512_tokens_fits_and_grows_with_the_tokens(minilm: pellucid.Mo
     assert 1.8 < sizes[1] / sizes[0] < 2.1  # proportional to the tokens, not to their square
 
 
-def test_twelve_layers_of_twelve_heads_at_128_tokens_fit(minilm: pellucid.Model) -> None:
+def test_page_size_of_twelve_layers_at_128_tokens(minilm: pellucid.Model) -> None:
     config = Config.of("bert", vocab_size=len(minilm.tokenizer), hidden_size=768, num_hidden_layers=12,
                        num_attention_heads=12, intermediate_size=64, initializer_range=0.06)  # fmt: skip
     trace = pellucid.build(config, tokenizer=minilm.tokenizer).trace(LONG, keep="view", max_length=128)
@@ -75,27 +75,27 @@ def test_twelve_layers_of_twelve_heads_at_128_tokens_fit(minilm: pellucid.Model)
     assert all(entry["max_error"] <= 8e-3 for entry in compact.data.manifest["attentions"])
 
 
-def test_a_page_of_an_edited_run_says_so(minilm: pellucid.Model, show: Show) -> None:
+def test_page_of_an_edited_run_names_its_edits(minilm: pellucid.Model, show: Show) -> None:
     """Otherwise blank heads, or weights that are not the model's, would pass for the model's."""
     edit = {"layers.3.attention.weights": zero(head=5)}
     plain = pellucid.view(minilm.trace("time flies like an arrow"), layer=3, heads=[5])
     with minilm.edit(edit):
         edited = pellucid.view(minilm.trace("time flies like an arrow"), layer=3, heads=[5])
-    said = "edited: layers.3.attention.weights: zero(head=5)"
-    assert edited.data.manifest["edits"] == [said.removeprefix("edited: ")] and "edits" not in plain.data.manifest
-    for view, there in ((edited, True), (plain, False)):
+    message = "edited: layers.3.attention.weights: zero(head=5)"
+    assert edited.data.manifest["edits"] == [message.removeprefix("edited: ")] and "edits" not in plain.data.manifest
+    for view, has_message in ((edited, True), (plain, False)):
         page = show(view.data)
-        assert (said in page.inner_text("header")) is there
-        assert ("the weights of the edited run" in page.inner_text("body")) is there
-        assert ("the model’s own weights" in page.inner_text("body")) is not there
+        assert (message in page.inner_text("header")) is has_message
+        assert ("the weights of the edited run" in page.inner_text("body")) is has_message
+        assert ("the model’s own weights" in page.inner_text("body")) is not has_message
         cell = view._repr_mimebundle_()
-        assert (said in cell["text/plain"]) is there
+        assert (message in cell["text/plain"]) is has_message
         for drawn in ("heads", "matrix"):
             svg = draw(view.data, view=drawn)
-            assert (said in svg) is there and ("the weights of the edited run" in svg) is there
+            assert (message in svg) is has_message and ("the weights of the edited run" in svg) is has_message
 
 
-def test_many_edits_stay_on_the_sheet(minilm: pellucid.Model, show: Show) -> None:
+def test_many_edits_fit_in_the_drawing(minilm: pellucid.Model, show: Show) -> None:
     def somebody_wrote_a_function_of_a_name_that_goes_on_and_on_and_on_and_on_and_on_and_on_to_the_very_end_of(x):
         return x
 
@@ -113,23 +113,23 @@ def test_many_edits_stay_on_the_sheet(minilm: pellucid.Model, show: Show) -> Non
     assert tab.evaluate("() => document.documentElement.scrollWidth") <= 380
 
 
-def test_a_page_of_no_text_says_so(minilm: pellucid.Model, show: Show) -> None:
+def test_page_of_an_empty_text_says_so(minilm: pellucid.Model, show: Show) -> None:
     assert show(pellucid.view(minilm.trace("")).data).inner_text("h1") == "(no text)"
 
 
 @pytest.mark.parametrize("factor", [3.0, -1.0])
-def test_weights_that_an_edit_made_no_shares_are_not_cut_to_one_byte(minilm: pellucid.Model, factor: float) -> None:
+def test_edited_weights_outside_0_to_1_are_not_stored_in_one_byte(minilm: pellucid.Model, factor: float) -> None:
     with minilm.edit({"layers.0.attention.weights": scale(factor)}):
         trace = minilm.trace("time flies like an arrow")
     data = pellucid.view(trace, precision="compact").data
     entry = data.manifest["attentions"][0]
     assert entry["max_error"] < 1e-3
-    found, _ = head_weights(data, entry, 4)
-    np.testing.assert_allclose(found, trace["layers.0.attention.weights"][0, 4], atol=1e-3)
+    stored, _ = head_weights(data, entry, 4)
+    np.testing.assert_allclose(stored, trace["layers.0.attention.weights"][0, 4], atol=1e-3)
 
 
-def test_weights_that_an_edit_gave_to_later_tokens_are_drawn(minilm: pellucid.Model) -> None:
-    model = small("gpt2", minilm)
+def test_edited_weights_of_later_tokens_are_drawn(minilm: pellucid.Model) -> None:
+    model = small_model("gpt2", minilm)
     with model.edit({"layers.0.attention.weights": fixed(0.25)}):
         trace = model.trace("time flies like an arrow")
     drawn = pellucid.view(trace).data
@@ -137,27 +137,27 @@ def test_weights_that_an_edit_gave_to_later_tokens_are_drawn(minilm: pellucid.Mo
     assert choose_attention(drawn, layer=0, heads=[0]).attention_mask.all()
 
 
-def test_real_heads_are_compact_too(minilm: pellucid.Model) -> None:
+def test_compact_page_of_real_heads_is_small(minilm: pellucid.Model) -> None:
     trace = minilm.trace(LONG, keep="view", max_length=128)
-    small = pellucid.view(trace, precision="compact")
-    assert 2 * small.data.size + page_size(small) * 1e6 - small.data.size <= 2e6  # twelve layers, from these six
-    blocks = small.data.manifest["blocks"]
-    assert all(blocks[entry["weights"]].get("deflated") for entry in small.data.manifest["attentions"])
+    compact = pellucid.view(trace, precision="compact")
+    assert 2 * compact.data.size + page_size(compact) * 1e6 - compact.data.size <= 2e6  # twelve layers, from these six
+    blocks = compact.data.manifest["blocks"]
+    assert all(blocks[entry["weights"]].get("deflated") for entry in compact.data.manifest["attentions"])
 
 
-def test_a_compact_page_shows_its_weights_within_their_error(minilm: pellucid.Model, show: Show) -> None:
+def test_compact_page_shows_weights_within_the_stated_error(minilm: pellucid.Model, show: Show) -> None:
     trace = minilm.trace("time flies like an arrow", "fruit flies like a banana")
     view = pellucid.view(trace, precision="compact")
     tab = show(view.html(), "#layer=2&heads=4")
-    for rows, entry in zip(tab.evaluate(COMPUTE), view.data.manifest["attentions"], strict=True):
-        apart = (torch.tensor(rows) - trace[f"{entry['name']}.weights"][0]).abs().max().item()
-        assert apart == pytest.approx(entry["max_error"], abs=1e-6) and apart < 8e-3
-    tab.evaluate(READ)
-    said = f"{view.data.manifest['attentions'][2]['max_error']:.2g}"
-    assert f"weights in this layer: {said}." in tab.locator(".legend").inner_text()
+    for rows, entry in zip(tab.evaluate(COMPUTED_WEIGHTS), view.data.manifest["attentions"], strict=True):
+        difference = (torch.tensor(rows) - trace[f"{entry['name']}.weights"][0]).abs().max().item()
+        assert difference == pytest.approx(entry["max_error"], abs=1e-6) and difference < 8e-3
+    tab.evaluate(READOUT)
+    max_error = f"{view.data.manifest['attentions'][2]['max_error']:.2g}"
+    assert f"weights in this layer: {max_error}." in tab.locator(".legend").inner_text()
 
 
-def test_a_budget_stores_less_exactly_and_then_leaves_layers_out(
+def test_budget_reduces_precision_and_then_omits_layers(
     minilm: pellucid.Model, show: Show, caplog: pytest.LogCaptureFixture
 ) -> None:
     trace = minilm.trace(LONG, keep="view", max_length=100)
@@ -168,16 +168,16 @@ def test_a_budget_stores_less_exactly_and_then_leaves_layers_out(
         "int16"
     }
     assert page_size(least) <= 1.2 < page_size(less) <= 2.2
-    left = [entry["layer"] for entry in least.data.manifest["attentions"] if entry["query"] is None]
-    assert left and 2 not in left and len(left) < 6
+    omitted = [entry["layer"] for entry in least.data.manifest["attentions"] if entry["query"] is None]
+    assert omitted and 2 not in omitted and len(omitted) < 6
     assert all(entry["thumb"] for entry in least.data.manifest["attentions"])
     assert (
         least.notes == [record.message for record in caplog.records[-2:]]
-        and f"layers.{left[0]}.attention" in least.notes[1]
+        and f"layers.{omitted[0]}.attention" in least.notes[1]
     )
     tab = show(least.html())
-    tab.evaluate(READ)
-    tab.get_by_label("layer", exact=True).select_option(str(left[0]))
+    tab.evaluate(READOUT)
+    tab.get_by_label("layer", exact=True).select_option(str(omitted[0]))
     assert "left out" in tab.get_by_role("alert").inner_text()
     for key in ("n", "t"):
         tab.keyboard.press(key)
@@ -185,7 +185,7 @@ def test_a_budget_stores_less_exactly_and_then_leaves_layers_out(
     for key in ("Escape", "h"):
         tab.keyboard.press(key)
     tab.get_by_label("layer", exact=True).select_option("2")
-    tab.evaluate(READ)
+    tab.evaluate(READOUT)
     assert tab.locator(".column.query .row").count() > 5
     with pytest.raises(pellucid.InputError, match=r"budget_mb is 0\.01"):
         pellucid.view(trace, budget_mb=0.01)
@@ -198,7 +198,7 @@ def test_a_budget_stores_less_exactly_and_then_leaves_layers_out(
 @pytest.mark.parametrize(
     "texts", [("time flies like an arrow",), ("time flies like an arrow", "fruit flies like a pear")]
 )
-def test_no_layer_is_left_out_that_is_small_enough_in_16_bits(minilm: pellucid.Model, texts: tuple[str, ...]) -> None:
+def test_no_layer_that_fits_in_16_bits_is_omitted(minilm: pellucid.Model, texts: tuple[str, ...]) -> None:
     traces = [minilm.trace(text, keep="view") for text in texts]
     exact = pellucid.view(*traces)
     view = pellucid.view(*traces, budget_mb=page_size(exact) - 0.005)
@@ -206,16 +206,21 @@ def test_no_layer_is_left_out_that_is_small_enough_in_16_bits(minilm: pellucid.M
     assert "left_out" not in view.data.manifest and page_size(view) < page_size(exact)
 
 
-def test_only_the_opened_layer_is_decoded(minilm: pellucid.Model, show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_open_layer_is_decoded(minilm: pellucid.Model, show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
     view = pellucid.view(minilm.trace(LONG, keep="view", max_length=512))
-    kept, spied = page_module.pack_program, "app.mount(root, () => (window.source = data.inlineSource(root)));"
-    monkeypatch.setattr(page_module, "pack_program", lambda css, js: kept(css, js.replace("app.mount(root);", spied)))
+    original, instrumented = (
+        page_module.pack_program,
+        "app.mount(root, () => (window.source = data.inlineSource(root)));",
+    )
+    monkeypatch.setattr(
+        page_module, "pack_program", lambda css, js: original(css, js.replace("app.mount(root);", instrumented))
+    )
     tab = show(view.html().replace("Content-Security", "x"))
-    until(tab, "() => window.source")
-    tab.evaluate(READ)
+    wait_until(tab, "() => window.source")
+    tab.evaluate(READOUT)
     assert tab.evaluate("window.source.counted") == 2  # query and key of one layer
     tab.get_by_role("button", name="next layer").click()
-    tab.evaluate(READ)
+    tab.evaluate(READOUT)
     assert tab.evaluate("window.source.counted") == 4
     assert tab.evaluate("document.querySelectorAll('*').length") < 3000
 
@@ -223,12 +228,12 @@ def test_only_the_opened_layer_is_decoded(minilm: pellucid.Model, show: Show, mo
 # -- what it stores ---------------------------------------------------------------------------------------------------
 
 
-def test_include_layers_keep_their_numbers(minilm: pellucid.Model, show: Show) -> None:
+def test_included_layers_keep_their_numbers(minilm: pellucid.Model, show: Show) -> None:
     trace = minilm.trace("time flies")
     view = pellucid.view(trace, include_layers=[1, 4])
     assert [entry["name"] for entry in view.data.manifest["attentions"]] == ["layers.1.attention", "layers.4.attention"]
     tab = show(view.html(), "#layer=4")
-    tab.evaluate(READ)
+    tab.evaluate(READOUT)
     assert "layer 4" in tab.locator(".readout").inner_text() and "layer=4" in tab.url
     with pytest.raises(pellucid.InputError, match="layer 9 does not exist: this trace has layers 0, 1, 2, 3, 4, 5"):
         pellucid.view(trace, include_layers=[9])
@@ -236,7 +241,7 @@ def test_include_layers_keep_their_numbers(minilm: pellucid.Model, show: Show) -
         pellucid.view(trace, include_layers=[1, 4], layer=2)
 
 
-def test_weights_that_query_and_key_do_not_give_are_stored(minilm: pellucid.Model, show: Show) -> None:
+def test_weights_that_differ_from_query_and_key_are_stored(minilm: pellucid.Model, show: Show) -> None:
     trace = minilm.trace("time flies like an arrow")
     points = dict(trace.points)
     edited = points["layers.1.attention.weights"].clone()
@@ -245,10 +250,10 @@ def test_weights_that_query_and_key_do_not_give_are_stored(minilm: pellucid.Mode
     stored = [entry["weights"] is not None for entry in view.data.manifest["attentions"]]
     assert stored == [False, True, False, False, False, False]
     tab = show(view.html())
-    torch.testing.assert_close(torch.tensor(tab.evaluate(COMPUTE)[1]), edited[0], atol=1e-7, rtol=0)
+    torch.testing.assert_close(torch.tensor(tab.evaluate(COMPUTED_WEIGHTS)[1]), edited[0], atol=1e-7, rtol=0)
 
 
-def test_numbers_that_are_none_are_shown_as_such(minilm: pellucid.Model, show: Show) -> None:
+def test_nan_is_shown_as_nan(minilm: pellucid.Model, show: Show) -> None:
     trace = minilm.trace("time flies like an arrow")
     points = {name: tensor.clone() for name, tensor in trace.points.items() if "layers.0.attention" in name}
     points["layers.0.attention.query"][:, 2, 3] = torch.nan
@@ -256,8 +261,8 @@ def test_numbers_that_are_none_are_shown_as_such(minilm: pellucid.Model, show: S
     view = pellucid.view(dataclasses.replace(trace, points=points), heads=[2])
     assert view.data.manifest["attentions"][0]["max_error"] < 1e-5
     tab = show(view.html(), "#view=matrix&head=2&heads=2&query=3&key=1")
-    text, said = tab.evaluate(READ)
-    assert (text, said["query"]) == ("NaN", "3")
+    text, readout = tab.evaluate(READOUT)
+    assert (text, readout["query"]) == ("NaN", "3")
     assert "Red cells are NaN" in tab.locator(".legend").inner_text()
     for precision in ("compact", "int16"):
         assert pellucid.view(dataclasses.replace(trace, points=points), precision=precision).html()
@@ -266,7 +271,7 @@ def test_numbers_that_are_none_are_shown_as_such(minilm: pellucid.Model, show: S
     assert "Weights that are NaN or above 1 are drawn as 1" in tab.locator(".legend").inner_text()
 
 
-def test_weights_below_0_are_drawn_as_0_and_told(minilm: pellucid.Model, show: Show) -> None:
+def test_negative_weights_are_drawn_as_0_and_reported(minilm: pellucid.Model, show: Show) -> None:
     with minilm.edit({"layers.0.attention.weights": add(-0.2, head=1)}) as edited:
         view = pellucid.view(trace := edited.trace("time flies like an arrow"), layer=0, heads=[1], show="matrix")
     weights = trace["layers.0.attention.weights"][0, 1]
@@ -274,15 +279,15 @@ def test_weights_below_0_are_drawn_as_0_and_told(minilm: pellucid.Model, show: S
     assert "Weights below 0 are drawn as 0" in tab.locator(".legend").inner_text()
     assert tab.evaluate("() => [-1, 0, 2].map((weight) => colour.rampStep(weight, 1, 'sqrt'))") == [0, 0, 255]
     tab.keyboard.press("h")
-    until(tab, "() => document.querySelector('.legend').innerText.includes('Weights below 0 have no line')")
+    wait_until(tab, "() => document.querySelector('.legend').innerText.includes('Weights below 0 have no line')")
     below = int((weights < 0).sum())
     drawn = [draw(view.data, layer=0, heads=1, view=name) for name in ("matrix", "heads")]
-    told = f"{below} of the weights are below 0; they are drawn as 0"
-    assert below and all(told in " ".join(texts_of(one)) for one in drawn)
+    message = f"{below} of the weights are below 0; they are drawn as 0"
+    assert below and all(message in " ".join(texts_of(one)) for one in drawn)
 
 
 @pytest.mark.parametrize("precision", ["int16", "compact"])
-def test_one_large_weight_leaves_the_others_as_they_are(minilm: pellucid.Model, precision: str) -> None:
+def test_one_large_weight_does_not_affect_the_others(minilm: pellucid.Model, precision: str) -> None:
     name = "layers.4.attention.weights"
     with minilm.edit({name: fixed(1e6, head=2, position=1, source=3)}) as edited:
         trace = edited.trace("time flies like an arrow")
@@ -291,32 +296,32 @@ def test_one_large_weight_leaves_the_others_as_they_are(minilm: pellucid.Model, 
     np.testing.assert_allclose(head_weights(data, entry, 2)[0], trace[name][0, 2].numpy(), rtol=1e-6)
 
 
-def test_an_infinite_weight_leaves_the_shares_of_the_others(minilm: pellucid.Model, show: Show) -> None:
+def test_infinite_weight_does_not_affect_the_shares_of_the_others(minilm: pellucid.Model, show: Show) -> None:
     name = "layers.2.attention.weights"
     with minilm.edit({name: fixed(float("inf"), head=2, position=1, source=3)}) as edited:
         view = pellucid.view(trace := edited.trace("time flies like an arrow"), layer=2, heads=[2])
     weights = trace[name][0, 2]
-    known = weights[weights.isfinite()]
-    hidden = f"{100 * known[known < 0.02].sum() / known.sum():.1f} %"
+    finite = weights[weights.isfinite()]
+    hidden = f"{100 * finite[finite < 0.02].sum() / finite.sum():.1f} %"
     tab = show(view.html(), "#view=heads&layer=2&heads=2&query=1&pinned=true")
     tab.keyboard.press("Escape")
-    tab.evaluate(READ)
+    tab.evaluate(READOUT)
     legend = tab.locator(".legend").inner_text()
     assert f"they carry {hidden}" in legend and "NaN or infinite: no line is drawn" in legend
     assert f"they carry {hidden}" in " ".join(texts_of(draw(view.data, layer=2, heads=2, view="heads")))
 
 
-def test_the_largest_is_among_those_that_are_seen(minilm: pellucid.Model, show: Show) -> None:
-    model = small("gpt2", minilm)
+def test_largest_weight_is_a_visible_one(minilm: pellucid.Model, show: Show) -> None:
+    model = small_model("gpt2", minilm)
     with model.edit({"layers.1.attention.weights": scale(-1.0, head=2)}) as edited:
         view = pellucid.view(edited.trace("time flies like an arrow"))
-    for place in ("query=3", "key=3&side=key"):
-        tab = show(view.html(), f"#view=heads&layer=1&heads=2&{place}&pinned=true")
-        tab.evaluate(READ)
+    for selection in ("query=3", "key=3&side=key"):
+        tab = show(view.html(), f"#view=heads&layer=1&heads=2&{selection}&pinned=true")
+        tab.evaluate(READOUT)
         assert float(tab.locator(".readout-value").inner_text()) < 0
 
 
-def test_a_picture_tells_the_largest_weight_that_it_cannot_show(minilm: pellucid.Model, show: Show) -> None:
+def test_weight_above_1_is_reported(minilm: pellucid.Model, show: Show) -> None:
     name = "layers.0.attention.weights"
     with minilm.edit({name: scale(2.5, head=1)}) as edited:
         trace = edited.trace("time flies like an arrow")
@@ -331,25 +336,23 @@ def test_a_picture_tells_the_largest_weight_that_it_cannot_show(minilm: pellucid
     assert float(cell.inner_text()) == pytest.approx(largest, rel=1e-2)
     for key in ("Escape", "h"):
         tab.keyboard.press(key)
-    until(tab, "() => document.querySelector('.legend').innerText.includes('Weights above 1 are drawn as 1')")
+    wait_until(tab, "() => document.querySelector('.legend').innerText.includes('Weights above 1 are drawn as 1')")
     drawn = draw(pellucid.view(trace).data, layer=0, heads=1, view="heads")
     assert "Weights above 1 are drawn as 1" in " ".join(texts_of(drawn))
     assert max(float(part.split('"')[0]) for part in drawn.split('stroke-opacity="')[1:]) <= 1
 
 
-def test_a_trace_without_weights_is_drawn_and_says_that_nothing_was_compared(
-    minilm: pellucid.Model, show: Show
-) -> None:
+def test_trace_without_weights_is_drawn_as_not_compared(minilm: pellucid.Model, show: Show) -> None:
     trace = minilm.trace("time flies", keep=["layers.*.attention.query", "layers.*.attention.key"])
     tab = show(pellucid.view(trace).html())
-    tab.evaluate(READ)
+    tab.evaluate(READOUT)
     assert "not compared" in tab.locator(".legend").inner_text()
 
 
 @pytest.mark.parametrize(
     "edited", ["layers.0.attention.weights", "layers.*.attention.scores", "blocks.0.attn.hook_pattern"]
 )
-def test_query_and_key_do_not_stand_for_weights_that_an_edit_changed(minilm: pellucid.Model, edited: str) -> None:
+def test_edited_weights_are_not_recomputed_from_query_and_key(minilm: pellucid.Model, edited: str) -> None:
     keep = [f"layers.{layer}.attention.{part}" for layer in (0, 1) for part in ("query", "key")]
     with minilm.edit({edited: scale(0.5, head=0)}):
         part, whole = minilm.trace("time flies", keep=keep), minilm.trace("time flies", keep="view")
@@ -357,23 +360,23 @@ def test_query_and_key_do_not_stand_for_weights_that_an_edit_changed(minilm: pel
         pellucid.InputError, match=r"changed the weights that layers\.0\.attention computes .* record with keep='view'"
     ):
         pellucid.view(part)
-    found, _ = head_weights((data := pellucid.view(whole).data), data.manifest["attentions"][0], 0)
-    torch.testing.assert_close(torch.from_numpy(found).float(), whole["layers.0.attention.weights"][0, 0])
+    stored, _ = head_weights((data := pellucid.view(whole).data), data.manifest["attentions"][0], 0)
+    torch.testing.assert_close(torch.from_numpy(stored).float(), whole["layers.0.attention.weights"][0, 0])
     with minilm.edit({"layers.0.attention.query": scale(0.5, head=0)}):
         assert pellucid.view(minilm.trace("time flies", keep=keep)).html()
 
 
-def test_one_of_several_texts(minilm: pellucid.Model, show: Show) -> None:
+def test_row_of_a_batch_is_drawn(minilm: pellucid.Model, show: Show) -> None:
     texts = ["time flies like an arrow", "fruit"]
     both, alone = minilm.trace(texts, keep="view"), minilm.trace("fruit", keep="view")
     with pytest.raises(pellucid.InputError, match=r"of 2 texts, and a page shows one: view\(trace.row\(0\)\)"):
         pellucid.view(both)
-    computed = show(pellucid.view(both.row(1)).html()).evaluate(COMPUTE)
+    computed = show(pellucid.view(both.row(1)).html()).evaluate(COMPUTED_WEIGHTS)
     for rows, i in zip(computed, range(6), strict=True):
         torch.testing.assert_close(torch.tensor(rows), alone[f"layers.{i}.attention.weights"][0], atol=1e-5, rtol=0)
 
 
-def test_tensors_are_stored_as_they_are(minilm: pellucid.Model) -> None:
+def test_tensors_are_stored_exactly(minilm: pellucid.Model) -> None:
     trace = minilm.trace("time flies like an arrow")
     data = pellucid.view(trace, tensors=("layers.0.residual.*", "pooled", "logits")[:1]).data
     names = [entry["name"] for entry in data.manifest["tensors"]]
@@ -390,23 +393,25 @@ def test_tensors_are_stored_as_they_are(minilm: pellucid.Model) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "names"),
+    ("names_in_call", "names"),
     [
         ("blocks.1.attn.hook_z", ["layers.1.attention.heads"]),
         ("blocks.*.attn.hook_z", ["layers.0.attention.heads", "layers.1.attention.heads"]),
         ("attentions[*]", [f"layers.{i}.attention.weights" for i in range(6)]),
     ],
 )
-def test_tensors_by_the_names_of_others_are_ours(asked: str, names: list[str], minilm: pellucid.Model) -> None:
+def test_tensors_are_selected_by_other_libraries_names(
+    names_in_call: str, names: list[str], minilm: pellucid.Model
+) -> None:
     trace = minilm.trace("time flies", keep=["layers.[01].attention.heads", "*.weights", "*query", "*key"])
-    data = pellucid.view(trace, tensors=asked).data
+    data = pellucid.view(trace, tensors=names_in_call).data
     assert [entry["name"] for entry in data.manifest["tensors"]] == names
     for entry in data.manifest["tensors"]:
         assert entry["axes"][0] == "heads"
         np.testing.assert_array_equal(block_numbers(data, entry["block"]), trace[entry["name"]][0].numpy())
 
 
-def test_tensors_that_a_trace_lacks_or_no_point_has(minilm: pellucid.Model, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_tensors_are_refused(minilm: pellucid.Model, caplog: pytest.LogCaptureFixture) -> None:
     trace = minilm.trace("time flies", keep=["*.attention.*"])
     with pytest.raises(pellucid.InputError, match=r"this trace has no 'blocks.1.hook_mlp_out'"):
         pellucid.view(trace, tensors="blocks.1.hook_mlp_out")
@@ -425,7 +430,7 @@ def writer(minilm: pellucid.Model) -> pellucid.Model:
     return pellucid.build(config, seed=2, tokenizer=minilm.tokenizer)
 
 
-def test_a_lens_is_stored_number_by_number(writer: pellucid.Model) -> None:
+def test_lens_is_stored_exactly(writer: pellucid.Model) -> None:
     trace = writer.trace("time flies like an arrow")
     lens = logit_lens(writer.loaded, trace, k=3)
     data = pellucid.view(trace, lens=lens).data
@@ -445,11 +450,13 @@ def test_a_lens_is_stored_number_by_number(writer: pellucid.Model) -> None:
         pellucid.view(trace, lens={})
     with pytest.raises(pellucid.InputError, match="lens is tuple without 'kind'"):
         pellucid.view(trace, lens=())
-    told = [pellucid.view(trace, trace, lens=pair([lens, lens])).data.manifest["lens"] for pair in (tuple, list)]
-    assert told[0] == told[1]
+    stored_lenses = [
+        pellucid.view(trace, trace, lens=pair([lens, lens])).data.manifest["lens"] for pair in (tuple, list)
+    ]
+    assert stored_lenses[0] == stored_lenses[1]
 
 
-def test_a_second_trace_lies_beside_the_first(minilm: pellucid.Model, show: Show) -> None:
+def test_second_trace_does_not_replace_the_first(minilm: pellucid.Model, show: Show) -> None:
     first, second = minilm.trace("time flies like an arrow"), minilm.trace("fruit flies like a banana")
     view = pellucid.view(first, second)
     other = view.data.manifest["other"]
@@ -460,16 +467,14 @@ def test_a_second_trace_lies_beside_the_first(minilm: pellucid.Model, show: Show
     np.testing.assert_array_equal(
         block_numbers(view.data, entry["query"]), second["layers.3.attention.query"][0].numpy()
     )
-    show(view.html(), "#view=diff").evaluate(READ)
+    show(view.html(), "#view=diff").evaluate(READOUT)
     with pytest.raises(pellucid.InputError, match="have 7 and 3 tokens"):
         pellucid.view(first, minilm.trace("time"))
     with pytest.raises(pellucid.InputError, match=r"only one of the traces has 'layers.*record both"):
         pellucid.view(first, minilm.trace("fruit flies like a banana", keep="layers.0.*"))
 
 
-def test_of_two_runs_the_first_one_s_tensors_are_stored_and_the_view_says_so(
-    minilm: pellucid.Model, show: Show
-) -> None:
+def test_tensors_of_the_first_of_two_runs_are_stored(minilm: pellucid.Model, show: Show) -> None:
     name = "layers.0.residual.mid"
     first = minilm.trace("time flies like an arrow")
     second = minilm.trace("fruit flies like a banana", keep="layers.*.attention.*")
@@ -479,27 +484,30 @@ def test_of_two_runs_the_first_one_s_tensors_are_stored_and_the_view_says_so(
     legends = [
         show(page.html(), "#view=tensor").locator(".legend") for page in (view, pellucid.view(first, tensors=[name]))
     ]
-    said = [legend.inner_text() for legend in legends]
-    assert "Numbers of this run, not of the other, as the model" in said[0] and "Numbers as the model" in said[1]
+    legend_texts = [legend.inner_text() for legend in legends]
+    assert (
+        "Numbers of this run, not of the other, as the model" in legend_texts[0]
+        and "Numbers as the model" in legend_texts[1]
+    )
 
 
-def test_a_pass_behind_a_cache_is_drawn_with_all_that_it_looks_at(writer: pellucid.Model, show: Show) -> None:
+def test_pass_after_a_cache_is_drawn_with_the_cached_tokens(writer: pellucid.Model, show: Show) -> None:
     trace = writer.trace("like an arrow", after="time flies", keep="view")
     view = pellucid.view(trace, heads=[1])
     tab = show(view.html(), "#view=matrix")
-    computed = tab.evaluate(COMPUTE)
+    computed = tab.evaluate(COMPUTED_WEIGHTS)
     for rows, i in zip(computed, range(2), strict=True):
         torch.testing.assert_close(torch.tensor(rows), trace[f"layers.{i}.attention.weights"][0], atol=1e-6, rtol=0)
     sizes = [len(sequence["tokens"]) for sequence in view.data.manifest["sequences"]]
     assert sizes == [len(trace.before) + len(trace.tokens), len(trace.tokens)]
 
 
-def test_a_pass_behind_a_cache_is_shown_with_its_own_lens(writer: pellucid.Model, show: Show) -> None:
+def test_pass_after_a_cache_is_drawn_with_its_lens(writer: pellucid.Model, show: Show) -> None:
     trace = writer.trace("like an arrow", after="time flies")
     lens = logit_lens(writer.loaded, trace)
     tab = show(pellucid.view(trace, lens=lens, tensors="layers.0.attention.weights").html(), "#view=lens")
     tab.keyboard.press("ArrowRight")
-    until(tab, "() => document.querySelector('.readout').innerText.includes('at “like” (0)')")
+    wait_until(tab, "() => document.querySelector('.readout').innerText.includes('at “like” (0)')")
     shown = tab.locator(".words-name").count() - 1
     assert shown == len(lens.points)
     tab.get_by_role("button", name="Tensor", exact=True).click()
@@ -510,7 +518,7 @@ def test_a_pass_behind_a_cache_is_shown_with_its_own_lens(writer: pellucid.Model
         assert names == [f"{token} {i}" for i, token in enumerate(tokens)]
 
 
-def test_spaces_and_bytes_of_a_vocabulary_are_written_as_text(minilm: pellucid.Model) -> None:
+def test_byte_level_tokens_are_shown_as_text(minilm: pellucid.Model) -> None:
     from pellucid.view.subject import is_byte_level, token_entries
 
     def texts(*tokens: str, by_bytes: bool = False) -> list[str]:
@@ -530,7 +538,7 @@ def test_spaces_and_bytes_of_a_vocabulary_are_written_as_text(minilm: pellucid.M
     assert special == {"text": "Ġ", "id": 3, "kind": "special", "segment": 0}
 
 
-def test_a_page_writes_the_letters_of_its_text(minilm: pellucid.Model, tmp_path: Path) -> None:
+def test_page_has_the_letters_of_its_text(minilm: pellucid.Model, tmp_path: Path) -> None:
     """In other vocabularies a letter such as "đ" represents a byte; it used to be shown as a control character."""
     trace = minilm.trace("đi", keep="view")
     again = pellucid.open_trace(trace.save(tmp_path / "a.trace"))
@@ -539,26 +547,26 @@ def test_a_page_writes_the_letters_of_its_text(minilm: pellucid.Model, tmp_path:
         assert [token["text"] for token in sequence["tokens"]] == trace.tokens == ["[CLS]", "đ", "##i", "[SEP]"]
 
 
-def test_a_damaged_packed_block_is_told(minilm: pellucid.Model, show: Show) -> None:
+def test_damaged_compressed_block_is_reported(minilm: pellucid.Model, show: Show) -> None:
     view = pellucid.view(minilm.trace(LONG, keep="view", max_length=40), precision="compact")
     name = view.data.manifest["attentions"][0]["weights"]
     page = view.html()
-    place = page.index(f'data-block="{name}">') + len(f'data-block="{name}">')
-    broken = page[: place + 200] + "AAAAAAAA" + page[place + 208 :]
+    start = page.index(f'data-block="{name}">') + len(f'data-block="{name}">')
+    broken = page[: start + 200] + "AAAAAAAA" + page[start + 208 :]
     assert "is damaged" in show(broken).get_by_role("alert").inner_text()
     with pytest.raises(ValueError, match="cannot be unpacked"):
         render(view.data.manifest, view.data.blocks | {name: b"no zlib"})
 
 
-def test_keys_pressed_while_a_layer_is_unpacked_are_not_lost(minilm: pellucid.Model, show: Show) -> None:
+def test_keys_pressed_while_a_layer_is_decompressed_are_not_lost(minilm: pellucid.Model, show: Show) -> None:
     trace = minilm.trace(LONG, keep="view", max_length=40)
     view = pellucid.view(trace, precision="compact", heads=[0])
     tab = show(view.html(), "#view=matrix")
-    tab.evaluate(READ)
+    tab.evaluate(READOUT)
     press = "for (const key of ['ArrowDown', ']', 'ArrowDown', 'ArrowRight', ']', 'ArrowDown']) "
     press += "document.body.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }))"
     tab.evaluate(press)  # all of them before the first block of layers 1 and 2 can arrive
-    text, said = tab.evaluate(READ)
-    assert said == {"layer": "2", "head": "0", "query": "2", "key": "1"}
+    text, readout = tab.evaluate(READOUT)
+    assert readout == {"layer": "2", "head": "0", "query": "2", "key": "1"}
     entry = view.data.manifest["attentions"][2]
     assert float(text) == pytest.approx(trace["layers.2.attention.weights"][0, 0, 2, 1].item(), abs=entry["max_error"])

@@ -12,271 +12,278 @@ import pellucid
 from pellucid.trace import edits
 from pellucid.trace.edits import fixed, zero
 from pellucid.view.choice import choose_attention
-from tests.trace.small import small
-from tests.view.conftest import Show, until
-from tests.view.written import DRAWN, HEADS, LAYERS, PLACES, TEXTS, Written, compared
+from tests.trace.small_models import small_model
+from tests.view.conftest import Show, wait_until
+from tests.view.reference_pages import HEADS, LAYERS, POINTS, TEXTS, TWO_FRAMES, ReferencePage, comparison_page
 
-INK = f"""(canvas) => {{
+HEAD_0_COLOURS = f"""(canvas) => {{
   const {{ width, height, data }} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
   const row = (layer) => Math.floor((layer + 0.5) * height / {LAYERS});
   const start = (layer) => 4 * (row(layer) * width + Math.floor(width / {HEADS} / 2));
   return [...Array({LAYERS}).keys()].map((layer) => [...data.subarray(start(layer), start(layer) + 4)]);
 }}"""
 """The colours of head 0 of every layer, in the overview."""
-ALL_DONE = "() => document.querySelector('.legend').textContent.includes('overview is the largest difference')"
+OVERVIEW_COMPLETE = "() => document.querySelector('.legend').textContent.includes('overview is the largest difference')"
 
 
-def difference(page: Written, layer: int) -> Tensor:
+def difference(page: ReferencePage, layer: int) -> Tensor:
     """Tensor[heads, seq, seq]: this run's weights minus the other's."""
     return page.numbers[f"layers.{layer}.attention.weights"] - page.numbers[f"other/layers.{layer}.attention.weights"]
 
 
-def value(tab: Page) -> float:
-    tab.evaluate(DRAWN)
+def readout_value(tab: Page) -> float:
+    tab.evaluate(TWO_FRAMES)
     return float(tab.locator(".readout-value").inner_text())
 
 
-def point(tab: Page, plot: str, row: int, column: int, rows: int, columns: int) -> None:
+def point_at(tab: Page, plot: str, row: int, column: int, rows: int, columns: int) -> None:
     tab.locator(f"{plot} .plot canvas").scroll_into_view_if_needed()
     box = tab.locator(f"{plot} .plot canvas").bounding_box()
     tab.mouse.move(box["x"] + (column + 0.5) * box["width"] / columns, box["y"] + (row + 0.5) * box["height"] / rows)
 
 
-def overview(tab: Page, layers: int, heads: int) -> Tensor:
+def overview_values(tab: Page, layers: int, heads: int) -> Tensor:
     """The overview's value for every head: Tensor[layers, heads]."""
-    until(tab, ALL_DONE)
-    found = torch.zeros(layers, heads)
+    wait_until(tab, OVERVIEW_COMPLETE)
+    values = torch.zeros(layers, heads)
     for layer in range(layers):
         for head in range(heads):
-            point(tab, ".diff-weights > section:first-child", layer, head, layers, heads)
-            found[layer, head] = value(tab)
+            point_at(tab, ".diff-weights > section:first-child", layer, head, layers, heads)
+            values[layer, head] = readout_value(tab)
             assert f"layer {layer} · head {head}" in tab.locator(".readout").inner_text()
-    return found
+    return values
 
 
-def test_every_cell_is_this_run_minus_the_other(show: Show) -> None:
-    tab = show(page := compared(0, 3), "#view=diff&layer=1&heads=2")
+def test_every_cell_is_the_difference_of_the_runs(show: Show) -> None:
+    tab = show(page := comparison_page(0, 3), "#view=diff&layer=1&heads=2")
     expected = difference(page, 1)[2]
     for query in range(len(TEXTS)):
         for key in range(query + 1):
-            point(tab, ".diff-head", query, key, len(TEXTS), len(TEXTS))
-            assert value(tab) == pytest.approx(expected[query, key].item(), abs=2e-6)
+            point_at(tab, ".diff-head", query, key, len(TEXTS), len(TEXTS))
+            assert readout_value(tab) == pytest.approx(expected[query, key].item(), abs=2e-6)
     tab.keyboard.press("t")
     cells = torch.tensor([float(text) for text in tab.locator("dialog tbody td").all_inner_texts()])
     assert cells.view_as(expected).allclose(expected, rtol=0, atol=2e-6)
 
 
-def test_the_largest_differences_are_listed_and_lead_to_their_cells(show: Show) -> None:
-    tab = show(page := compared(0, 3), "#view=diff&layer=0&heads=1")
+def test_largest_differences_are_listed_and_select_their_cells(show: Show) -> None:
+    tab = show(page := comparison_page(0, 3), "#view=diff&layer=0&heads=1")
     expected = difference(page, 0)[1]
     order = expected.abs().flatten().argsort(descending=True)[:12]
-    said = [float(text.replace("−", "-")) for text in tab.locator(".diff-list b").all_inner_texts()]
-    assert said == pytest.approx(expected.flatten()[order].tolist(), abs=5e-5)
+    listed = [float(text.replace("−", "-")) for text in tab.locator(".diff-list b").all_inner_texts()]
+    assert listed == pytest.approx(expected.flatten()[order].tolist(), abs=5e-5)
     tab.locator(".diff-list button").nth(2).click()
-    assert value(tab) == pytest.approx(expected.flatten()[order[2]].item(), abs=2e-6)
+    assert readout_value(tab) == pytest.approx(expected.flatten()[order[2]].item(), abs=2e-6)
     assert "pinned" in tab.locator(".readout").inner_text()
 
 
-def test_the_overview_holds_the_largest_difference_of_every_head(show: Show) -> None:
-    tab = show(page := compared(0, 3), "#view=diff&layer=1&heads=0")
+def test_overview_has_the_largest_difference_of_every_head(show: Show) -> None:
+    tab = show(page := comparison_page(0, 3), "#view=diff&layer=1&heads=0")
     expected = torch.stack([difference(page, layer).abs().amax((1, 2)) for layer in range(LAYERS)])
-    assert overview(tab, LAYERS, HEADS).allclose(expected, rtol=0, atol=2e-6)
+    assert overview_values(tab, LAYERS, HEADS).allclose(expected, rtol=0, atol=2e-6)
     assert tab.get_by_text("Both runs are identical").is_hidden()
     ends = tab.locator(".diff-weights .field").inner_text().split()  # of its own colour scale
     assert [float(end) for end in ends] == [0, pytest.approx(expected.max().item(), abs=5e-4)]
-    point(tab, ".diff-weights > section:first-child", 1, 2, LAYERS, HEADS)
+    point_at(tab, ".diff-weights > section:first-child", 1, 2, LAYERS, HEADS)
     tab.mouse.down()
     tab.mouse.up()
-    tab.evaluate(DRAWN)
+    tab.evaluate(TWO_FRAMES)
     assert "Layer 1 · head 2" in tab.locator(".diff-head").inner_text()
     for key in ("ArrowLeft", "ArrowUp"):
         tab.keyboard.press(key)
-    tab.evaluate(DRAWN)
+    tab.evaluate(TWO_FRAMES)
     assert "Layer 0 · head 1" in tab.locator(".diff-head").inner_text()
 
 
-@pytest.mark.parametrize("taken", ["press", "choose", "move", "search"])
-def test_the_readout_leaves_a_head_under_the_pointer_for_what_is_taken_by_keyboard(show: Show, taken: str) -> None:
-    tab = show(compared(0, 3), "#view=diff&layer=1&heads=0")
-    until(tab, ALL_DONE)
-    point(tab, ".diff-overview", 0, 2, LAYERS, HEADS)
-    tab.evaluate(DRAWN)
+@pytest.mark.parametrize("action", ["press", "choose", "move", "search"])
+def test_keyboard_selection_replaces_the_readout_of_the_pointer(show: Show, action: str) -> None:
+    tab = show(comparison_page(0, 3), "#view=diff&layer=1&heads=0")
+    wait_until(tab, OVERVIEW_COMPLETE)
+    point_at(tab, ".diff-overview", 0, 2, LAYERS, HEADS)
+    tab.evaluate(TWO_FRAMES)
     readout = tab.locator(".readout")
     assert "largest difference" in readout.inner_text()
-    if taken == "press":
+    if action == "press":
         tab.locator(".diff-list button").nth(1).focus()
-    elif taken == "choose":
+    elif action == "choose":
         tab.locator(".diff-overview .plot").focus()
-    for key in {"press": ["Enter"], "search": ["/", "Enter"]}.get(taken, ["ArrowDown"]):
+    for key in {"press": ["Enter"], "search": ["/", "Enter"]}.get(action, ["ArrowDown"]):
         tab.keyboard.press(key)
-        tab.evaluate(DRAWN)
+        tab.evaluate(TWO_FRAMES)
     assert "largest difference" not in readout.inner_text()
-    assert ("point at a cell" if taken == "choose" else "this run") in readout.inner_text()
+    assert ("point at a cell" if action == "choose" else "this run") in readout.inner_text()
 
 
-def test_a_run_with_itself_is_all_zero(show: Show) -> None:
-    tab = show(compared(5, 5), "#view=diff&layer=1&heads=0")
-    assert not overview(tab, LAYERS, HEADS).any()
+def test_difference_of_a_run_with_itself_is_zero(show: Show) -> None:
+    tab = show(comparison_page(5, 5), "#view=diff&layer=1&heads=0")
+    assert not overview_values(tab, LAYERS, HEADS).any()
     assert tab.get_by_text("Both runs are identical").is_visible()
     assert tab.locator(".ramp:visible").count() == 0 and "orange" not in tab.locator(".legend").inner_text()
     assert "every weight is the same" in tab.locator(".diff-list").inner_text()
-    point(tab, ".diff-head", 4, 2, len(TEXTS), len(TEXTS))
-    assert value(tab) == 0
+    point_at(tab, ".diff-head", 4, 2, len(TEXTS), len(TEXTS))
+    assert readout_value(tab) == 0
     tab.get_by_role("button", name="lens", exact=True).click()
-    tab.evaluate(DRAWN)
+    tab.evaluate(TWO_FRAMES)
     assert tab.locator(".word[data-mark]").count() == 0
     assert "the same in all 21 cells" in tab.locator(".legend").inner_text()
 
 
-def test_the_lens_shows_where_the_likeliest_words_differ(show: Show) -> None:
-    tab = show(page := compared(0, 3), "#view=diff")
+def test_lens_marks_where_the_likeliest_tokens_differ(show: Show) -> None:
+    tab = show(page := comparison_page(0, 3), "#view=diff")
     tab.get_by_role("button", name="lens", exact=True).click()
-    tab.evaluate(DRAWN)
+    tab.evaluate(TWO_FRAMES)
     one, other = (page.numbers[f"{prefix}lens.ids"][..., 0] for prefix in ("", "other/"))
     differ = one != other
     assert f"differs in {differ.sum()} of {differ.numel()} cells" in tab.locator(".legend").inner_text()
-    words = page.manifest["lens"]["words"]
-    for place in range(len(PLACES)):
-        cell = tab.locator(f".word[data-row='{place}'][data-column='3']")
-        written = [words[str(int(run[place, 3]))].replace(" ", "·") for run in (one, other)]
-        assert cell.inner_text() == (" | ".join(written) if differ[place, 3] else written[0])
-        assert (cell.get_attribute("data-mark") == "≠") == bool(differ[place, 3])
+    tokens_by_id = page.manifest["lens"]["words"]
+    for row in range(len(POINTS)):
+        cell = tab.locator(f".word[data-row='{row}'][data-column='3']")
+        expected = [tokens_by_id[str(int(run[row, 3]))].replace(" ", "·") for run in (one, other)]
+        assert cell.inner_text() == (" | ".join(expected) if differ[row, 3] else expected[0])
+        assert (cell.get_attribute("data-mark") == "≠") == bool(differ[row, 3])
     for scale in ("square root", "linear"):
         tab.get_by_label("colour scale").select_option(label=scale)
-        tab.evaluate(DRAWN)
+        tab.evaluate(TWO_FRAMES)
         assert f"from 0 to 100 % on a {scale} scale" in tab.locator(".legend").inner_text()
     assert tab.locator(".toolbar .field:has(.ramp):visible").all_inner_texts() == ["0\n100 %"]
     tab.keyboard.press("ArrowDown")
-    tab.evaluate(DRAWN)
+    tab.evaluate(TWO_FRAMES)
     assert "at “time” (0)" in tab.locator(".readout").inner_text()
 
 
-def test_texts_of_another_length_are_told_apart_in_a_sentence(show: Show) -> None:
-    tab = show(compared(0, 3, TEXTS[:5]), "#view=diff")
+def test_runs_of_different_length_are_reported(show: Show) -> None:
+    tab = show(comparison_page(0, 3, TEXTS[:5]), "#view=diff")
     assert "This run has 7 tokens and the other 5 tokens" in tab.locator(".diff-head").inner_text()
     for key in ("ArrowDown", "t", "Escape", "c", "Space"):
         tab.keyboard.press(key)
     tab.get_by_role("button", name="lens", exact=True).click()
-    tab.evaluate(DRAWN)
+    tab.evaluate(TWO_FRAMES)
     assert "the numbers of tokens are equal" in tab.locator(".diff-lens").inner_text()
     tab.keyboard.press("t")
     assert "lenses can be compared position by position only" in tab.get_by_role("dialog").inner_text()
 
 
-def test_a_layer_that_was_left_out_has_no_numbers_of_another(show: Show) -> None:
-    page = compared(0, 3)
+def test_omitted_layer_shows_no_numbers(show: Show) -> None:
+    page = comparison_page(0, 3)
     for run in (page.manifest, page.manifest["other"]):
         run["attentions"][1] |= {"query": None, "key": None}
     tab = show(page, "#view=diff&layer=0&query=3&key=1")
-    shown = value(tab)
+    shown = readout_value(tab)
     layer = tab.get_by_label("layer", exact=True)
     layer.select_option("1")
     for key in ("ArrowDown", "c", "Space", "t"):
         tab.keyboard.press(key)
-        tab.evaluate(DRAWN)
-    for told in (tab.locator(".stage"), tab.get_by_role("dialog")):
-        assert "The numbers of layers.1.attention were left out" in told.inner_text()
-        assert not told.locator("table").count()
+        tab.evaluate(TWO_FRAMES)
+    for reported in (tab.locator(".stage"), tab.get_by_role("dialog")):
+        assert "The numbers of layers.1.attention were left out" in reported.inner_text()
+        assert not reported.locator("table").count()
     assert tab.locator(".diff-list").is_hidden() and not tab.locator(".readout-value").inner_text()
     assert "copied" not in tab.locator(".readout").inner_text()
     assert "come from stored numbers" not in tab.locator(".legend").inner_text()
     tab.keyboard.press("Escape")
-    until(tab, ALL_DONE)
+    wait_until(tab, OVERVIEW_COMPLETE)
     assert "Layers that cannot be compared stay empty" in tab.locator(".legend").inner_text()
-    every = tab.locator(".diff-overview .plot canvas")
-    assert [colour[3] for colour in every.evaluate(INK)] == [255 * (layer != 1) for layer in range(LAYERS)]
-    point(tab, ".diff-overview", 1, 0, LAYERS, HEADS)
-    tab.evaluate(DRAWN)
-    assert "layer 1 · head 0 · largest difference" in (told := tab.locator(".readout").inner_text())
-    assert "not comparable" in told
+    canvases = tab.locator(".diff-overview .plot canvas")
+    assert [colour[3] for colour in canvases.evaluate(HEAD_0_COLOURS)] == [
+        255 * (layer != 1) for layer in range(LAYERS)
+    ]
+    point_at(tab, ".diff-overview", 1, 0, LAYERS, HEADS)
+    tab.evaluate(TWO_FRAMES)
+    assert "layer 1 · head 0 · largest difference" in (reported := tab.locator(".readout").inner_text())
+    assert "not comparable" in reported
     layer.select_option("0")
     tab.locator(".diff-list").wait_for()
-    tab.evaluate(DRAWN)
-    point(tab, ".diff-head", 3, 1, len(TEXTS), len(TEXTS))
-    assert value(tab) == shown
+    tab.evaluate(TWO_FRAMES)
+    point_at(tab, ".diff-head", 3, 1, len(TEXTS), len(TEXTS))
+    assert readout_value(tab) == shown
 
 
-def test_what_only_the_other_run_looks_at_is_drawn(minilm: "pellucid.Model", show: Show) -> None:
+def test_weights_of_only_the_other_run_are_drawn(minilm: "pellucid.Model", show: Show) -> None:
     """An edit may set weights that the mask forbids."""
-    model = small("gpt2", minilm)
+    model = small_model("gpt2", minilm)
     plain = model.trace("time flies like an arrow")
     with model.edit({"layers.0.attention.weights": fixed(0.5, head=0, position=1, source=4)}) as edited:
-        ahead = edited.trace("time flies like an arrow")
-    page = pellucid.view(plain, ahead, layer=0, heads=[0])
+        edited_trace = edited.trace("time flies like an arrow")
+    page = pellucid.view(plain, edited_trace, layer=0, heads=[0])
     tab = show(page.html(), "#view=diff&layer=0&heads=0&query=1&key=4&pinned=true")
-    until(tab, ALL_DONE)
-    assert value(tab) == -0.5 and "masked" not in tab.locator(".readout").inner_text()
+    wait_until(tab, OVERVIEW_COMPLETE)
+    assert readout_value(tab) == -0.5 and "masked" not in tab.locator(".readout").inner_text()
     side = f"canvas.width / {len(plain.tokens[0])}"
     opacity = f"(canvas) => canvas.getContext('2d').getImageData(4.5 * {side}, 1.5 * {side}, 1, 1).data[3]"
     assert tab.locator(".diff-head .plot canvas").evaluate(opacity) == 255
     assert "equal ones may differ slightly" in tab.locator(".legend").inner_text()
 
 
-def test_a_weight_that_is_infinite_is_named_and_leaves_the_scale(minilm: "pellucid.Model", show: Show) -> None:
+def test_infinite_weight_is_named_and_does_not_affect_the_scale(minilm: "pellucid.Model", show: Show) -> None:
     plain = minilm.trace("time flies")
     with minilm.edit({"layers.5.attention.weights": fixed(float("inf"), head=2, position=1, source=0)}) as edited:
         broken = edited.trace("time flies")
     assert pellucid.view(broken).data.manifest["attentions"][5]["max_error"] == 0
     tab = show(pellucid.view(plain, broken).html(), "#view=diff&layer=5&heads=2&query=1&key=0&pinned=true")
-    until(tab, ALL_DONE)
+    wait_until(tab, OVERVIEW_COMPLETE)
     assert "-Infinity" in tab.locator(".readout").inner_text() and "∞" not in tab.locator(".toolbar").inner_text()
     assert "Infinity" not in tab.locator(".toolbar").inner_text()
     assert "NaN or infinite are black" in tab.locator(".legend").inner_text()
 
 
-def test_without_a_second_run_there_is_no_such_view(show: Show) -> None:
-    page = compared()
+def test_diff_view_needs_a_second_run(show: Show) -> None:
+    page = comparison_page()
     page.manifest["other"] = None
     assert show(page, "#view=diff").get_by_role("button", name="Diff").count() == 0
 
 
 @pytest.mark.slow
-def test_a_zeroed_head_shows_and_changes_only_what_comes_after(minilm: "pellucid.Model", show: Show) -> None:
+def test_zeroed_head_changes_only_later_layers(minilm: "pellucid.Model", show: Show) -> None:
     one = minilm.trace("time flies like an arrow")
     with minilm.edit({"layers.2.attention.weights": zero(head=5)}) as edited:
         other = edited.trace("time flies like an arrow")
     tab = show(pellucid.view(one, other).html())
     assert "Layer 2 · head 5" in tab.locator(".diff-head").inner_text()  # the page opens at the largest difference
-    found = overview(tab, 6, 12)
+    values = overview_values(tab, 6, 12)
     names = [f"layers.{layer}.attention.weights" for layer in range(6)]
     expected = torch.stack([(one[name] - other[name])[0].abs().amax((1, 2)) for name in names])
-    assert found.allclose(expected, rtol=0, atol=5e-6)
-    assert not found[:2].any() and (found[2] > 1e-5).nonzero().flatten().tolist() == [5] and (found[3:] > 1e-4).all()
+    assert values.allclose(expected, rtol=0, atol=5e-6)
+    assert not values[:2].any() and (values[2] > 1e-5).nonzero().flatten().tolist() == [5] and (values[3:] > 1e-4).all()
 
 
-def test_a_page_of_two_runs_opens_where_they_differ_most_of_what_was_asked_for(minilm: "pellucid.Model") -> None:
+def test_page_opens_at_the_largest_difference_of_the_selection(minilm: "pellucid.Model") -> None:
     one = minilm.trace("time flies like an arrow")
     with minilm.edit({"layers.2.attention.weights": zero(head=5)}) as edited:
         other = edited.trace("time flies like an arrow")
-    apart = (one["layers.4.attention.weights"] - other["layers.4.attention.weights"])[0].abs().amax((1, 2))
-    for asked, layer, heads in [
-        ({"layer": 4}, 4, [int(apart.argmax())]),
+    differences = (one["layers.4.attention.weights"] - other["layers.4.attention.weights"])[0].abs().amax((1, 2))
+    for options, layer, heads in [
+        ({"layer": 4}, 4, [int(differences.argmax())]),
         ({"heads": [1, 5]}, 2, [1, 5]),
         ({"layer": 0}, 0, list(range(12))),  # where nothing differs
     ]:
-        shown = pellucid.view(one, other, **asked).data.manifest["show"]
+        shown = pellucid.view(one, other, **options).data.manifest["show"]
         assert (shown["view"], shown["layer"], shown["heads"]) == ("diff", layer, heads)
     same = pellucid.view(one, one, show="matrix").data.manifest["show"]
     assert (same["view"], same["layer"], same["heads"]) == ("matrix", 0, list(range(12)))
 
 
-def test_weights_that_are_none_in_one_run_differ_from_any_number(minilm: "pellucid.Model") -> None:
+def test_nan_differs_from_any_number(minilm: "pellucid.Model") -> None:
     one = minilm.trace("time flies like an arrow")
-    wanted = {"layers.1.attention.weights": edits.scale(1.001, head=0), "layers.3.residual.post": fixed(float("nan"))}
-    with minilm.edit(wanted) as edited:
+    applied_edits = {
+        "layers.1.attention.weights": edits.scale(1.001, head=0),
+        "layers.3.residual.post": fixed(float("nan")),
+    }
+    with minilm.edit(applied_edits) as edited:
         shown = pellucid.view(one, edited.trace("time flies like an arrow")).data.manifest["show"]
     assert (shown["view"], shown["layer"]) == ("diff", 4)
 
 
-def test_two_models_on_one_page_are_named(minilm: "pellucid.Model", show: Show) -> None:
+def test_two_models_on_a_page_are_named(minilm: "pellucid.Model", show: Show) -> None:
     sizes = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 40}
     sizes["vocab_size"] = len(minilm.tokenizer)
-    made = [pellucid.build(pellucid.Config.of(name, **sizes), tokenizer=minilm.tokenizer) for name in ("bert", "gpt2")]
-    one, two = (model.trace("time flies") for model in made)
-    said = show(pellucid.view(one, two).html(), "#view=diff").locator(".diff-runs p").all_inner_texts()
-    assert said == ["this run an untrained model (bert)", "the other an untrained model (gpt2)"]
-    with made[1].edit({"layers.0.attention.heads": zero(head=1)}):
-        edited = made[1].trace("fruit flies")
+    models = [
+        pellucid.build(pellucid.Config.of(name, **sizes), tokenizer=minilm.tokenizer) for name in ("bert", "gpt2")
+    ]
+    one, two = (model.trace("time flies") for model in models)
+    run_labels = show(pellucid.view(one, two).html(), "#view=diff").locator(".diff-runs p").all_inner_texts()
+    assert run_labels == ["this run an untrained model (bert)", "the other an untrained model (gpt2)"]
+    with models[1].edit({"layers.0.attention.heads": zero(head=1)}):
+        edited = models[1].trace("fruit flies")
     other = pellucid.view(one, edited).data.manifest["other"]
     assert other["label"] == "an untrained model (gpt2); layers.0.attention.heads: zero(head=1)"
     assert pellucid.view(two, edited).data.manifest["other"]["label"] == "layers.0.attention.heads: zero(head=1)"
@@ -286,8 +293,8 @@ def test_two_models_on_one_page_are_named(minilm: "pellucid.Model", show: Show) 
         pellucid.view(one, minilm.trace("time flies"))
 
 
-def test_of_an_encoder_decoder_the_right_side_is_opened(minilm: "pellucid.Model") -> None:
-    sides = small("t5", minilm).trace("time flies", target="fruit flies")
+def test_page_opens_at_the_side_of_an_encoder_decoder_that_differs(minilm: "pellucid.Model") -> None:
+    sides = small_model("t5", minilm).trace("time flies", target="fruit flies")
     name = "decoder.layers.1.cross_attention.weights"
     changed = sides[name].clone()
     changed[0, 1, 2] = 0
@@ -299,7 +306,7 @@ def test_of_an_encoder_decoder_the_right_side_is_opened(minilm: "pellucid.Model"
 
 
 @pytest.mark.slow
-def test_lenses_of_two_texts_are_compared(show: Show) -> None:
+def test_lenses_of_two_texts_are_compared_in_the_page(show: Show) -> None:
     model = pellucid.load("SmolLM2-135M-Instruct")
     texts = ("The capital of France is", "The capital of Germany is")
     traces = [model.trace(text) for text in texts]
@@ -318,62 +325,62 @@ def test_a_pair_of_lenses_needs_a_pair_of_traces(minilm: "pellucid.Model") -> No
         pellucid.view(minilm.trace("time flies"), lens=(1, 2))
 
 
-def test_no_other_number_than_the_one_in_hand_is_copied(show: Show) -> None:
-    tab = show(compared(0, 3), "#view=diff&layer=1&heads=2&query=3&key=1")
+def test_only_the_selected_number_is_copied(show: Show) -> None:
+    tab = show(comparison_page(0, 3), "#view=diff&layer=1&heads=2&query=3&key=1")
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
     tab.keyboard.press("c")
-    until(tab, "() => document.querySelector('.readout').innerText.includes('copied')")
-    until(tab, "async () => (await navigator.clipboard.readText()).endsWith('[0, 2, 3, 1]')")
+    wait_until(tab, "() => document.querySelector('.readout').innerText.includes('copied')")
+    wait_until(tab, "async () => (await navigator.clipboard.readText()).endsWith('[0, 2, 3, 1]')")
     tab.set_viewport_size({"width": 1000, "height": 700})
-    tab.evaluate(DRAWN)
+    tab.evaluate(TWO_FRAMES)
     assert "copied" in tab.locator(".readout").inner_text()  # the number is still the same after drawing again
     tab.get_by_role("button", name="lens", exact=True).click()
     for key in ("ArrowDown", "c"):
         tab.keyboard.press(key)
-        tab.evaluate(DRAWN)
+        tab.evaluate(TWO_FRAMES)
     assert "embeddings · at " in tab.locator(".readout").inner_text()
     assert "copied" not in tab.locator(".readout").inner_text()
 
 
-def test_a_key_within_the_frame_of_a_switch_waits_for_what_is_loaded(show: Show) -> None:
-    tab = show(compared(0, 3), "#view=diff")
+def test_key_pressed_during_a_switch_waits_for_loading(show: Show) -> None:
+    tab = show(comparison_page(0, 3), "#view=diff")
     tab.evaluate("""() => {
       document.querySelector("[aria-label='what to compare'] [data-value=lens]").click();
       document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowDown", bubbles: true }));
     }""")
-    until(tab, "() => document.querySelector('.readout').innerText.includes('embeddings · at ')")
+    wait_until(tab, "() => document.querySelector('.readout').innerText.includes('embeddings · at ')")
 
 
-def test_weights_that_are_no_numbers_are_no_sameness(show: Show) -> None:
-    page = compared(0, 0)
+def test_nan_weights_are_not_reported_as_equal(show: Show) -> None:
+    page = comparison_page(0, 0)
     name = "other/layers.0.attention.query"
     page.numbers[name][0, 3, 0] = float("nan")
     page.blocks[name] = page.numbers[name].numpy().tobytes()
     tab = show(page, "#view=diff&layer=0&heads=0")
-    overview = tab.locator(".diff-overview canvas").first
-    until(tab, """() => /head 0: NaN$/.test(document.querySelector(".diff-overview canvas").ariaLabel)""")
-    assert overview.evaluate(INK)[0] == [0, 0, 0, 255]
+    overview_values = tab.locator(".diff-overview canvas").first
+    wait_until(tab, """() => /head 0: NaN$/.test(document.querySelector(".diff-overview canvas").ariaLabel)""")
+    assert overview_values.evaluate(HEAD_0_COLOURS)[0] == [0, 0, 0, 255]
     assert tab.get_by_text("Both runs are identical").is_hidden()
     assert tab.locator(".diff-list").inner_text().startswith("There are none: some weights are NaN or infinite")
     assert "NaN or infinite are black" in tab.locator(".legend").inner_text()
 
 
-def test_where_no_weight_of_a_head_is_a_number_there_are_no_others(show: Show) -> None:
-    page = compared(0, 0)
+def test_head_of_only_nan_has_no_largest_differences(show: Show) -> None:
+    page = comparison_page(0, 0)
     name = "other/layers.0.attention.query"
     page.numbers[name][0] = float("nan")
     page.blocks[name] = page.numbers[name].numpy().tobytes()
     tab = show(page, "#view=diff&layer=0&heads=0")
-    tab.evaluate(DRAWN)
+    tab.evaluate(TWO_FRAMES)
     assert tab.locator(".diff-list").inner_text() == "There are none: in every cell a weight is NaN or infinite."
 
 
-def test_the_difference_of_two_lenses_is_copied_as_python_that_gives_it(show: Show) -> None:
-    page = compared(0, 0)
+def test_difference_of_lenses_is_copied_as_python(show: Show) -> None:
+    page = comparison_page(0, 0)
     for part in ("ids", "log_probabilities"):
         own = page.numbers[f"other/lens.{part}"]
         page.store(f"other/lens.{part}", torch.stack([own[0], own[2].flip(-1)]))  # the other run lacks the middle row
-    page.manifest["other"]["lens"]["places"] = [PLACES[0], PLACES[2]]
+    page.manifest["other"]["lens"]["places"] = [POINTS[0], POINTS[2]]
     tab = show(page, "#view=diff&diff=lens")
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
     tab.locator(".word[data-row='1'][data-column='3']").click()
@@ -382,9 +389,9 @@ def test_the_difference_of_two_lenses_is_copied_as_python_that_gives_it(show: Sh
     lens, other = (
         SimpleNamespace(log_probabilities=page.numbers[f"{run}lens.log_probabilities"]) for run in ("", "other/")
     )
-    said = tab.evaluate("() => navigator.clipboard.readText()")
-    assert said == "lens.log_probabilities[2, 3, 0] - other_lens.log_probabilities[1, 3, 3]"
-    assert eval(said, {"lens": lens, "other_lens": other}).item() == pytest.approx(value(tab), abs=1e-7)
+    copied = tab.evaluate("() => navigator.clipboard.readText()")
+    assert copied == "lens.log_probabilities[2, 3, 0] - other_lens.log_probabilities[1, 3, 3]"
+    assert eval(copied, {"lens": lens, "other_lens": other}).item() == pytest.approx(readout_value(tab), abs=1e-7)
     page.store("other/lens.ids", page.numbers["other/lens.ids"] + 1000)
     tab = show(page, "#view=diff&diff=lens")
     tab.locator(".word[data-row='1'][data-column='3']").click()
@@ -392,19 +399,19 @@ def test_the_difference_of_two_lenses_is_copied_as_python_that_gives_it(show: Sh
     tab.get_by_text("there is nothing here to copy as Python").wait_for()
 
 
-def test_the_words_of_all_largest_differences_begin_at_one_place(show: Show) -> None:
-    page = compared(0, 0)
+def test_largest_differences_are_aligned(show: Show) -> None:
+    page = comparison_page(0, 0)
     query = page.numbers["other/layers.0.attention.query"].clone()
     query[0, 3] += 1e-4
     query[0, 6] += 1
     page.store("other/layers.0.attention.query", query)
     tab = show(page, "#view=diff&layer=0&heads=0")
-    tab.evaluate(DRAWN)
-    numbers, words = (
+    tab.evaluate(TWO_FRAMES)
+    numbers, descriptions = (
         tab.locator(f".diff-list {one}").evaluate_all("(all) => all.map((one) => one.getBoundingClientRect())")
         for one in ("b", "span")
     )
     assert max(len(text) for text in tab.locator(".diff-list b").all_inner_texts()) >= 11
-    assert len({one["x"] for one in words}) == 1 and len(words) > 7
-    spread = tab.locator(".diff-list b").evaluate_all("(all) => all.map((one) => one.scrollWidth - one.clientWidth)")
-    assert max(spread) == 0 and max(one["right"] for one in numbers) < words[0]["x"]
+    assert len({one["x"] for one in descriptions}) == 1 and len(descriptions) > 7
+    overflow = tab.locator(".diff-list b").evaluate_all("(all) => all.map((one) => one.scrollWidth - one.clientWidth)")
+    assert max(overflow) == 0 and max(one["right"] for one in numbers) < descriptions[0]["x"]

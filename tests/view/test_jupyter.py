@@ -15,18 +15,20 @@ from playwright.sync_api import Browser, FrameLocator, Page
 pytestmark = pytest.mark.slow
 pytest.importorskip("jupyterlab", reason="JupyterLab is not installed: make test-all installs it")
 
-LOAD = 'import pellucid\nmodel = pellucid.load("all-MiniLM-L6-v2")'
+LOAD_MODEL = 'import pellucid\nmodel = pellucid.load("all-MiniLM-L6-v2")'
 PAIR = 'pellucid.view(model.trace("time flies like an arrow", "fruit flies like a banana"), layer=0, heads=[8])'
 CURVES = "pellucid.curves([{'step': 1, 'loss': 2.0}, {'step': 2, 'loss': 1.0}])"
-WORDS = """index = pellucid.Index.build(model, ["Coca-Cola", "green tea"])
+SEARCH_PAGE = """index = pellucid.Index.build(model, ["Coca-Cola", "green tea"])
 index.why("soft drinks", index.search("soft drinks", k=1)[0])"""
-TEN = [f"pellucid.view(model.trace('text number {i}'), layer={i % 6}, heads=[{i}])" for i in range(10)]
+TEN_VIEWS = [f"pellucid.view(model.trace('text number {i}'), layer={i % 6}, heads=[{i}])" for i in range(10)]
 SETTINGS = {"notification": {"fetchNews": "false"}, "themes": {"theme": "JupyterLab Light"}}
-QUIET = ["--no-browser", "--allow-root", "--ip=127.0.0.1", "--port=0", "--LabApp.expose_app_in_browser=True"]
-Look = Callable[[str], Page]
-INKED = """(canvas) => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
+SERVER_OPTIONS = ["--no-browser", "--allow-root", "--ip=127.0.0.1", "--port=0", "--LabApp.expose_app_in_browser=True"]
+OpenNotebook = Callable[[str], Page]
+PAINTED_PIXELS = """(canvas) => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
     .filter((value, place) => place % 4 === 3 && value > 0).length"""
-ROOM = "() => [document.documentElement.scrollHeight - innerHeight, document.documentElement.scrollWidth - innerWidth]"
+OVERFLOW = (
+    "() => [document.documentElement.scrollHeight - innerHeight, document.documentElement.scrollWidth - innerWidth]"
+)
 KERNEL = """async () => {
   const notebook = window.jupyterapp.shell.currentWidget;
   await notebook.sessionContext.ready;
@@ -47,13 +49,23 @@ class Lab:
         self.books, self.settings, self._runtime = (folder / name for name in ("books", "settings", "runtime"))
         self.books.mkdir()
         self.set()
-        kept = {f"JUPYTER_{name.upper()}_DIR": str(folder / name) for name in ("data", "config", "runtime")}
-        kept |= {"JUPYTERLAB_SETTINGS_DIR": str(self.settings), "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces")}
-        never = "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"
+        environment = {f"JUPYTER_{name.upper()}_DIR": str(folder / name) for name in ("data", "config", "runtime")}
+        environment |= {
+            "JUPYTERLAB_SETTINGS_DIR": str(self.settings),
+            "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
+        }
+        no_update_check = "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"
         self._log = (folder / "log").open("w")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", *QUIET, never, f"--ServerApp.root_dir={self.books}"],
-            env={**os.environ, **kept, "IPYTHONDIR": str(folder / "ipython")},
+            [
+                sys.executable,
+                "-m",
+                "jupyterlab",
+                *SERVER_OPTIONS,
+                no_update_check,
+                f"--ServerApp.root_dir={self.books}",
+            ],
+            env={**os.environ, **environment, "IPYTHONDIR": str(folder / "ipython")},
             stdout=self._log,
             stderr=subprocess.STDOUT,
         )
@@ -99,33 +111,33 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def look(lab: Lab, browser: Browser) -> Iterator[Look]:
+def open_notebook(lab: Lab, browser: Browser) -> Iterator[OpenNotebook]:
     """Opens a notebook. Console errors, requests of the frames and requests to other machines are failures."""
-    faults: list[str] = []
+    errors: list[str] = []
 
-    def open_notebook(name: str) -> Page:
+    def open_tab(name: str) -> Page:
         tab = browser.new_page(viewport={"width": 1400, "height": 1000})
         tab.set_default_timeout(60_000)
-        tab.on("console", lambda message: message.type in ("error", "warning") and faults.append(message.text))
-        tab.on("pageerror", lambda error: faults.append(str(error)))
-        tab.on("request", lambda r: r.frame.parent_frame and faults.append(f"a frame asked for {r.url[:80]}"))
+        tab.on("console", lambda message: message.type in ("error", "warning") and errors.append(message.text))
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.on("request", lambda r: r.frame.parent_frame and errors.append(f"a frame asked for {r.url[:80]}"))
         tab.on(
             "request",
             lambda r: (
-                r.url.startswith(("http://127.0.0.1", "http://localhost", "data:", "blob:")) or faults.append(r.url)
+                r.url.startswith(("http://127.0.0.1", "http://localhost", "data:", "blob:")) or errors.append(r.url)
             ),
         )
         tab.goto(lab.address(name))
         tab.locator(".jp-Notebook .jp-Cell").first.wait_for()
         return tab
 
-    yield open_notebook
+    yield open_tab
     for context in browser.contexts:
         context.close()
-    assert faults == []
+    assert errors == []
 
 
-def order(tab: Page, *commands: str) -> None:
+def execute_commands(tab: Page, *commands: str) -> None:
     """Executes JupyterLab's own commands by name, and waits for each."""
     for command in commands:
         tab.evaluate("(command) => window.jupyterapp.commands.execute(command)", command)
@@ -133,51 +145,53 @@ def order(tab: Page, *commands: str) -> None:
 
 def run_all(tab: Page) -> None:
     tab.evaluate(KERNEL)
-    order(tab, "notebook:run-all-cells", "docmanager:save")
+    execute_commands(tab, "notebook:run-all-cells", "docmanager:save")
     tab.locator(PANEL).evaluate("(panel) => panel.scrollTop = 0")
 
 
-def frame(tab: Page, place: int = 0) -> FrameLocator:
+def frame(tab: Page, index: int = 0) -> FrameLocator:
     """One view, scrolled into sight and drawn."""
-    found = tab.locator(".jp-OutputArea iframe").nth(place)
-    found.scroll_into_view_if_needed()
-    found.content_frame.locator(".stage[aria-busy=false] canvas").first.wait_for()
-    return found.content_frame
+    iframe = tab.locator(".jp-OutputArea iframe").nth(index)
+    iframe.scroll_into_view_if_needed()
+    iframe.content_frame.locator(".stage[aria-busy=false] canvas").first.wait_for()
+    return iframe.content_frame
 
 
 @pytest.fixture
-def ran(lab: Lab, look: Look) -> str:
+def executed_notebook(lab: Lab, open_notebook: OpenNotebook) -> str:
     """The name of a notebook that JupyterLab ran and saved, with a view, and one with a dark theme."""
     if not (lab.books / "pair.ipynb").exists():
-        lab.write("pair", LOAD, PAIR, PAIR.replace("heads=[8]", "theme='dark'"), CURVES, WORDS)
-        tab = look("pair")
+        lab.write("pair", LOAD_MODEL, PAIR, PAIR.replace("heads=[8]", "theme='dark'"), CURVES, SEARCH_PAGE)
+        tab = open_notebook("pair")
         run_all(tab)
-        drawn(frame(tab))
+        assert_drawn(frame(tab))
         tab.close()
     return "pair"
 
 
-def drawn(inside: FrameLocator) -> None:
+def assert_drawn(inside: FrameLocator) -> None:
     """Asserts that the canvas is painted, and that the page fits its frame in height and width."""
-    assert inside.locator(".stage canvas").first.evaluate(INKED) > 1000
+    assert inside.locator(".stage canvas").first.evaluate(PAINTED_PIXELS) > 1000
     inside.locator("html").evaluate(SETTLED)
-    assert inside.locator("html").evaluate(ROOM) == [0, 0]
+    assert inside.locator("html").evaluate(OVERFLOW) == [0, 0]
 
 
-def test_a_view_runs_and_is_saved(ran: str, look: Look) -> None:
-    tab = look(ran)
+def test_saved_view_is_drawn(executed_notebook: str, open_notebook: OpenNotebook) -> None:
+    tab = open_notebook(executed_notebook)
     inside = frame(tab)
-    drawn(inside)
+    assert_drawn(inside)
     assert "banana" in inside.locator(".stage").inner_text()
     assert not tab.locator(".pellucid-still").first.is_visible()
 
 
-def test_a_notebook_that_is_not_trusted_shows_stills(ran: str, lab: Lab, look: Look) -> None:
-    sent = lab.read(ran)
-    for cell in sent.cells[1:5]:
+def test_untrusted_notebook_shows_static_pictures(
+    executed_notebook: str, lab: Lab, open_notebook: OpenNotebook
+) -> None:
+    untrusted = lab.read(executed_notebook)
+    for cell in untrusted.cells[1:5]:
         cell.outputs[0].data["text/html"] += "<script>document.title = 'reached'</script>"  # not as signed
-    nbformat.write(sent, lab.books / "sent.ipynb")
-    tab = look("sent")
+    nbformat.write(untrusted, lab.books / "sent.ipynb")
+    tab = open_notebook("sent")
     still = tab.locator(".pellucid-still").first
     still.wait_for()
     assert tab.locator(".jp-OutputArea iframe").count() == 0 and tab.title() != "reached"
@@ -188,9 +202,9 @@ def test_a_notebook_that_is_not_trusted_shows_stills(ran: str, lab: Lab, look: L
     assert "strongest links" in still.locator("img").get_attribute("alt")
 
 
-def test_the_wheel_over_a_view_turns_the_notebook(ran: str, look: Look) -> None:
-    tab = look(ran)
-    drawn(frame(tab))
+def test_wheel_over_a_view_scrolls_the_notebook(executed_notebook: str, open_notebook: OpenNotebook) -> None:
+    tab = open_notebook(executed_notebook)
+    assert_drawn(frame(tab))
     for share in (0.1, 0.6, 0.95):
         tab.locator(PANEL).evaluate("(panel) => panel.scrollTop = 0")
         box = tab.locator(".jp-OutputArea iframe").first.bounding_box()
@@ -201,8 +215,8 @@ def test_the_wheel_over_a_view_turns_the_notebook(ran: str, look: Look) -> None:
         assert tab.locator(PANEL).evaluate("(panel) => panel.scrollTop") >= 400, f"held at {share} of the frame"
 
 
-def test_keys_of_the_page_are_not_the_notebook_s(ran: str, look: Look) -> None:
-    tab = look(ran)
+def test_keys_in_the_page_do_not_reach_the_notebook(executed_notebook: str, open_notebook: OpenNotebook) -> None:
+    tab = open_notebook(executed_notebook)
     inside = frame(tab)
     inside.locator(".stage canvas").first.click(position={"x": 20, "y": 20})
     cells = tab.evaluate(CELLS)
@@ -213,25 +227,27 @@ def test_keys_of_the_page_are_not_the_notebook_s(ran: str, look: Look) -> None:
     inside.locator("dialog[open]").wait_for()
 
 
-@pytest.mark.parametrize(("theme", "worn"), [("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")])
-def test_the_page_wears_the_notebook_s_theme(ran: str, lab: Lab, look: Look, theme: str, worn: str) -> None:
+@pytest.mark.parametrize(("theme", "expected_theme"), [("JupyterLab Dark", "dark"), ("JupyterLab Light", "light")])
+def test_page_has_the_theme_of_the_notebook(
+    executed_notebook: str, lab: Lab, open_notebook: OpenNotebook, theme: str, expected_theme: str
+) -> None:
     lab.set(themes={"theme": theme})
-    tab = look(ran)
-    for place, expected in enumerate((worn, "dark")):
-        frame(tab, place).locator(f".pellucid[data-host][data-theme={expected}]").wait_for()
+    tab = open_notebook(executed_notebook)
+    for index, expected in enumerate((expected_theme, "dark")):
+        frame(tab, index).locator(f".pellucid[data-host][data-theme={expected}]").wait_for()
 
 
-def test_ten_views_keep_to_themselves(lab: Lab, look: Look) -> None:
-    lab.write("ten", LOAD, *TEN)
-    tab = look("ten")
+def test_ten_views_are_independent(lab: Lab, open_notebook: OpenNotebook) -> None:
+    lab.write("ten", LOAD_MODEL, *TEN_VIEWS)
+    tab = open_notebook("ten")
     run_all(tab)
-    for place in range(10):
-        inside = frame(tab, place)
-        drawn(inside)
-        assert f"number {place}" in inside.locator("h1").inner_text()
-        assert inside.locator("[aria-current=true]").inner_text() == str(place)
-        if place % 2:
+    for index in range(10):
+        inside = frame(tab, index)
+        assert_drawn(inside)
+        assert f"number {index}" in inside.locator("h1").inner_text()
+        assert inside.locator("[aria-current=true]").inner_text() == str(index)
+        if index % 2:
             inside.get_by_role("button", name="Matrix").click()
             inside.locator(".matrix canvas").first.wait_for()
-    for place in range(10):
-        assert frame(tab, place).locator(".matrix").count() == place % 2
+    for index in range(10):
+        assert frame(tab, index).locator(".matrix").count() == index % 2

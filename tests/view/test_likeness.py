@@ -1,4 +1,4 @@
-"""The page of which words matched which, opened in a real browser."""
+"""The page of matching words in a real browser."""
 
 import re
 from pathlib import Path
@@ -12,8 +12,8 @@ from pellucid.errors import InputError
 from pellucid.search.why import Match, match
 from tests.quick import few
 from tests.view.conftest import Show
+from tests.view.reference_pages import TWO_FRAMES
 from tests.view.test_access import AXE, SERIOUS
-from tests.view.written import DRAWN
 
 LONG = (
     "The weather was mild, and nobody said much about it. In the evening a man repaired his bicycle, then he drank "
@@ -25,30 +25,30 @@ SHADES = """() => [...document.querySelectorAll(".passage span, tbody td, .ramp 
 PAPER = "(one) => getComputedStyle(one).backgroundColor"
 
 
-def why(model: pellucid.Model, query: str, text: str, **hit: object) -> Match:
+def match_of(model: pellucid.Model, query: str, text: str, **hit: object) -> Match:
     return match(model.loaded, query, {"text": text, **hit})
 
 
 @pytest.mark.parametrize("theme", few(["light", "dark"], ["light"]))
 @pytest.mark.parametrize("text", few(["Coca-Cola Company (The)", LONG], [LONG]))
-def test_the_page_shows_every_number_to_everyone(
+def test_page_shows_every_number_accessibly(
     minilm: pellucid.Model,
     show: Show,
     theme: str,
     text: str,
 ) -> None:
-    found = why(minilm, "how to make green tea", text)
-    page = show(found.view().html(), color_scheme=theme)
-    assert page.locator("tbody th").all_inner_texts() == list(found.text)
-    assert page.locator("thead th").all_inner_texts() == list(found.query)
+    result = match_of(minilm, "how to make green tea", text)
+    page = show(result.view().html(), color_scheme=theme)
+    assert page.locator("tbody th").all_inner_texts() == list(result.text)
+    assert page.locator("thead th").all_inner_texts() == list(result.query)
     assert page.locator(".passage").inner_text().split() == text.split()
-    drawn = [float(cell.replace("−", "-")) for cell in page.locator("tbody td").all_inner_texts()]
-    assert np.allclose(drawn, found.similarity.T.ravel(), atol=0.0051)
-    best = [page.locator("tbody tr").nth(i) for i in found.similarity.argmax(axis=1)]
+    displayed = [float(cell.replace("−", "-")) for cell in page.locator("tbody td").all_inner_texts()]
+    assert np.allclose(displayed, result.similarity.T.ravel(), atol=0.0051)
+    best = [page.locator("tbody tr").nth(i) for i in result.similarity.argmax(axis=1)]
     assert all(
         row.locator("td").nth(j).evaluate("cell => cell.className.includes('best')") for j, row in enumerate(best)
     )
-    assert page.locator("td.best").count() == len(found.query)
+    assert page.locator("td.best").count() == len(result.query)
     rows = page.locator("tbody tr").evaluate_all(
         "(all) => all.map((row) => [...row.cells].slice(1).map((one) => one.classList[0]))"
     )
@@ -64,28 +64,28 @@ def test_the_page_shows_every_number_to_everyone(
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_a_theme_that_was_asked_for_stands_against_the_readers(minilm: pellucid.Model, show: Show) -> None:
-    found = why(minilm, "coca cola", "Coca-Cola")
-    assert _paper(show(found.view("dark").html(), color_scheme="light")) == "rgb(21, 24, 29)"
+def test_requested_theme_overrides_the_preferred_one(minilm: pellucid.Model, show: Show) -> None:
+    result = match_of(minilm, "coca cola", "Coca-Cola")
+    assert _paper(show(result.view("dark").html(), color_scheme="light")) == "rgb(21, 24, 29)"
     with pytest.raises(InputError, match="theme is 'blue'"):
-        found.view("blue")
+        result.view("blue")
 
 
-def test_its_frame_is_as_dark_as_the_notebook_around_it(minilm: pellucid.Model, show: Show) -> None:
-    cell = why(minilm, "coca cola", "Coca-Cola")._repr_html_()
+def test_frame_has_the_theme_of_the_notebook(minilm: pellucid.Model, show: Show) -> None:
+    cell = match_of(minilm, "coca cola", "Coca-Cola")._repr_html_()
     tab = show(f"<!doctype html><body style='color: #eee'>{cell}</body>", color_scheme="null")  # not emulated
     for ink, paper in (("#eee", "rgb(21, 24, 29)"), ("#222", "rgb(253, 252, 249)"), ("#fff", "rgb(21, 24, 29)")):
         tab.evaluate("(ink) => void (document.body.style.color = ink)", ink)
-        tab.evaluate(DRAWN)
+        tab.evaluate(TWO_FRAMES)
         inside = tab.frame_locator("iframe").locator("body")
         assert inside.evaluate("(body) => getComputedStyle(body).backgroundColor") == paper
 
 
 @pytest.mark.parametrize("theme", few([None, "dark"], ["dark"]))
-def test_paper_is_white_and_has_the_whole_table(minilm: pellucid.Model, show: Show, theme: str | None) -> None:
+def test_printed_page_is_white_and_complete(minilm: pellucid.Model, show: Show, theme: str | None) -> None:
     query = " ".join(f"counterrevolutionary {word}" for word in LONG.split()[:30])
     page = show(
-        why(minilm, query, LONG).view(theme).html(), viewport={"width": 690, "height": 900}, color_scheme="dark"
+        match_of(minilm, query, LONG).view(theme).html(), viewport={"width": 690, "height": 900}, color_scheme="dark"
     )
     assert _paper(page) == "rgb(21, 24, 29)"
     page.emulate_media(media="print", color_scheme="dark")
@@ -97,10 +97,8 @@ def test_paper_is_white_and_has_the_whole_table(minilm: pellucid.Model, show: Sh
     assert right <= 690 and bottom == hidden
 
 
-def test_no_name_of_a_column_stands_above_those_of_rows_where_the_table_is_scrolled(
-    minilm: pellucid.Model, show: Show
-) -> None:
-    page = show(why(minilm, LONG[:200], LONG).view().html(), viewport={"width": 390, "height": 900})
+def test_column_headings_do_not_cover_row_headings_when_scrolled(minilm: pellucid.Model, show: Show) -> None:
+    page = show(match_of(minilm, LONG[:200], LONG).view().html(), viewport={"width": 390, "height": 900})
     corner = page.locator(".sheet").evaluate("""(sheet) => {
       sheet.scrollTo(200, 250);
       const [column, row] = ["thead th", "tbody th"].map((one) => sheet.querySelector(one).getBoundingClientRect());
@@ -110,18 +108,18 @@ def test_no_name_of_a_column_stands_above_those_of_rows_where_the_table_is_scrol
 
 
 @pytest.mark.parametrize("scheme", few(["light", "dark"], ["dark"]))
-def test_shades_are_data_where_colours_are_forced(minilm: pellucid.Model, show: Show, scheme: str) -> None:
-    found = why(minilm, "coca cola", LONG).view().html()
-    plain = show(found, color_scheme=scheme).evaluate(SHADES)
-    tab = show(found, color_scheme=scheme, forced_colors="active")
+def test_shades_are_kept_in_forced_colours(minilm: pellucid.Model, show: Show, scheme: str) -> None:
+    result = match_of(minilm, "coca cola", LONG).view().html()
+    plain = show(result, color_scheme=scheme).evaluate(SHADES)
+    tab = show(result, color_scheme=scheme, forced_colors="active")
     assert tab.evaluate(SHADES) == plain and len(set(plain)) > 5
     corner, head = (tab.locator(f"thead {each}").first.evaluate(PAPER) for each in ("td", "th"))
     assert corner == head, "the corner of the table is of the colour of its heads"
 
 
-def test_texts_stay_texts(minilm: pellucid.Model, show: Show) -> None:
+def test_texts_are_escaped(minilm: pellucid.Model, show: Show) -> None:
     nasty = "<script>alert(1)</script> & \u202eevil\u202c <img src=x onerror=alert(2)> \x00 end"
-    page = show(why(minilm, "<b>bold</b> \x07 \u202etea", nasty, id="</p>\u2067").view().html())
+    page = show(match_of(minilm, "<b>bold</b> \x07 \u202etea", nasty, id="</p>\u2067").view().html())
     assert page.locator("script, img, b").count() == 0
     assert not set("\u202e\u202c\u2067") & set(page.content())
     assert page.locator("h1").inner_text() == "<b>bold</b> ␇ \ufffdtea"
@@ -130,46 +128,44 @@ def test_texts_stay_texts(minilm: pellucid.Model, show: Show) -> None:
     assert "<script>alert(1)</script>" in page.locator(".passage").inner_text()
 
 
-def test_every_query_and_hit_stands_at_the_left_edge_and_one_without_text_says_so(
-    minilm: pellucid.Model, show: Show
-) -> None:
-    page = show(why(minilm, "تفاح", "تفاح أخضر").view().html())
+def test_queries_and_hits_are_left_aligned_and_empty_ones_are_reported(minilm: pellucid.Model, show: Show) -> None:
+    page = show(match_of(minilm, "تفاح", "تفاح أخضر").view().html())
     query, passage, table = (page.locator(each).bounding_box() for each in ("h1", ".passage", ".sheet table"))
     assert abs(passage["x"] - table["x"]) < 10 and query["x"] == passage["x"] and query["width"] < 100
-    assert show(why(minilm, "apple", "").view().html()).get_by_text("(no text)").count() == 1
+    assert show(match_of(minilm, "apple", "").view().html()).get_by_text("(no text)").count() == 1
 
 
-def test_several_hits_share_a_page_and_a_notebook_gets_it_in_a_frame(
+def test_several_hits_share_a_page_and_a_notebook_shows_it_in_a_frame(
     minilm: pellucid.Model,
     show: Show,
     tmp_path: Path,
 ) -> None:
     texts = ("Starbucks", "PepsiCo", "Coca-Cola Company (The)")
-    first, *others = [why(minilm, "soft drinks", text).view() for text in texts]
+    first, *others = [match_of(minilm, "soft drinks", text).view() for text in texts]
     saved = first.beside(*others).save(tmp_path / "why.html").read_text(encoding="utf-8")
     page = show(saved)
     assert page.locator("h1").all_inner_texts() == ["soft drinks"]
     assert page.locator("table").count() == 3
-    cell = why(minilm, "soft drinks", texts[0])._repr_html_()
+    cell = match_of(minilm, "soft drinks", texts[0])._repr_html_()
     assert cell.isascii() and "<script" not in cell
     inside = show(cell).frame_locator("iframe")
     assert inside.locator("tbody th").all_inner_texts() == ["Starbucks"]
 
 
-def test_where_frames_are_taken_away_the_words_and_numbers_stand(minilm: pellucid.Model, show: Show) -> None:
-    found = why(minilm, "soft drinks", "Coca-Cola Company (The)", id="<b>")
-    cell = found._repr_html_()
+def test_words_and_numbers_remain_without_frames(minilm: pellucid.Model, show: Show) -> None:
+    result = match_of(minilm, "soft drinks", "Coca-Cola Company (The)", id="<b>")
+    cell = result._repr_html_()
     assert not show(cell).locator("body > .pellucid-still").is_visible()
     page = show(re.sub("<style>.*?</style>|<iframe.*?</iframe>", "", cell, flags=re.DOTALL))
-    assert page.locator("tbody th").all_inner_texts() == list(found.text)
-    drawn = [float(number.replace("−", "-")) for number in page.locator("tbody td").all_inner_texts()]
-    assert np.allclose(drawn, found.similarity.T.ravel(), atol=0.0051)
+    assert page.locator("tbody th").all_inner_texts() == list(result.text)
+    displayed = [float(number.replace("−", "-")) for number in page.locator("tbody td").all_inner_texts()]
+    assert np.allclose(displayed, result.similarity.T.ravel(), atol=0.0051)
     assert "trust the notebook" in page.inner_text("body") and page.locator("b").count() == 0
 
 
 @pytest.mark.parametrize("width", few([480, 700, 1200], [480]))
-def test_the_frame_of_a_short_text_is_as_tall_as_its_page(minilm: pellucid.Model, show: Show, width: int) -> None:
-    page = show(why(minilm, "soft drinks", "green tea")._repr_html_(), viewport={"width": width, "height": 900})
+def test_frame_of_a_short_text_has_the_height_of_its_page(minilm: pellucid.Model, show: Show, width: int) -> None:
+    page = show(match_of(minilm, "soft drinks", "green tea")._repr_html_(), viewport={"width": width, "height": 900})
     inside = page.frame_locator("iframe").locator("html")
     assert inside.evaluate("(page) => page.scrollHeight - innerHeight") <= 0
 

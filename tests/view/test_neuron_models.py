@@ -8,7 +8,7 @@ import torch
 import pellucid
 from tests.quick import few
 from tests.view.conftest import Show
-from tests.view.steps import add_up
+from tests.view.neuron_steps import check_steps
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40}
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -25,7 +25,7 @@ PATHS = {"": "layers.{}.attention", "encoder": "encoder.layers.{}.attention", "d
     few([("bert", "", 1), ("llama", "", 2), ("mistral", "", 2), ("t5", "encoder", 1), ("t5", "decoder", 0),
          ("t5", "cross", 1), ("bart", "cross", 1)], [("t5", "cross", 1)]),
 )  # fmt: skip
-def test_models_of_every_kind_are_taken_apart(
+def test_steps_of_every_kind_of_attention(
     show: Show, minilm: pellucid.Model, family: str, group: str, layer: int
 ) -> None:
     config = pellucid.Config.of(family, vocab_size=len(minilm.tokenizer), **SMALL, **FAMILIES[family])
@@ -43,7 +43,7 @@ def test_models_of_every_kind_are_taken_apart(
             view.html(), f"#view=neuron&of={group}&layer={layer}&head={head}&heads={head}&query={query}&key={key}"
         )
         row = trace[f"{path}.weights"][0, head, query]
-        steps = add_up(tab, row[key].item(), 8, tolerance=1e-5)
+        steps = check_steps(tab, row[key].item(), 8, tolerance=1e-5)
         assert ("bias" in steps) == (family == "t5" and group != "cross")
         assert steps["weight"] > 0 and row.max() > 1.5 * row[row > 0].min()
         scores = trace[f"{path}.scores"][0, head, query]
@@ -51,7 +51,7 @@ def test_models_of_every_kind_are_taken_apart(
         assert steps["largest"] == pytest.approx(scores[row > 0].max().item(), abs=1e-4)
 
 
-def test_a_real_model_is_taken_apart(show: Show, minilm: pellucid.Model) -> None:
+def test_steps_of_a_real_model(show: Show, minilm: pellucid.Model) -> None:
     trace = minilm.trace("time flies like an arrow", "fruit flies like a banana")
     tab = show(pellucid.view(trace).html(), "#view=neuron&layer=3&head=5&heads=5&query=2&key=9")
-    add_up(tab, trace["layers.3.attention.weights"][0, 5, 2, 9].item(), 32)
+    check_steps(tab, trace["layers.3.attention.weights"][0, 5, 2, 9].item(), 32)

@@ -25,7 +25,7 @@ BOXES = """(marks) => marks.map((mark) => {
         (PlotPoint(0.01, 0.5, "efSearch 16"), PlotPoint(0.02, 0.6, "efSearch 32"), PlotPoint(0.04, 0.7, "efSearch 64")),
     ],
 )
-def test_marks_stand_where_their_numbers_say(show: Show, points: tuple[PlotPoint, ...], theme: str) -> None:
+def test_marks_are_drawn_at_their_values(show: Show, points: tuple[PlotPoint, ...], theme: str) -> None:
     plot = Plot("Recall & time", "a < b", "milliseconds", "recall", points)
     page = show(f"<!doctype html><body style='margin:0'>{plot.text(theme)}</body>")
     boxes = page.locator("circle").evaluate_all(BOXES)
@@ -36,7 +36,7 @@ def test_marks_stand_where_their_numbers_say(show: Show, points: tuple[PlotPoint
     paper = page.locator("svg").bounding_box()
     assert paper is not None
     assert all(left >= 0 and top >= 0 and right <= paper["width"] for left, top, right, _ in names)
-    assert {spot.name for spot in points} <= set(page.locator("text").all_text_contents())
+    assert {plot_point.name for plot_point in points} <= set(page.locator("text").all_text_contents())
     shown = names[-len(points) :]
     for i, one in enumerate(names):
         for other in names[:i] if one in shown else ():
@@ -44,7 +44,7 @@ def test_marks_stand_where_their_numbers_say(show: Show, points: tuple[PlotPoint
 
 
 @pytest.mark.parametrize("values", [[0.03], [0.02, 0.021], [1e-6, 5.0], [3.0, 900.0]])
-def test_an_axis_of_ratios_has_ticks_that_can_be_told_apart(values: list[float]) -> None:
+def test_logarithmic_axis_has_distinct_ticks(values: list[float]) -> None:
     axis = log_axis(values)
     assert len(axis.ticks) >= 3
     assert all(0 < axis.fraction(value) < 1 for value in values)
@@ -52,7 +52,7 @@ def test_an_axis_of_ratios_has_ticks_that_can_be_told_apart(values: list[float])
 
 
 @pytest.mark.parametrize("values", [[1.0], [0.0, 1.0], [0.95, 0.999], [0.2]])
-def test_an_axis_of_shares_ends_at_one(values: list[float]) -> None:
+def test_axis_of_shares_ends_at_one(values: list[float]) -> None:
     axis = share_axis(values)
     assert axis.ticks[-1] == 1.0 and axis.ticks[0] <= min(values)
     assert 3 <= len(axis.ticks) <= 8

@@ -16,13 +16,13 @@ from pellucid.trace import Trace
 from pellucid.view import page as page_module
 from pellucid.view.store import MAX_ERROR
 from tests.quick import few
-from tests.view.conftest import READ, Show
+from tests.view.conftest import READOUT, Show
 
 TEXT, TARGET = "time flies like an arrow", "fruit flies like a ripe banana here"
-SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40,
+SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 40,
          "initializer_range": 0.35}  # fmt: skip
-PAIR = {"num_decoder_layers": 2, "decoder_attention_heads": 4, "decoder_intermediate_size": 40}
-SLOWED = Rotary(10_000.0, 2048, Llama3Scaling(8.0, 1.0, 4.0, 8))
+DECODER_SIZES = {"num_decoder_layers": 2, "decoder_attention_heads": 4, "decoder_intermediate_size": 40}
+SCALED_ROTATION = Rotary(10_000.0, 2048, Llama3Scaling(8.0, 1.0, 4.0, 8))
 ROTATED, BIASED = "window, rotated, grouped", "pair, bias by distance, unscaled"
 RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "full": ("bert", {}),
@@ -32,15 +32,15 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "full, padding takes no place": ("roberta", {}),
     "causal": ("gpt2", {}),
     "causal, rotated, grouped": ("llama", {"num_key_value_heads": 2}),
-    "causal, rotated slowly": ("llama", {"attention_position": SLOWED}),
+    "causal, rotated slowly": ("llama", {"attention_position": SCALED_ROTATION}),
     ROTATED: ("mistral", {"num_key_value_heads": 2, "sliding_window": 3}),
     "causal, rotated, one key": ("qwen2", {"num_key_value_heads": 1}),
-    "pair, full and causal and cross": ("bart", PAIR),
-    BIASED: ("t5", PAIR | {"initializer_range": 0.2}),
-    "pair, decoder deeper": ("t5", PAIR | {"num_decoder_layers": 5, "initializer_range": 0.2}),
+    "pair, full and causal and cross": ("bart", DECODER_SIZES),
+    BIASED: ("t5", DECODER_SIZES | {"initializer_range": 0.2}),
+    "pair, decoder deeper": ("t5", DECODER_SIZES | {"num_decoder_layers": 5, "initializer_range": 0.2}),
 }
-QUICK = "full", "causal, rotated slowly", ROTATED, "pair, full and causal and cross", BIASED
-COMPUTE = """async () => {
+QUICK_RECIPES = "full", "causal, rotated slowly", ROTATED, "pair, full and causal and cross", BIASED
+COMPUTED_WEIGHTS = """async () => {
   const source = data.inlineSource(document.querySelector(".pellucid"));
   await source.load(source.manifest.attentions.flatMap(attention.blocksOf));
   return source.manifest.attentions.map((entry) => {
@@ -76,15 +76,15 @@ STEPS = """async ([place, head, query, key]) => {
   return { ...steps, products: [...steps.products], left, right, before };
 }"""
 
-Make = Callable[..., Trace]
+MakeTrace = Callable[..., Trace]
 
 
 @pytest.fixture
-def make(minilm: pellucid.Model) -> Make:
+def make_trace(minilm: pellucid.Model) -> MakeTrace:
     """Returns traces of small untrained models, whose weights are far from uniform."""
 
     def trace(family: str, changes: dict[str, Any], keep: str = "view") -> Trace:
-        config = Config.of(family, vocab_size=len(minilm.tokenizer), **(SMALL | changes))
+        config = Config.of(family, vocab_size=len(minilm.tokenizer), **(SIZES | changes))
         model = pellucid.build(config, seed=3, tokenizer=minilm.tokenizer)
         target = {"target": TARGET} if config.kind == "encoder-decoder" else {}
         return model.trace(TEXT, keep=keep, **target)
@@ -92,20 +92,27 @@ def make(minilm: pellucid.Model) -> Make:
     return trace
 
 
-def compare(tab: Page, view: pellucid.View, trace: Trace) -> int:
+def assert_weights_agree(tab: Page, view: pellucid.View, trace: Trace) -> int:
     """Asserts that every weight computed by the page is within the stated error of the model's own."""
-    computed, entries = tab.evaluate(COMPUTE), view.data.manifest["attentions"]
+    computed, entries = tab.evaluate(COMPUTED_WEIGHTS), view.data.manifest["attentions"]
     for rows, entry in zip(computed, entries, strict=True):
-        found, own = torch.tensor(rows, dtype=torch.float64), trace[f"{entry['name']}.weights"][0].double()
-        assert (found - own).abs().max() <= max(entry["max_error"], 1e-9) * 1.01 + 1e-12, entry["name"]
-        torch.testing.assert_close(found.sum(-1), torch.ones(found.shape[:-1], dtype=torch.float64), atol=1e-3, rtol=0)
+        computed_weights, expected = (
+            torch.tensor(rows, dtype=torch.float64),
+            trace[f"{entry['name']}.weights"][0].double(),
+        )
+        assert (computed_weights - expected).abs().max() <= max(entry["max_error"], 1e-9) * 1.01 + 1e-12, entry["name"]
+        torch.testing.assert_close(
+            computed_weights.sum(-1), torch.ones(computed_weights.shape[:-1], dtype=torch.float64), atol=1e-3, rtol=0
+        )
     return len(computed)
 
 
 @pytest.mark.parametrize("precision", ["float32", pytest.param("int16", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("recipe", few(RECIPES, QUICK))
-def test_the_browser_computes_the_model_s_weights(show: Show, make: Make, recipe: str, precision: str) -> None:
-    trace = make(*RECIPES[recipe])
+@pytest.mark.parametrize("recipe", few(RECIPES, QUICK_RECIPES))
+def test_browser_computes_the_weights_of_the_model(
+    show: Show, make_trace: MakeTrace, recipe: str, precision: str
+) -> None:
+    trace = make_trace(*RECIPES[recipe])
     view = pellucid.view(trace, precision=precision)
     entries = view.data.manifest["attentions"]
     assert all(entry["weights"] is None for entry in entries)  # all of them are recomputed
@@ -113,15 +120,15 @@ def test_the_browser_computes_the_model_s_weights(show: Show, make: Make, recipe
     weights = torch.cat([trace[f"{entry['name']}.weights"].flatten() for entry in entries])
     assert weights.max() > 0.8 and weights.std() > 0.1  # far from uniform
     tab = show(view.html(), "#view=matrix")
-    assert compare(tab, view, trace) == len([name for name in trace if name.endswith(".weights")])
+    assert assert_weights_agree(tab, view, trace) == len([name for name in trace if name.endswith(".weights")])
 
 
 @pytest.mark.parametrize("before", ["rows first", "columns alone"])
 @pytest.mark.parametrize("recipe", few(["full", ROTATED, BIASED], [ROTATED]))
-def test_a_column_holds_the_numbers_of_the_rows_and_needs_no_row_that_was_seen(
-    show: Show, make: Make, recipe: str, before: str
+def test_columns_equal_rows_and_reuse_computed_rows(
+    show: Show, make_trace: MakeTrace, recipe: str, before: str
 ) -> None:
-    tab = show(pellucid.view(make(*RECIPES[recipe])).html())
+    tab = show(pellucid.view(make_trace(*RECIPES[recipe])).html())
     for found in tab.evaluate(COLUMNS, [before]):
         rows, columns = torch.tensor(found["rows"]), torch.tensor(found["columns"])
         assert torch.equal(rows, columns.mT)  # bit for bit, including the mean over all heads
@@ -129,8 +136,8 @@ def test_a_column_holds_the_numbers_of_the_rows_and_needs_no_row_that_was_seen(
         assert found["scored"] == (0 if before == "rows first" else heads * queries)
 
 
-def test_16_bits_give_way_where_it_costs_too_much(make: Make) -> None:
-    trace = make("bert", {"initializer_range": 30.0})
+def test_float32_is_used_if_16_bits_are_too_inexact(make_trace: MakeTrace) -> None:
+    trace = make_trace("bert", {"initializer_range": 30.0})
     data = pellucid.view(trace, precision="int16").data
     entries = data.manifest["attentions"]
     assert "float32" in {data.manifest["blocks"][entry["query"]]["dtype"] for entry in entries}
@@ -138,46 +145,46 @@ def test_16_bits_give_way_where_it_costs_too_much(make: Make) -> None:
 
 
 @pytest.mark.parametrize("recipe", few([ROTATED, BIASED], [ROTATED]))
-def test_the_readout_says_the_weight_under_the_mouse(show: Show, make: Make, recipe: str) -> None:
-    trace = make(*RECIPES[recipe])
+def test_readout_shows_the_weight_under_the_mouse(show: Show, make_trace: MakeTrace, recipe: str) -> None:
+    trace = make_trace(*RECIPES[recipe])
     view = pellucid.view(trace, heads=[2], layer=1)
     tab = show(view.html(), "#view=matrix")
     groups = ["encoder", "decoder", "cross"] if trace.config.kind == "encoder-decoder" else [""]
     for group in groups:
         if group:
             tab.get_by_role("button", name=group, exact=True).click()
-        tab.evaluate(READ)
+        tab.evaluate(READOUT)
         name = {"": "layers", "cross": "decoder.layers"}.get(group, f"{group}.layers")
         name += ".1.cross_attention.weights" if group == "cross" else ".1.attention.weights"
-        own = trace[name][0, 2]
+        expected = trace[name][0, 2]
         box = tab.locator(".plot canvas").bounding_box()
-        for query in range(own.shape[0]):
-            for key in range(own.shape[1]):
-                x = box["x"] + (key + 0.5) * box["width"] / own.shape[1]
-                tab.mouse.move(x, box["y"] + (query + 0.5) * box["height"] / own.shape[0])
-                text, said = tab.evaluate(READ)
-                assert said == {"layer": "1", "head": "2", "query": str(query), "key": str(key)}
-                assert float(text) == pytest.approx(own[query, key].item(), abs=5e-6)
+        for query in range(expected.shape[0]):
+            for key in range(expected.shape[1]):
+                x = box["x"] + (key + 0.5) * box["width"] / expected.shape[1]
+                tab.mouse.move(x, box["y"] + (query + 0.5) * box["height"] / expected.shape[0])
+                text, dataset = tab.evaluate(READOUT)
+                assert dataset == {"layer": "1", "head": "2", "query": str(query), "key": str(key)}
+                assert float(text) == pytest.approx(expected[query, key].item(), abs=5e-6)
                 masked = "masked" in tab.locator(".readout-note").inner_text()
                 hidden = group != "encoder" and group != "cross" and (key > query or (not group and key <= query - 3))
                 assert masked == hidden
 
 
 @pytest.mark.parametrize("recipe", ["full", "causal, rotated, grouped", BIASED])
-def test_the_steps_of_a_weight_lead_to_it(show: Show, make: Make, recipe: str) -> None:
-    trace = make(*RECIPES[recipe], keep="all")
+def test_steps_of_a_weight_equal_the_model(show: Show, make_trace: MakeTrace, recipe: str) -> None:
+    trace = make_trace(*RECIPES[recipe], keep="all")
     view = pellucid.view(trace)
     tab = show(view.html())
-    for place, entry in enumerate(view.data.manifest["attentions"]):
+    for index, entry in enumerate(view.data.manifest["attentions"]):
         name, query, key = entry["name"], 3, 2
-        steps = tab.evaluate(STEPS, [place, 3, query, key])
+        steps = tab.evaluate(STEPS, [index, 3, query, key])
         scores = trace[f"{name}.scores"][0, 3, query].double()
-        turned = "_rotated" if f"{name}.query_rotated" in trace else ""
-        left = trace[f"{name}.query{turned}"][0, 3, query]
-        right = trace[f"{name}.key{turned}"][0, 3 * entry["key_heads"] // entry["heads"], key]
+        suffix = "_rotated" if f"{name}.query_rotated" in trace else ""
+        left = trace[f"{name}.query{suffix}"][0, 3, query]
+        right = trace[f"{name}.key{suffix}"][0, 3 * entry["key_heads"] // entry["heads"], key]
         torch.testing.assert_close(torch.tensor(steps["left"]), left, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(torch.tensor(steps["right"]), right, atol=1e-5, rtol=1e-5)
-        assert (steps["before"] is not None) == bool(turned)
+        assert (steps["before"] is not None) == bool(suffix)
         assert steps["sum"] == pytest.approx(sum(steps["products"]))
         assert steps["scaled"] == pytest.approx(steps["sum"] * steps["scale"])
         assert steps["score"] == pytest.approx(steps["scaled"] + steps["bias"])
@@ -201,8 +208,8 @@ MUTATIONS = {
 
 
 @pytest.mark.parametrize("mutation", few(MUTATIONS, ["the bias is one place off", "the window is one too long"]))
-def test_wrong_arithmetic_is_found(
-    show: Show, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutation: str
+def test_wrong_arithmetic_is_detected(
+    show: Show, make_trace: MakeTrace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutation: str
 ) -> None:
     old, new, recipe = MUTATIONS[mutation]
     web = shutil.copytree(page_module.WEB, tmp_path / "web")
@@ -210,8 +217,8 @@ def test_wrong_arithmetic_is_found(
     assert source.count(old) == 1
     (web / "attention.js").write_text(source.replace(old, new))
     monkeypatch.setattr(page_module, "WEB", web)
-    trace = make(*RECIPES[recipe])
+    trace = make_trace(*RECIPES[recipe])
     view = pellucid.view(trace)
     tab = show(view.html())
     with pytest.raises(AssertionError, match="attention"):
-        compare(tab, view, trace)
+        assert_weights_agree(tab, view, trace)

@@ -18,7 +18,7 @@ def program(browser: Browser) -> Page:
     return tab
 
 
-def test_every_number_of_16_bits_is_read_as_python_reads_it(program: Page) -> None:
+def test_16_bit_numbers_are_decoded_as_in_python(program: Page) -> None:
     """Each head with its own scale, small and large ones, bit for bit."""
     scales, codes = [1e-30, 12.5 / 32767, 1.0], np.arange(-32767, 32768, dtype=np.int16)
     heads = np.tile(codes, (3, 1))
@@ -31,19 +31,19 @@ def test_every_number_of_16_bits_is_read_as_python_reads_it(program: Page) -> No
     ("colour", "share"),
     [("rgb(255, 255, 255)", 1.0), ("rgb(0, 0, 0)", 0.0), ("rgba(0, 0, 0, 0.87)", 0.0), ("rgb(255 0 0)", 0.2126)],
 )
-def test_the_lightness_of_a_colour(program: Page, colour: str, share: float) -> None:
+def test_luminance_of_a_colour(program: Page, colour: str, share: float) -> None:
     assert program.evaluate("(colour) => called.host.lightness(colour)", colour) == pytest.approx(share)
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "range_text"),
     [("1, -2.5", " from -2.5 to 1"), ("NaN, 3, Infinity", " from 3 to 3"), ("NaN, -Infinity", ", none of them finite")],
 )
-def test_from_where_to_where_numbers_go(program: Page, values: str, said: str) -> None:
-    assert program.evaluate(f"() => called.numbers.rangeText(called.numbers.statisticsOf([{values}]))") == said
+def test_range_of_numbers_is_described(program: Page, values: str, range_text: str) -> None:
+    assert program.evaluate(f"() => called.numbers.rangeText(called.numbers.statisticsOf([{values}]))") == range_text
 
 
-def test_the_head_of_the_page_counts_tokens_in_thousands_and_is_a_heading_of_phrases(program: Page) -> None:
+def test_heading_has_thousands_separators_and_phrasing_content(program: Page) -> None:
     head = program.evaluate("""() => {
       const manifest = { model: { num_hidden_layers: 2 }, texts: ["one", "two"],
         sequences: [{ name: "", tokens: Array(1000).fill({}), cut: 1100 }] };
@@ -63,6 +63,6 @@ def test_the_head_of_the_page_counts_tokens_in_thousands_and_is_a_heading_of_phr
         ("\u0600", "\u0600"), ("\u06dd", "\u06dd"), ("a\u202eb", "a\ufffdb"), ("שלום\u2067", "שלום\ufffd"),
     ],
 )  # fmt: skip
-def test_no_token_is_invisible_on_a_page_or_in_a_drawing(program: Page, text: str, shown: str) -> None:
+def test_invisible_characters_are_shown_as_symbols(program: Page, text: str, shown: str) -> None:
     assert program.evaluate("(text) => called.tokens.shortened(text)", text) == shown
     assert token_label(text) == shown

@@ -6,12 +6,12 @@ import pellucid
 from pellucid import Config
 from pellucid.checkpoints.families import families
 from pellucid.text import Tokenizer
-from tests.trace.small import OTHERS, SMALL
+from tests.trace.small_models import FAMILY_SIZES, SIZES
 
-PAIR = {"num_decoder_layers": 2, "decoder_attention_heads": 3, "decoder_intermediate_size": 28}
+DECODER_SIZES = {"num_decoder_layers": 2, "decoder_attention_heads": 3, "decoder_intermediate_size": 28}
 
 
-def with_head(*names: str) -> list[tuple[str, str]]:
+def families_with_heads(*names: str) -> list[tuple[str, str]]:
     """Pairs of every family and each of these heads that it has."""
     return sorted(
         {
@@ -23,17 +23,19 @@ def with_head(*names: str) -> list[tuple[str, str]]:
     )
 
 
-def built(
+def built_model(
     tokenizer: Tokenizer, family: str, head: str | None = None, dtype: str = "float64", **changes: object
 ) -> pellucid.Model:
     """A model of the family, with biases and gains away from 0 and 1, which a fresh model has."""
-    pair = PAIR | {"eos_token_id": tokenizer.sep_token_id} if Config.of(family).kind == "encoder-decoder" else {}
-    facts = SMALL | OTHERS.get(family, {}) | pair | {"vocab_size": len(tokenizer), "initializer_range": 0.2}
+    pair = (
+        DECODER_SIZES | {"eos_token_id": tokenizer.sep_token_id} if Config.of(family).kind == "encoder-decoder" else {}
+    )
+    facts = SIZES | FAMILY_SIZES.get(family, {}) | pair | {"vocab_size": len(tokenizer), "initializer_range": 0.2}
     config = Config.of(family).replace(**(facts | changes))
     if head is not None:
         config = config.replace(head=families()[family].head_named(head))
     model = pellucid.build(config, seed=3, dtype=dtype, tokenizer=tokenizer)
-    chance = torch.Generator().manual_seed(5)
+    generator = torch.Generator().manual_seed(5)
     for parameter in model.parameters():
-        parameter.data += 0.1 * torch.randn(parameter.shape, generator=chance, dtype=parameter.dtype)
+        parameter.data += 0.1 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
     return model

@@ -6,16 +6,18 @@ import torch
 import pellucid
 from pellucid import InputError
 from pellucid.edits import Edit, scale, zero
-from tests.trace.explain.models import built, with_head
+from tests.trace.explain.models import built_model, families_with_heads
 
 TEXT = "time flies like an arrow"
-PRE_NORM = [(f, h) for f, h in with_head("causal-lm", "sequence-to-sequence-lm") if f not in ("bart", "transformer")]
+PRE_NORM = [
+    (f, h) for f, h in families_with_heads("causal-lm", "sequence-to-sequence-lm") if f not in ("bart", "transformer")
+]
 
 
 @pytest.mark.parametrize(("family", "head"), PRE_NORM)
 @pytest.mark.parametrize(("dtype", "exact"), [("float64", 1e-9), ("float32", 1e-4)])
-def test_the_parts_sum_to_the_logit(minilm: pellucid.Model, family: str, head: str, dtype: str, exact: float) -> None:
-    model = built(minilm.tokenizer, family, head, dtype)
+def test_parts_sum_to_the_logit(minilm: pellucid.Model, family: str, head: str, dtype: str, exact: float) -> None:
+    model = built_model(minilm.tokenizer, family, head, dtype)
     logits = model.trace(TEXT, keep="logits")["logits"][0].double()
     banana, arrow = model.tokenizer.convert_tokens_to_ids(["banana", "arrow"])
     for position in (-1, 2):
@@ -31,11 +33,11 @@ def test_the_parts_sum_to_the_logit(minilm: pellucid.Model, family: str, head: s
     assert (plain.cross_heads is None) == (head != "sequence-to-sequence-lm")
 
 
-def test_each_part_is_what_it_is_called(minilm: pellucid.Model) -> None:
+def test_each_part_is_the_contribution_of_its_component(minilm: pellucid.Model) -> None:
     """Computed in another way: the last norm, its mean and scale fixed, is applied to each part of the stream alone."""
-    model = built(minilm.tokenizer, "gpt2", "causal-lm")
+    model = built_model(minilm.tokenizer, "gpt2", "causal-lm")
     trace, module = model.trace(TEXT), model.module
-    found = model.explain.direct_logit_attribution(trace, 1000)
+    result = model.explain.direct_logit_attribution(trace, 1000)
     stream, norm = trace["layers.2.residual.post"][0, -1], module.norm
     scale = (stream - stream.mean()).square().mean().add(norm.eps).rsqrt()
 
@@ -45,49 +47,51 @@ def test_each_part_is_what_it_is_called(minilm: pellucid.Model) -> None:
     for layer in range(3):
         for head in range(4):
             part = trace[f"layers.{layer}.attention.head_outputs"][0, head, -1]
-            assert float(found.heads[layer, head]) == pytest.approx(logit_of(part), abs=1e-9)
+            assert float(result.heads[layer, head]) == pytest.approx(logit_of(part), abs=1e-9)
         part = trace[f"layers.{layer}.feed_forward.output"][0, -1]
-        assert float(found.feed_forward[layer]) == pytest.approx(logit_of(part), abs=1e-9)
+        assert float(result.feed_forward[layer]) == pytest.approx(logit_of(part), abs=1e-9)
         bias = module.layers[layer].attention.output.bias
-        assert found.biases[f"layers.{layer}.attention.output.bias"] == pytest.approx(logit_of(bias), abs=1e-9)
+        assert result.biases[f"layers.{layer}.attention.output.bias"] == pytest.approx(logit_of(bias), abs=1e-9)
     for name in ("embeddings.token", "embeddings.position"):
-        assert found.embeddings[name] == pytest.approx(logit_of(trace[name][0, -1]), abs=1e-9)
-    assert set(found.embeddings) == {"embeddings.token", "embeddings.position"}
-    assert found.biases["norm.bias"] == pytest.approx((norm.bias @ module.head.decoder.weight[1000]).item(), abs=1e-9)
+        assert result.embeddings[name] == pytest.approx(logit_of(trace[name][0, -1]), abs=1e-9)
+    assert set(result.embeddings) == {"embeddings.token", "embeddings.position"}
+    assert result.biases["norm.bias"] == pytest.approx((norm.bias @ module.head.decoder.weight[1000]).item(), abs=1e-9)
 
 
-def test_a_bias_behind_the_table_counts(minilm: pellucid.Model) -> None:
-    model = built(minilm.tokenizer, "t5", "sequence-to-sequence-lm")
+def test_output_bias_is_included(minilm: pellucid.Model) -> None:
+    model = built_model(minilm.tokenizer, "t5", "sequence-to-sequence-lm")
     model.module.head.bias = torch.nn.Parameter(torch.arange(len(model.tokenizer)) / 1000.0)
-    found = model.explain.direct_logit_attribution(TEXT, 3000, 1000)
-    assert found.biases["head.bias"] == pytest.approx(2.0, abs=1e-6) and found.error < 1e-6
+    result = model.explain.direct_logit_attribution(TEXT, 3000, 1000)
+    assert result.biases["head.bias"] == pytest.approx(2.0, abs=1e-6) and result.error < 1e-6
 
 
-def test_the_strongest_come_first_and_the_rest_is_counted(minilm: pellucid.Model) -> None:
-    found = built(minilm.tokenizer, "gpt2", "causal-lm").explain.direct_logit_attribution(TEXT, "banana", "arrow")
-    weights = [abs(value) for _, value in found.strongest(6)]
-    assert weights == sorted(weights, reverse=True) and weights[0] == max(map(abs, found.parts.values()))
-    assert len(found.parts) == 2 + 3 * (4 + 1 + 1) + 1
-    lines = repr(found).splitlines()
+def test_repr_lists_the_strongest_parts_and_counts_the_rest(minilm: pellucid.Model) -> None:
+    result = built_model(minilm.tokenizer, "gpt2", "causal-lm").explain.direct_logit_attribution(
+        TEXT, "banana", "arrow"
+    )
+    weights = [abs(value) for _, value in result.strongest(6)]
+    assert weights == sorted(weights, reverse=True) and weights[0] == max(map(abs, result.parts.values()))
+    assert len(result.parts) == 2 + 3 * (4 + 1 + 1) + 1
+    lines = repr(result).splitlines()
     assert "logit of 'banana' minus that of 'arrow' at position 6" in lines[0] and lines[-1].startswith("11 others")
 
 
-def test_a_real_model_says_where_its_answer_comes_from(smollm: pellucid.Model) -> None:
+def test_attribution_of_a_real_model(smollm: pellucid.Model) -> None:
     text = "The capital of France is"
-    found = smollm.explain.direct_logit_attribution(text, " Paris", " Berlin")
-    assert found.target == "logit of ' Paris' minus that of ' Berlin'"
-    assert found.logit > 3 and found.error < 1e-4
-    assert found.heads.shape == (30, 9)
+    result = smollm.explain.direct_logit_attribution(text, " Paris", " Berlin")
+    assert result.said == "logit of ' Paris' minus that of ' Berlin'"
+    assert result.logit > 3 and result.error < 1e-4
+    assert result.heads.shape == (30, 9)
     alone = smollm.explain.direct_logit_attribution(text, "ĠParis")
     assert alone.logit == pytest.approx(float(smollm.trace(text, keep="logits")["logits"][0, -1].max()))
     # a head of a late layer, attending to France, moves it there
-    (layer, head) = divmod(int(found.heads.argmax()), 9)
+    (layer, head) = divmod(int(result.heads.argmax()), 9)
     assert layer >= 15
     assert smollm.trace(text)[f"layers.{layer}.attention.weights"][0, head, -1, 3] > 0.2
 
 
 @pytest.mark.parametrize(
-    ("point", "edit", "elsewhere"),
+    ("point", "edit", "has_edits_part"),
     [
         ("attention.heads", zero(head=1), False),
         ("attention.head_outputs", zero(head=1), False),
@@ -97,23 +101,23 @@ def test_a_real_model_says_where_its_answer_comes_from(smollm: pellucid.Model) -
     ],
 )
 @pytest.mark.parametrize(("family", "head"), PRE_NORM)
-def test_the_parts_of_an_edited_pass_are_what_it_wrote(
-    minilm: pellucid.Model, family: str, head: str, point: str, edit: Edit, elsewhere: bool
+def test_parts_of_an_edited_pass_include_the_edit(
+    minilm: pellucid.Model, family: str, head: str, point: str, edit: Edit, has_edits_part: bool
 ) -> None:
-    model = built(minilm.tokenizer, family, head, "float64")
+    model = built_model(minilm.tokenizer, family, head, "float64")
     side = "decoder." if head == "sequence-to-sequence-lm" else ""
     with model.edit({f"{side}layers.*.{point}": edit}):
         logits = model.trace(TEXT, target=TEXT if side else None, keep="logits")["logits"][0, -1]
-        found = model.explain.direct_logit_attribution(TEXT, "banana")
-    assert found.logit == pytest.approx(float(logits[model.tokenizer.convert_tokens_to_ids(["banana"])[0]]), abs=1e-9)
-    assert found.total == pytest.approx(found.logit, abs=1e-9)
-    assert ("edits" in found.parts and abs(found.parts["edits"]) > 1e-6) == elsewhere
+        result = model.explain.direct_logit_attribution(TEXT, "banana")
+    assert result.logit == pytest.approx(float(logits[model.tokenizer.convert_tokens_to_ids(["banana"])[0]]), abs=1e-9)
+    assert result.total == pytest.approx(result.logit, abs=1e-9)
+    assert ("edits" in result.parts and abs(result.parts["edits"]) > 1e-6) == has_edits_part
     if point.endswith(("heads", "head_outputs")):
-        assert not found.heads[:, 1].any() and found.heads[:, 0].any()
+        assert not result.heads[:, 1].any() and result.heads[:, 0].any()
 
 
-def test_an_edited_trace_of_other_numbers_is_told_of(minilm: pellucid.Model, caplog: pytest.LogCaptureFixture) -> None:
-    model, other = (built(minilm.tokenizer, "llama", "causal-lm", "float64") for _ in range(2))
+def test_edited_trace_of_another_model_is_reported(minilm: pellucid.Model, caplog: pytest.LogCaptureFixture) -> None:
+    model, other = (built_model(minilm.tokenizer, "llama", "causal-lm", "float64") for _ in range(2))
     with model.edit({"layers.1.feed_forward.output": scale(1.1)}):
         trace = model.trace(TEXT)
     assert other.explain.direct_logit_attribution(trace, "banana").error < 1e-9 and not caplog.records
@@ -123,16 +127,16 @@ def test_an_edited_trace_of_other_numbers_is_told_of(minilm: pellucid.Model, cap
     assert "is the trace of a model with other weights?" in caplog.text
 
 
-def test_what_it_refuses(minilm: pellucid.Model) -> None:
-    model = built(minilm.tokenizer, "gpt2", "causal-lm")
+def test_invalid_arguments_are_refused(minilm: pellucid.Model) -> None:
+    model = built_model(minilm.tokenizer, "gpt2", "causal-lm")
     attribute = model.explain.direct_logit_attribution
     for family, head in (("bart", "sequence-to-sequence-lm"), ("transformer", "sequence-to-sequence-lm")):
         with pytest.raises(InputError, match=f"needs a stream that is a sum, and {family} norms it in every layer"):
-            built(minilm.tokenizer, family, head).explain.direct_logit_attribution(TEXT, "banana")
+            built_model(minilm.tokenizer, family, head).explain.direct_logit_attribution(TEXT, "banana")
     with pytest.raises(
         InputError, match="needs a causal-lm or sequence-to-sequence-lm head, and this model has a masked"
     ):
-        built(minilm.tokenizer, "bert", "masked-lm").explain.direct_logit_attribution(TEXT, "banana")
+        built_model(minilm.tokenizer, "bert", "masked-lm").explain.direct_logit_attribution(TEXT, "banana")
     with pytest.raises(InputError, match=r"token 'pellucidity' is 5 tokens \('pe', '##ll', .*\): give one of them"):
         attribute(TEXT, "pellucidity")
     with pytest.raises(InputError, match="token '' is not in this vocabulary of 30,522 tokens"):
@@ -150,8 +154,10 @@ def test_what_it_refuses(minilm: pellucid.Model) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
-def test_a_trace_of_other_numbers_is_told(minilm: pellucid.Model, dtype: str, caplog: pytest.LogCaptureFixture) -> None:
-    model, other = (built(minilm.tokenizer, "gpt2", "causal-lm", dtype) for _ in range(2))
+def test_trace_of_another_model_is_reported(
+    minilm: pellucid.Model, dtype: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, other = (built_model(minilm.tokenizer, "gpt2", "causal-lm", dtype) for _ in range(2))
     model.explain.direct_logit_attribution(other.trace(TEXT), "banana", "arrow")
     assert not caplog.messages
     with torch.no_grad():

@@ -7,15 +7,15 @@ import pellucid
 from pellucid import InputError
 from pellucid.edits import scale
 from tests.conftest import tiny_config
-from tests.trace.explain.models import built, with_head
+from tests.trace.explain.models import built_model, families_with_heads
 
 TEXT = "time flies like an arrow"
-FAMILIES = with_head("causal-lm", "masked-lm", "sequence-to-sequence-lm")
+FAMILIES = families_with_heads("causal-lm", "masked-lm", "sequence-to-sequence-lm")
 
 
 @pytest.mark.parametrize(("family", "head"), FAMILIES)
-def test_the_last_place_is_the_models_own_answer(minilm: pellucid.Model, family: str, head: str) -> None:
-    model = built(minilm.tokenizer, family, head)
+def test_last_row_equals_the_models_output(minilm: pellucid.Model, family: str, head: str) -> None:
+    model = built_model(minilm.tokenizer, family, head)
     lens = model.explain.logit_lens(TEXT, k=4)
     own = model.trace(TEXT, keep="logits")["logits"][0].log_softmax(-1).topk(4)
     assert torch.equal(lens.ids[-1], own.indices)
@@ -31,9 +31,9 @@ def test_the_last_place_is_the_models_own_answer(minilm: pellucid.Model, family:
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
-def test_a_place_is_the_answer_of_a_model_that_stops_there(minilm: pellucid.Model, family: str) -> None:
+def test_each_row_equals_the_output_of_a_truncated_model(minilm: pellucid.Model, family: str) -> None:
     head = "causal-lm" if family == "gpt2" else "sequence-to-sequence-lm"
-    model = built(minilm.tokenizer, family, head)
+    model = built_model(minilm.tokenizer, family, head)
     lens = model.explain.logit_lens(TEXT, k=3)
     stack = model.module.decoder if family == "t5" else model.module
     stack.layers = stack.layers[:1]  # norm and head are kept
@@ -42,8 +42,8 @@ def test_a_place_is_the_answer_of_a_model_that_stops_there(minilm: pellucid.Mode
     torch.testing.assert_close(lens.log_probabilities[1], shallow.values)
 
 
-def test_a_trace_does_as_well_as_its_text(minilm: pellucid.Model) -> None:
-    model = built(minilm.tokenizer, "llama", "causal-lm")
+def test_trace_and_text_give_the_same_lens(minilm: pellucid.Model) -> None:
+    model = built_model(minilm.tokenizer, "llama", "causal-lm")
     trace = model.trace(TEXT, keep=["embeddings.output", "*residual.post"])
     one, other = model.explain.logit_lens(trace), model.explain.logit_lens(TEXT)
     assert torch.equal(one.ids, other.ids) and torch.equal(one.log_probabilities, other.log_probabilities)
@@ -51,25 +51,25 @@ def test_a_trace_does_as_well_as_its_text(minilm: pellucid.Model) -> None:
         model.explain.logit_lens(model.trace(TEXT, keep="*residual.post"))
 
 
-def test_ways_of_explaining_that_somebody_keeps_follow_the_edits_of_a_block(minilm: pellucid.Model) -> None:
-    model = built(minilm.tokenizer, "llama", "causal-lm")
+def test_stored_explainers_follow_the_edits_of_a_block(minilm: pellucid.Model) -> None:
+    model = built_model(minilm.tokenizer, "llama", "causal-lm")
     before, plain = model.explain, model.explain.logit_lens(TEXT).log_probabilities
     with model.edit({"layers.1.residual.post": scale(3.0)}):
         within, edited = model.explain, model.explain.logit_lens(TEXT).log_probabilities
         assert torch.equal(before.logit_lens(TEXT).log_probabilities, edited)
     assert not torch.equal(edited, plain)
-    for kept in (before, within):
-        assert torch.equal(kept.logit_lens(TEXT).log_probabilities, plain)
+    for explainer in (before, within):
+        assert torch.equal(explainer.logit_lens(TEXT).log_probabilities, plain)
 
 
-def test_what_a_decoder_reads_can_be_given(minilm: pellucid.Model) -> None:
-    model = built(minilm.tokenizer, "bart", "sequence-to-sequence-lm")
+def test_decoder_text_can_be_passed(minilm: pellucid.Model) -> None:
+    model = built_model(minilm.tokenizer, "bart", "sequence-to-sequence-lm")
     lens = model.explain.logit_lens(TEXT, decoder_text="fruit flies")
     assert lens.tokens[2:4] == ("fruit", "flies")
     assert lens.ids.shape[1] == len(lens.tokens) != len(model.tokenizer.encode([TEXT])[0].ids)
 
 
-def test_a_real_model_comes_to_its_answer(smollm: pellucid.Model) -> None:
+def test_answer_of_a_real_model_appears_in_later_layers(smollm: pellucid.Model) -> None:
     lens = smollm.explain.logit_lens("The capital of France is", k=3)
     rows = [[lens.tokens_by_id[i] for i in place] for place in lens.ids[:, -1].tolist()]
     assert rows[-1][0] == "ĠParis"
@@ -78,13 +78,13 @@ def test_a_real_model_comes_to_its_answer(smollm: pellucid.Model) -> None:
     assert "·Paris" in repr(lens) and "Ġ" not in repr(lens) and len(repr(lens).splitlines()) == 33
 
 
-def test_letters_that_stand_for_bytes_are_shown_as_characters(smollm: pellucid.Model) -> None:
+def test_byte_level_tokens_are_shown_as_characters(smollm: pellucid.Model) -> None:
     shown = repr(smollm.explain.logit_lens("東京の人口 は"))
     assert all(word in shown.splitlines()[1] for word in ("の", "·", "<0x")) and "ģ" not in shown
 
 
-def test_a_token_of_many_lines_stays_in_its_cell(minilm: pellucid.Model) -> None:
-    lens = built(minilm.tokenizer, "gpt2", "causal-lm").explain.logit_lens("word " * 30)
+def test_token_with_newlines_stays_in_its_cell(minilm: pellucid.Model) -> None:
+    lens = built_model(minilm.tokenizer, "gpt2", "causal-lm").explain.logit_lens("word " * 30)
     assert "the last 8 of 32 positions" in repr(lens)
     odd = pellucid.trace.explain.LogitLens(
         lens.kind, lens.places, ("a\nb",) * 32, lens.ids, lens.log_probabilities, lens.words
@@ -92,12 +92,12 @@ def test_a_token_of_many_lines_stays_in_its_cell(minilm: pellucid.Model) -> None
     assert len(repr(odd).splitlines()) == len(repr(lens).splitlines())
 
 
-def test_what_it_refuses(minilm: pellucid.Model, tmp_path: object) -> None:
-    model = built(minilm.tokenizer, "gpt2", "causal-lm")
+def test_invalid_arguments_are_refused(minilm: pellucid.Model, tmp_path: object) -> None:
+    model = built_model(minilm.tokenizer, "gpt2", "causal-lm")
     with pytest.raises(InputError, match=r"the logit lens needs a masked-lm or .* head, and this model has no head"):
         minilm.explain.logit_lens(TEXT)
     with pytest.raises(InputError, match="this model has a sequence-classification head"):
-        built(minilm.tokenizer, "bert", "sequence-classification").explain.logit_lens(TEXT)
+        built_model(minilm.tokenizer, "bert", "sequence-classification").explain.logit_lens(TEXT)
     with pytest.raises(InputError, match="text is list, expected one text"):
         model.explain.logit_lens(["one", "two"])
     with pytest.raises(InputError, match="the text is empty"):
@@ -110,12 +110,12 @@ def test_what_it_refuses(minilm: pellucid.Model, tmp_path: object) -> None:
         model.explain.logit_lens("word " * 600)
     with pytest.raises(InputError, match=r"came without a tokenizer.* model\(ids\) alone reads ids"):
         pellucid.build(model.config).explain.logit_lens(TEXT)
-    other = built(minilm.tokenizer, "gpt2", "causal-lm", num_hidden_layers=2)
+    other = built_model(minilm.tokenizer, "gpt2", "causal-lm", num_hidden_layers=2)
     with pytest.raises(InputError, match="not those of this model: trace it again"):
         model.explain.logit_lens(other.trace(TEXT))
 
 
-def test_a_random_head_over_a_trained_body_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+def test_untrained_head_over_a_trained_body_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     model = pellucid.load("all-MiniLM-L6-v2", head="masked-lm")
     with pytest.raises(InputError, match="would explain random numbers: the checkpoint has no masked-lm head"):
         model.explain.logit_lens(TEXT)
@@ -124,11 +124,11 @@ def test_a_random_head_over_a_trained_body_is_refused(caplog: pytest.LogCaptureF
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
 @pytest.mark.parametrize(("family", "head"), [("gpt2", "causal-lm"), ("bert", "masked-lm")])
-def test_a_trace_of_other_numbers_is_told(
+def test_trace_of_another_model_is_reported(
     minilm: pellucid.Model, family: str, head: str, dtype: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The other model's residual stream through this model's head is the output of neither."""
-    model, other = (built(minilm.tokenizer, family, head, dtype) for _ in range(2))
+    model, other = (built_model(minilm.tokenizer, family, head, dtype) for _ in range(2))
     model.explain.logit_lens(other.trace(TEXT))
     assert not caplog.messages
     with torch.no_grad():

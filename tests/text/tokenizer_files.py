@@ -10,17 +10,17 @@ import sentencepiece
 import tokenizers
 
 
-def folder_of(place: Path, model_type: str, files: dict[str, Path], **settings: Any) -> Path:
+def tokenizer_folder(folder: Path, model_type: str, files: dict[str, Path], **settings: Any) -> Path:
     """A checkpoint's folder with these files under these names, a config.json and a tokenizer_config.json."""
-    place.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, source in files.items():
-        shutil.copyfile(source, place / name)
-    (place / "config.json").write_text(json.dumps({"model_type": model_type}))
-    (place / "tokenizer_config.json").write_text(json.dumps(settings))
-    return place
+        shutil.copyfile(source, folder / name)
+    (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
 
 
-def train_pieces(lines: list[str], target: Path, **options: Any) -> Path:
+def train_sentencepiece(lines: list[str], target: Path, **options: Any) -> Path:
     """Trains a SentencePiece model, by default of 800 pieces, and writes it to `target`."""
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
@@ -29,25 +29,25 @@ def train_pieces(lines: list[str], target: Path, **options: Any) -> Path:
         num_threads=2,
         **({"vocab_size": 800} | options),
     )
-    made = target.with_suffix(".model")
-    return made if made == target else made.rename(target)
+    path = target.with_suffix(".model")
+    return path if path == target else path.rename(target)
 
 
-def train_pairs(lines: list[str], place: Path, special: list[str]) -> dict[str, Path]:
+def train_bpe(lines: list[str], folder: Path, special: list[str]) -> dict[str, Path]:
     """Trains byte-level BPE with 800 tokens, and saves it as `vocab.json` and `merges.txt`."""
-    trained = tokenizers.ByteLevelBPETokenizer()
-    trained.train_from_iterator(lines, vocab_size=800, min_frequency=2, special_tokens=special, show_progress=False)
-    place.mkdir(parents=True, exist_ok=True)
-    trained.save_model(str(place))
-    return {name: place / name for name in ("vocab.json", "merges.txt")}
+    tokenizer = tokenizers.ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(lines, vocab_size=800, min_frequency=2, special_tokens=special, show_progress=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save_model(str(folder))
+    return {name: folder / name for name in ("vocab.json", "merges.txt")}
 
 
-def wiki(path: Path, most: int = 3000) -> list[str]:
+def wikitext_lines(path: Path, limit: int = 3000) -> list[str]:
     """The first lines of wikitext with more than 40 characters."""
-    return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if len(line) > 40][:most]
+    return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if len(line) > 40][:limit]
 
 
-def paragraphs(folder: Path) -> list[str]:
+def xquad_paragraphs(folder: Path) -> list[str]:
     """All 720 paragraphs of XQuAD: English, German, Spanish."""
     return [
         paragraph["context"]
@@ -57,7 +57,7 @@ def paragraphs(folder: Path) -> list[str]:
     ]
 
 
-def field(number: int, value: bytes | int | float) -> bytes:
+def protobuf_field(number: int, value: bytes | int | float) -> bytes:
     """A field of a message in the wire format of Protocol Buffers."""
     if isinstance(value, bytes):
         return varint(number << 3 | 2) + varint(len(value)) + value
@@ -75,7 +75,7 @@ def varint(value: int) -> bytes:
     return bytes([*digits, value])
 
 
-def piece(text: str | bytes, score: float = -1.0, kind: int = 1) -> bytes:
+def encoded_piece(text: str | bytes, score: float = -1.0, kind: int = 1) -> bytes:
     """A piece as the file of a SentencePiece model stores it."""
     raw = text if isinstance(text, bytes) else text.encode()
-    return field(1, field(1, raw) + field(2, score) + field(3, kind))
+    return protobuf_field(1, protobuf_field(1, raw) + protobuf_field(2, score) + protobuf_field(3, kind))

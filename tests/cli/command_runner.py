@@ -13,11 +13,11 @@ import pytest
 from pellucid.cli.app import app
 from pellucid.cli.errors import run
 
-Pellucid = Callable[..., "Done"]
+RunCommand = Callable[..., "CommandResult"]
 
 
 @dataclass(frozen=True)
-class Done:
+class CommandResult:
     """The exit code and the output of a command."""
 
     code: int
@@ -26,27 +26,27 @@ class Done:
 
 
 @contextlib.contextmanager
-def nobody_reads() -> Iterator[TextIO]:
+def closed_pipe() -> Iterator[TextIO]:
     """A stream whose reader has exited, as before `| head`."""
-    end, place = os.pipe()
-    os.close(end)
-    with contextlib.suppress(BrokenPipeError), os.fdopen(place, "w", encoding="utf-8") as out:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with contextlib.suppress(BrokenPipeError), os.fdopen(write_end, "w", encoding="utf-8") as out:
         yield out
 
 
-def caller(patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]) -> Pellucid:
+def command_runner(patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]) -> RunCommand:
     """Returns a function that runs a command line; `stdin` is the typed text or the piped bytes."""
     patch.setenv("COLUMNS", "100")
 
-    def called(*typed: Any, stdin: str | bytes = "") -> Done:
-        patch.setattr(sys, "argv", ["pellucid", *map(str, typed)])
-        piped = stdin if isinstance(stdin, bytes) else stdin.encode()
-        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped), encoding="utf-8"))
+    def run_command(*arguments: Any, stdin: str | bytes = "") -> CommandResult:
+        patch.setattr(sys, "argv", ["pellucid", *map(str, arguments)])
+        data = stdin if isinstance(stdin, bytes) else stdin.encode()
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
         capture.readouterr()
         try:
             code = run(app)
         except SystemExit as ended:  # with which a process exits
             code = int(ended.code or 0)
-        return Done(code, *capture.readouterr())
+        return CommandResult(code, *capture.readouterr())
 
-    return called
+    return run_command

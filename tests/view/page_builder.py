@@ -1,4 +1,4 @@
-"""Pages of random numbers in the page's own format, written by hand so that every recipe can be tested."""
+"""Builds pages of random numbers in the page's own format, so that every recipe can be tested."""
 
 import zlib
 from typing import Any
@@ -21,11 +21,11 @@ def tokens_of(count: int, *, second: int | None = None) -> list[dict[str, Any]]:
     ]
 
 
-class Made:
+class PageBuilder:
     """Builds a page entry by entry."""
 
     def __init__(self, *sequences: tuple[str, list[dict[str, Any]]], seed: int = 0) -> None:
-        self.chance = np.random.default_rng(seed)
+        self.generator = np.random.default_rng(seed)
         self.blocks: dict[str, bytes] = {}
         self.facts: dict[str, dict[str, Any]] = {}
         self.entries: list[dict[str, Any]] = []
@@ -40,7 +40,7 @@ class Made:
         return name
 
     def numbers(self, *shape: int) -> np.ndarray:
-        return self.chance.normal(size=shape).astype("f4")
+        return self.generator.normal(size=shape).astype("f4")
 
     def attention(self, layer: int = 0, heads: int = 4, size: int = 8, **more: Any) -> dict[str, Any]:
         """Adds one attention with random queries and keys. more: fields of the entry, or of its recipe."""
@@ -97,8 +97,8 @@ class Made:
         return PageData(manifest, self.blocks)
 
 
-def plain(count: int = 8, **more: Any) -> PageData:
+def plain_page(count: int = 8, **options: Any) -> PageData:
     """A page of one text and one attention."""
-    made = Made(("", tokens_of(count, second=more.pop("second", None))))
-    made.attention(**more)
-    return made.data()
+    builder = PageBuilder(("", tokens_of(count, second=options.pop("second", None))))
+    builder.attention(**options)
+    return builder.data()
