@@ -26,7 +26,13 @@ QUICK: dict[str, Any] = {"max_steps": 2, "precision": "float32", "batch_size": 8
 def test_training_improves_the_scores_and_reports_them(scratch: pellucid.Model, sentiments: Sentiments) -> None:
     before = {name: p.clone() for name, p in scratch.named_parameters()}
     trained = pellucid.train(
-        scratch, sentiments(240), "classify", validation=sentiments(40, seed=9), epochs=5, learning_rate=5e-3, batch_size=16
+        scratch,
+        sentiments(240),
+        "classify",
+        validation=sentiments(40, seed=9),
+        epochs=5,
+        learning_rate=5e-3,
+        batch_size=16,
     )
     report = trained.report
     assert report.scores["accuracy"] >= 0.95 > report.baseline["accuracy"] == 0.5

@@ -91,7 +91,7 @@ USE_CASES: dict[str, UseCase] = {
     "zero-shot": pipeline_answers("bert-nli", "zero-shot-classification", TEXT, candidate_labels=["film", "sea"]),
     "features": pipeline_answers("bert-body", "feature-extraction", TEXT),
     "translate": pipeline_answers("t5-tasks", "translation_en_to_de", TEXT, max_new_tokens=4),
-    "verify": lambda load, out: [(c.name, c.holds) for c in verify(load("bert-feelings").save(out))],
+    "verify": lambda load, out: [(c.name, c.passed) for c in verify(load("bert-feelings").save(out))],
     "sentiment-explained": pipeline_answers("bert-feelings", "sentiment-analysis", TEXT, explain=True),
     "trace": lambda load, out: load("bert-body").trace([TEXT, OTHER], keep="view"),
     "gradients": lambda load, out: load("gpt2").trace(TEXT, gradients_of=lambda o: o.logits[0, -1, 1]).gradients,

@@ -350,7 +350,8 @@ def test_every_task_has_attributions_under_every_rule(tmp_path: Path, task: str,
         assert writes or len(one.why.tokens) <= 2 * 48
         single = writes or rule == "truncate" or one.get("text") == TEXT
         assert (
-            bool(re.search(r" in window \d+ of \d+( and window .*)?" + ENDINGS.get(task, "$"), one.why.target)) != single
+            bool(re.search(r" in window \d+ of \d+( and window .*)?" + ENDINGS.get(task, "$"), one.why.target))
+            != single
         )
     assert answer
 

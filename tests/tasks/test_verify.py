@@ -135,9 +135,9 @@ def test_float64_finds_differences_below_float32_tolerance(tmp_path: Path, monke
     (tmp_path / "ours" / "config.json").write_text(json.dumps(facts))
     original = reference._open
     monkeypatch.setattr(reference, "_open", lambda loaded, _: original(loaded, folder))
-    assert checks_by_name(tmp_path / "ours")["whole"].holds
+    assert checks_by_name(tmp_path / "ours")["whole"].passed
     in_float64 = checks_by_name(tmp_path / "ours", dtype="float64")["whole"]
-    assert (in_float64.holds, in_float64.where) == (False, "embeddings.output")
+    assert (in_float64.passed, in_float64.where) == (False, "embeddings.output")
 
 
 def test_different_tokens_fail_and_near_ties_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ def test_different_tokens_fail_and_near_ties_pass(tmp_path: Path, monkeypatch: p
     logits = [torch.tensor([3.0, 3.0 - 1e-6, 1.0], dtype=torch.float64)]
     monkeypatch.setattr(parity, "_our_tokens", lambda *_: [1])
     monkeypatch.setattr(parity, "_reference_tokens", lambda *_: ([0], logits))
-    assert checks_by_name(folder)["transformers: same tokens"].holds
+    assert checks_by_name(folder)["transformers: same tokens"].passed
 
 
 # -- faults inside -----------------------------------------------------------------------------------------------------
@@ -284,5 +284,5 @@ def test_difference_of_nan_and_unequal_shapes_is_infinite(found: Tensor) -> None
 
 def test_small_logits_are_compared_with_an_absolute_tolerance() -> None:
     expected = torch.tensor([[1e-5]])
-    assert compare_points("a", [("logits", expected + 1e-6, expected)], 1e-4).holds
-    assert not compare_points("a", [("pooled", expected + 1e-6, expected)], 1e-4).holds
+    assert compare_points("a", [("logits", expected + 1e-6, expected)], 1e-4).passed
+    assert not compare_points("a", [("pooled", expected + 1e-6, expected)], 1e-4).passed

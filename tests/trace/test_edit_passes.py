@@ -106,7 +106,7 @@ def test_edits_of_scores_respect_the_causal_mask(model: pellucid.Model, edit: Ed
     for layer in range(model.config.num_hidden_layers):
         weights = trace[f"layers.{layer}.attention.weights"][0]
         assert not weights.triu(1).any()
-        masked = edit.said.startswith("fixed")
+        masked = edit.description.startswith("fixed")
         assert weights[:, 0].sum(-1).tolist() == pytest.approx([0.0 if masked else 1.0] * len(weights))
 
 

@@ -301,7 +301,9 @@ def test_changed_tokenizer_is_refused_on_resume(body: "pellucid.Model", sentimen
         train_small(other, sentiments(30), tmp_path / "a", resume=True)
     manifest = read_manifest(tmp_path / "a" / "training")
     assert manifest is not None and manifest.about.tokenizer_digest
-    older_manifest = replace(manifest, about=replace(manifest.about, words=""))  # as saved before this was recorded
+    older_manifest = replace(
+        manifest, about=replace(manifest.about, tokenizer_digest="")
+    )  # as saved before this was recorded
     older_manifest.check(manifest.about, tmp_path / "a")
 
 

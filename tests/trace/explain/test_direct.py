@@ -79,7 +79,7 @@ def test_repr_lists_the_strongest_parts_and_counts_the_rest(minilm: pellucid.Mod
 def test_attribution_of_a_real_model(smollm: pellucid.Model) -> None:
     text = "The capital of France is"
     result = smollm.explain.direct_logit_attribution(text, " Paris", " Berlin")
-    assert result.said == "logit of ' Paris' minus that of ' Berlin'"
+    assert result.target == "logit of ' Paris' minus that of ' Berlin'"
     assert result.logit > 3 and result.error < 1e-4
     assert result.heads.shape == (30, 9)
     alone = smollm.explain.direct_logit_attribution(text, "ĠParis")

@@ -147,7 +147,7 @@ def test_text_equal_to_its_baseline_has_zero_scores(minilm: pellucid.Model) -> N
 def test_targets_and_positions_are_inferred(minilm: pellucid.Model) -> None:
     masked = built_model(minilm.tokenizer, "bert", "masked-lm").explain
     result = masked.gradient_x_input("time [MASK] like an arrow", "flies")
-    assert result.said == "logit of 'flies' at position 2"
+    assert result.target == "logit of 'flies' at position 2"
     assert result.value == masked.gradient_x_input("time [MASK] like an arrow", "flies", position=-5).value
     labels = built_model(minilm.tokenizer, "bert", "sequence-classification", labels=("bad", "good"))
     logits = labels.trace(TEXT, keep="logits")["logits"][0]
@@ -165,7 +165,7 @@ def test_targets_and_positions_are_inferred(minilm: pellucid.Model) -> None:
         and with_decoder.read[2:4] == ("fruit", "flies")
         and len(with_decoder.read_scores) == 5
     )
-    assert (with_decoder.scores != 0).all() and with_decoder.said.endswith("at position 4")
+    assert (with_decoder.scores != 0).all() and with_decoder.target.endswith("at position 4")
     assert [row.split()[0] for row in repr(with_decoder).splitlines()[1:8]] == list(with_decoder.tokens)
     assert with_decoder.strongest(1)[0][2] == float(with_decoder.scores[with_decoder.scores.abs().argmax()])
 
@@ -197,7 +197,7 @@ def test_gradients_of_a_real_model(smollm: pellucid.Model, caplog: pytest.LogCap
     assert result.value == pytest.approx(float(smollm.trace(arguments["text"], keep="logits")["logits"][0, -1].max()))
     assert result.tokens == ("The", "Ġcapital", "Ġof", "ĠFrance", "Ġis") and (result.scores != 0).all()
     assert [row.split()[0] for row in repr(result).splitlines()[1:]] == ["The", "·capital", "·of", "·France", "·is"]
-    assert result.said == "logit of ' Paris' at position 4"
+    assert result.target == "logit of ' Paris' at position 4"
     for steps in (4, 8, 12):  # far too few for a deep model, which the warning says
         caplog.clear()
         approximate = smollm.explain.integrated_gradients(**arguments, steps=steps)

@@ -25,9 +25,9 @@ def test_last_row_equals_the_models_output(minilm: pellucid.Model, family: str, 
     assert lens.ids.shape == lens.log_probabilities.shape == (layers + 1, len(lens.tokens), 4)
     side = "decoder." if head == "sequence-to-sequence-lm" else ""
     assert (
-        lens.places[0] == f"{side}embeddings.output" and lens.places[-1] == f"{side}layers.{layers - 1}.residual.post"
+        lens.points[0] == f"{side}embeddings.output" and lens.points[-1] == f"{side}layers.{layers - 1}.residual.post"
     )
-    assert set(lens.words) == set(lens.ids.flatten().tolist())
+    assert set(lens.tokens_by_id) == set(lens.ids.flatten().tolist())
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
@@ -87,7 +87,7 @@ def test_token_with_newlines_stays_in_its_cell(minilm: pellucid.Model) -> None:
     lens = built_model(minilm.tokenizer, "gpt2", "causal-lm").explain.logit_lens("word " * 30)
     assert "the last 8 of 32 positions" in repr(lens)
     odd = pellucid.trace.explain.LogitLens(
-        lens.kind, lens.places, ("a\nb",) * 32, lens.ids, lens.log_probabilities, lens.words
+        lens.kind, lens.points, ("a\nb",) * 32, lens.ids, lens.log_probabilities, lens.tokens_by_id
     )
     assert len(repr(odd).splitlines()) == len(repr(lens).splitlines())
 

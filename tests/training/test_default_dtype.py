@@ -46,21 +46,21 @@ NUMBERS: Rows = [{"text": f"{'book ' * i}story", "label": i / 3} for i in range(
     ],
     ids=["cosent", "pieces", "cosine", "negatives", "adapters", "labels", "weights", "several", "numbers"],
 )
-@pytest.mark.parametrize("default_dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_default_dtype_does_not_change_the_training(
     load_tiny: Callable[..., "pellucid.Model"],
     objective: Objective,
     rows: Rows,
     held_out: Rows,
     settings: dict[str, Any],
-    default_dtype: torch.dtype,
+    dtype: torch.dtype,
 ) -> None:
     def train() -> tuple[list[dict[str, float]], dict[str, Tensor]]:
         loop, events = run_loop(load_tiny("bert-body").loaded, objective, rows, held_out, **SETTINGS | settings)
         return [one.metrics for one in events if one.is_evaluation], trained_model(loop).module.state_dict()
 
     expected_scores, expected_weights = train()
-    with usual(default_dtype):
+    with default_dtype(dtype):
         scores, weights = train()
     assert scores == expected_scores and len(expected_scores) > 0
     assert weights.keys() == expected_weights.keys()
