@@ -50,7 +50,7 @@ from tests.checkpoints.builders import (
 )
 from tests.checkpoints.families import TINY
 from tests.conftest import tiny_config
-from tests.models.test_packable import twice
+from tests.models.test_packable import doubled_linear
 from tests.nobody import as_nobody, open_folder
 from tests.parity.reference import tiny as reference
 from tests.search.children import KILLED, ended, start
@@ -338,7 +338,7 @@ def _double(path: str) -> Callable[[torch.nn.Module], None]:
     def change(module: torch.nn.Module) -> None:
         old = module.get_submodule(path)
         assert isinstance(old, nn.Linear)
-        module.set_submodule(path, twice(old))
+        module.set_submodule(path, doubled_linear(old))
 
     return change
 
