@@ -15,7 +15,7 @@ from pellucid import compat
 from pellucid.checkpoints.families import families
 from pellucid.compat import neuron_view
 from tests import cells
-from tests.checkpoints.hub import Hub, ask, running
+from tests.checkpoints.hub import Hub, run_pellucid, running
 from tests.parity.reference import tiny
 from tests.products import one_order
 
@@ -102,7 +102,7 @@ import torch, pellucid.compat
 from tests import cells
 torch.save(cells.run(pellucid.compat), "found.pt")
 """
-    done = ask(hub.url, tmp_path / "home", "-c", program)
+    done = run_pellucid(hub.url, tmp_path / "home", "-c", program)
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     found = torch.load(tmp_path / "found.pt", weights_only=False)

@@ -328,7 +328,7 @@ def test_a_new_head_learns_whole_beside_an_adapter_of_peft(family: str, tmp_path
 
 def test_a_head_of_the_reference_s_adapter_opens_whole(tmp_path: Path) -> None:
     base = tiny.write("roberta-body", tmp_path / "one")
-    theirs = peft_files.written(base, tmp_path / "two", "sequence-classification", labels=3)
+    theirs = peft_files.write_adapter(base, tmp_path / "two", "sequence-classification", labels=3)
     inputs = {"input_ids": torch.tensor([[0, 5, 6, 7, 2]])}
     found = compat.AutoModelForSequenceClassification.from_pretrained(tmp_path / "two")
     torch.testing.assert_close(found(**inputs).logits, theirs(**inputs).logits, rtol=0, atol=1e-4)

@@ -209,7 +209,7 @@ def test_gradients_are_those_of_peft(checkpoint: Checkpoint, tmp_path: Path) -> 
     loaded = loud(model_for_training(given, TextClassification(classes=given.config.labels), settings))
     folder = save(loaded, settings, tmp_path / "adapter")
     none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    theirs = peft_files.opened(base, folder, head, learns=True, **none)
+    theirs = peft_files.open_adapter(base, folder, head, learns=True, **none)
     labels = torch.tensor([0, 1])
     nn.functional.cross_entropy(theirs(input_ids=IDS).logits, labels).backward()
     learner = Learner(loaded, settings)
@@ -369,11 +369,11 @@ def test_sentence_transformers_opens_the_adapter_alone(name: str, checkpoint: Ch
     torch.testing.assert_close(found.embed(texts), wanted, rtol=0, atol=1e-6)
     assert found.tokenizer is not None and model.tokenizer is not None
     assert found.tokenizer(texts)["input_ids"] == model.tokenizer(texts)["input_ids"]
-    with peft_files.spoken() as peft:
+    with peft_files.quiet_peft() as peft:
         other = peft.AutoPeftModelForFeatureExtraction.from_pretrained(folder)
     ids = torch.tensor([found.tokenizer(texts[1])["input_ids"]])
     states = model(ids).last_hidden_state.detach()
-    torch.testing.assert_close(peft_files.answer(other, ids, None), states, rtol=0, atol=1e-5)
+    torch.testing.assert_close(peft_files.model_output(other, ids, None), states, rtol=0, atol=1e-5)
 
 
 def test_the_adapter_alone_says_what_stands_before_a_text(checkpoint: Checkpoint, tmp_path: Path) -> None:
