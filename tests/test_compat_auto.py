@@ -15,7 +15,7 @@ from pellucid import compat
 from pellucid.checkpoints.families import families
 from pellucid.compat import neuron_view
 from tests import document_cells
-from tests.checkpoints.hub import Hub, ask, running
+from tests.checkpoints.hub import Hub, run_pellucid, running
 from tests.matrix_products import has_fixed_sum_order
 from tests.parity.reference import tiny
 
@@ -102,7 +102,7 @@ import torch, pellucid.compat
 from tests import document_cells
 torch.save(document_cells.run(pellucid.compat), "found.pt")
 """
-    result = ask(hub.url, tmp_path / "home", "-c", program)
+    result = run_pellucid(hub.url, tmp_path / "home", "-c", program)
     assert result.returncode == 0, result.stderr
     assert result.stdout == ""
     found = torch.load(tmp_path / "found.pt", weights_only=False)

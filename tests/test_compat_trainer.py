@@ -337,7 +337,7 @@ def test_new_head_is_trained_with_a_peft_adapter(family: str, tmp_path: Path) ->
 
 def test_head_of_a_reference_adapter_is_loaded(tmp_path: Path) -> None:
     base = tiny.write("roberta-body", tmp_path / "one")
-    theirs = peft_files.written(base, tmp_path / "two", "sequence-classification", labels=3)
+    theirs = peft_files.write_adapter(base, tmp_path / "two", "sequence-classification", labels=3)
     inputs = {"input_ids": torch.tensor([[0, 5, 6, 7, 2]])}
     found = compat.AutoModelForSequenceClassification.from_pretrained(tmp_path / "two")
     torch.testing.assert_close(found(**inputs).logits, theirs(**inputs).logits, rtol=0, atol=1e-4)

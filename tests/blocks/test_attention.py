@@ -29,7 +29,7 @@ class Observer(dict[str, Tensor]):
         return self.only is None or name in self.only
 
 
-def made(**settings: object) -> blocks.Attention:
+def new_attention(**settings: object) -> blocks.Attention:
     torch.manual_seed(4)
     return blocks.Attention(24, 4, **settings).double().eval()
 
@@ -52,37 +52,37 @@ CASES = {
 def test_fused_and_explicit_agree(case: str, biased: bool) -> None:
     settings, run = CASES[case]
     bias = torch.randn(1, 4, 7, 7, dtype=torch.float64) if biased else None
-    fused, explicit = made(**settings), made(**settings, explicit=True)
+    fused, explicit = new_attention(**settings), new_attention(**settings, explicit=True)
     torch.testing.assert_close(
         fused(X, blocks.Pass(**run), bias=bias), explicit(X, blocks.Pass(**run), bias=bias), rtol=0, atol=1e-12
     )
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_weights_are_what_they_should_be(case: str) -> None:
+def test_weights_sum_to_one_and_follow_the_mask(case: str) -> None:
     settings, run = CASES[case]
-    seen = Observer()
-    attention = made(**settings)
-    attention(X, blocks.Pass(**run, observer=seen))
-    assert torch.allclose(seen["weights"].sum(-1), torch.ones(2, 4, 7, dtype=torch.float64))
+    observer = Observer()
+    attention = new_attention(**settings)
+    attention(X, blocks.Pass(**run, observer=observer))
+    assert torch.allclose(observer["weights"].sum(-1), torch.ones(2, 4, 7, dtype=torch.float64))
     allowed = blocks.mask.combined_mask(run.get("mask"), run.get("causal", False), 7, 7, X.device)
     if allowed is not None:
-        assert torch.equal(seen["weights"] > 0, allowed.expand(2, 4, 7, 7))
-    torch.testing.assert_close(seen["weights"] @ seen["value"], seen["heads"], rtol=0, atol=1e-12)
-    total = seen["head_outputs"].sum(dim=1) + attention.output.bias
-    torch.testing.assert_close(total, seen["output"], rtol=0, atol=1e-12)
+        assert torch.equal(observer["weights"] > 0, allowed.expand(2, 4, 7, 7))
+    torch.testing.assert_close(observer["weights"] @ observer["value"], observer["heads"], rtol=0, atol=1e-12)
+    total = observer["head_outputs"].sum(dim=1) + attention.output.bias
+    torch.testing.assert_close(total, observer["output"], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_looking_changes_no_bit(case: str) -> None:
+def test_observing_changes_no_bit(case: str) -> None:
     settings, run = CASES[case]
-    attention = made(**settings).float()
+    attention = new_attention(**settings).float()
     x = X.float()
     assert torch.equal(attention(x, blocks.Pass(**run)), attention(x, blocks.Pass(**run, observer=Observer())))
 
 
-def test_padding_says_nothing() -> None:
-    attention = made()
+def test_padding_does_not_affect_other_positions() -> None:
+    attention = new_attention()
     other = X.clone()
     other[1, 4:] = 99.0
     run = blocks.Pass(mask=blocks.padding_mask(MASK))
@@ -92,57 +92,59 @@ def test_padding_says_nothing() -> None:
 
 def test_a_row_of_nothing_but_padding_stays_finite() -> None:
     run = blocks.Pass(mask=blocks.padding_mask(torch.tensor([[1] * 7, [0] * 7])))
-    assert torch.isfinite(made(explicit=True)(X, run)).all()
-    assert torch.isfinite(made()(X, run)).all()
+    assert torch.isfinite(new_attention(explicit=True)(X, run)).all()
+    assert torch.isfinite(new_attention()(X, run)).all()
 
 
 @pytest.mark.parametrize("biased", [False, True])
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16], ids=str)
-def test_padding_before_a_text_stays_finite_in_half_precision(kind: torch.dtype, biased: bool) -> None:
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_padding_before_a_text_stays_finite_in_half_precision(dtype: torch.dtype, biased: bool) -> None:
     """Padding attends to nothing, and the other scores are so low that float16's minimum is not far below them."""
     run = blocks.Pass(
         mask=blocks.padding_mask(MASK.flip(1)), causal=True, observer=Observer(only={"scores", "weights"})
     )
-    bias = torch.full((1, 4, 7, 7), -500.0, dtype=kind) if biased else None
+    bias = torch.full((1, 4, 7, 7), -500.0, dtype=dtype) if biased else None
     for explicit in (False, True):
-        attention = made(explicit=explicit).to(kind)
+        attention = new_attention(explicit=explicit).to(dtype)
         with torch.no_grad():
             attention.query.bias -= 40
             attention.key.bias += 40
-        found = attention(X.to(kind), run, bias=bias)
-        assert found.isfinite().all() and all(seen.isfinite().all() for seen in run.observer.values())
+        found = attention(X.to(dtype), run, bias=bias)
+        assert found.isfinite().all() and all(value.isfinite().all() for value in run.observer.values())
         assert (run.observer["weights"][1, :, 3:, :3] == 0).all()
 
 
 @torch.no_grad()
-def test_products_beyond_float16_are_scores_within_it() -> None:
+def test_products_beyond_float16_give_finite_scores() -> None:
     """Qwen2's keys are that large; the fused kernel handles them."""
     for explicit in (False, True):
-        attention, seen, exact = made(explicit=explicit), Observer(), Observer()
+        attention, observer, exact = new_attention(explicit=explicit), Observer(), Observer()
         attention.query.bias += 150
         attention.key.bias += 150
         attention(X, blocks.Pass(observer=exact))
         assert exact["scores"].max() < torch.finfo(torch.float16).max < exact["scores"].max() / attention.scale
-        found = attention.half()(X.half(), blocks.Pass(observer=seen))
+        found = attention.half()(X.half(), blocks.Pass(observer=observer))
         assert found.isfinite().all()
-        torch.testing.assert_close(seen["scores"].double(), exact["scores"], rtol=4e-3, atol=0)
-        torch.testing.assert_close(seen["weights"].sum(-1).double(), torch.ones(2, 4, 7).double(), rtol=0, atol=4e-3)
+        torch.testing.assert_close(observer["scores"].double(), exact["scores"], rtol=4e-3, atol=0)
+        torch.testing.assert_close(
+            observer["weights"].sum(-1).double(), torch.ones(2, 4, 7).double(), rtol=0, atol=4e-3
+        )
 
 
-def test_a_large_mask_is_taken_in_strips(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_mask_is_processed_in_strips(monkeypatch: pytest.MonkeyPatch) -> None:
     """With any mask, including rows that see nothing."""
-    chance, heads = torch.Generator().manual_seed(1), {"num_key_value_heads": 2}
+    generator, heads = torch.Generator().manual_seed(1), {"num_key_value_heads": 2}
     for _ in range(50):
-        mask = torch.rand(2, 1, 7, 7, generator=chance) < torch.rand(2, 1, 7, 1, generator=chance) - 0.2
-        whole = made(**heads)(X, blocks.Pass(mask=mask))
+        mask = torch.rand(2, 1, 7, 7, generator=generator) < torch.rand(2, 1, 7, 1, generator=generator) - 0.2
+        whole = new_attention(**heads)(X, blocks.Pass(mask=mask))
         with monkeypatch.context() as patch:
             patch.setattr("pellucid.blocks.attention.STRIP_LENGTH", 3)
             patch.setattr("pellucid.blocks.attention.MAX_MASK_SIZE", 0)
-            parts = made(**heads)(X, blocks.Pass(mask=mask))
+            parts = new_attention(**heads)(X, blocks.Pass(mask=mask))
         torch.testing.assert_close(parts, whole, rtol=0, atol=1e-12)
 
 
-def test_a_window_costs_no_pairs_beyond_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windowed_mask_is_never_expanded_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel expands a mask to floats: for 16,000 tokens these took a gigabyte, however small the window."""
     pairs, kernel = [], torch.nn.functional.scaled_dot_product_attention
 
@@ -156,13 +158,13 @@ def test_a_window_costs_no_pairs_beyond_it(monkeypatch: pytest.MonkeyPatch) -> N
     assert max(pairs) <= 1024 * (1024 + 50) and len(pairs) == 3
 
 
-def test_cross_attention_takes_answers_from_elsewhere() -> None:
-    attention = made(memory_size=10)
+def test_cross_attention_reads_keys_and_values_from_memory() -> None:
+    attention = new_attention(memory_size=10)
     memory = torch.randn(2, 5, 10, dtype=torch.float64)
-    seen = Observer()
-    assert attention(X, blocks.Pass(observer=seen), memory=memory).shape == X.shape
-    assert seen["weights"].shape == (2, 4, 7, 5)
-    torch.testing.assert_close(seen["key"].transpose(1, 2).flatten(2), attention.key(memory))
+    observer = Observer()
+    assert attention(X, blocks.Pass(observer=observer), memory=memory).shape == X.shape
+    assert observer["weights"].shape == (2, 4, 7, 5)
+    torch.testing.assert_close(observer["key"].transpose(1, 2).flatten(2), attention.key(memory))
 
 
 EDITS = {
@@ -177,22 +179,22 @@ EDITS = {
 
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edit_at_any_point_takes_effect(name: str) -> None:
-    attention = made()
+    attention = new_attention()
     plain = attention(X)
     edited = attention(X, blocks.Pass(observer=Observer({name: EDITS[name]})))
     assert not torch.allclose(plain, edited)
-    explicit = made(explicit=True)(X, blocks.Pass(observer=Observer({name: EDITS[name]})))
+    explicit = new_attention(explicit=True)(X, blocks.Pass(observer=Observer({name: EDITS[name]})))
     torch.testing.assert_close(edited, explicit, rtol=0, atol=1e-12)
 
 
-def test_an_edit_that_answers_the_same_changes_no_bit_on_the_explicit_path() -> None:
-    attention = made(explicit=True)
+def test_identity_edit_changes_no_bit_on_the_explicit_path() -> None:
+    attention = new_attention(explicit=True)
     again = attention(X, blocks.Pass(observer=Observer({"weights": lambda w: w.clone()})))
     assert torch.equal(attention(X), again)
 
 
-def test_dropout_in_training_only() -> None:
-    attention = made(dropout=0.5, output_dropout=0.5)
+def test_dropout_applies_in_training_only() -> None:
+    attention = new_attention(dropout=0.5, output_dropout=0.5)
     assert torch.equal(attention(X), attention(X))
     attention.train()
     assert not torch.equal(attention(X), attention(X))
@@ -201,7 +203,7 @@ def test_dropout_in_training_only() -> None:
 # -- three names, one table ------------------------------------------------------------------------------------------
 
 
-def lies_together(attention: blocks.Attention) -> bool:
+def is_one_table(attention: blocks.Attention) -> bool:
     return _are_contiguous([attention.query.weight, attention.key.weight, attention.value.weight])
 
 
@@ -217,20 +219,20 @@ def lies_together(attention: blocks.Attention) -> bool:
     ids=["fresh", "deepcopy", "pickle", "float", "there and back"],
 )
 def test_query_key_and_value_stay_one_table(change: Callable[[blocks.Attention], blocks.Attention]) -> None:
-    attention = change(made())
-    assert lies_together(attention)
+    attention = change(new_attention())
+    assert is_one_table(attention)
     with torch.no_grad():
         attention.key.weight.zero_()
         x = X.to(attention.key.weight.dtype)
-        seen = Observer()
-        attention(x, blocks.Pass(observer=seen))
-    assert torch.equal(seen["key"], attention.key.bias.unflatten(0, (4, 6))[None, :, None].expand(2, 4, 7, 6))
+        observer = Observer()
+        attention(x, blocks.Pass(observer=observer))
+    assert torch.equal(observer["key"], attention.key.bias.unflatten(0, (4, 6))[None, :, None].expand(2, 4, 7, 6))
 
 
-def test_gradients_reach_each_of_the_three() -> None:
-    attention = made()
+def test_gradients_reach_query_key_and_value() -> None:
+    attention = new_attention()
     attention(X).sum().backward()
-    apart = made()
+    apart = new_attention()
     parts = (apart.query(X), apart.key(X), apart.value(X))
     query, key, value = (part.unflatten(-1, (4, 6)).transpose(1, 2) for part in parts)
     heads = torch.nn.functional.scaled_dot_product_attention(query, key, value)

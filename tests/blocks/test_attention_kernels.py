@@ -32,17 +32,17 @@ SIZES = [(1, 1, 1, 1, 1, 1), (2, 3, 3, 7, 7, 5), (3, 4, 2, 6, 33, 16), (2, 6, 1,
 
 
 @pytest.fixture(scope="module")
-def made() -> Kernels:
+def kernels() -> Kernels:
     found = usable_kernels()
     assert found is not None
     return found
 
 
-def numbers(*shape: int, seed: int = 3) -> Tensor:
+def random_tensor(*shape: int, seed: int = 3) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def wanted(
+def reference_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, *, causal: bool = False
 ) -> Tensor:
     """Attention by its formula, in float64: [rows, seq, heads, width]."""
@@ -58,124 +58,126 @@ def wanted(
     return (scores.softmax(-1).nan_to_num() @ value).transpose(1, 2)
 
 
-def heads_of(
-    rows: int, asking: tuple[int, int], looked_at: tuple[int, int], width: int, dtype: torch.dtype
+def random_heads(
+    rows: int, query_size: tuple[int, int], key_size: tuple[int, int], width: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value. asking, looked_at: heads and positions of the query, and of key and value."""
-    key, value = (numbers(rows, *looked_at, width, seed=seed).to(dtype) for seed in (5, 8))
-    return (numbers(rows, *asking, width) * 2).to(dtype), key, value
+    """Query, key and value. query_size, key_size: heads and positions of the query, and of key and value."""
+    key, value = (random_tensor(rows, *key_size, width, seed=seed).to(dtype) for seed in (5, 8))
+    return (random_tensor(rows, *query_size, width) * 2).to(dtype), key, value
 
 
-def close(found: Tensor, right: Tensor) -> None:
-    assert found.shape == right.shape
+def assert_close(found: Tensor, expected: Tensor) -> None:
+    assert found.shape == expected.shape
     within = 3e-6 if found.dtype == torch.float32 else 2**-8
-    assert (found.double() - right).abs().max() <= within * right.abs().max().clamp(min=1)
+    assert (found.double() - expected).abs().max() <= within * expected.abs().max().clamp(min=1)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("hidden", ["nothing", "alike", "each by itself"])
-@pytest.mark.parametrize(("rows", "heads", "shared", "seq", "source", "width"), SIZES)
-def test_all_look_at_the_same(
-    made: Kernels, threads: int, dtype: torch.dtype, hidden: str, rows: int, heads: int, shared: int, seq: int,
+@pytest.mark.parametrize("masked", ["nothing", "alike", "each by itself"])
+@pytest.mark.parametrize(("rows", "heads", "key_heads", "seq", "source", "width"), SIZES)
+def test_bidirectional_attention(
+    kernels: Kernels, threads: int, dtype: torch.dtype, masked: str, rows: int, heads: int, key_heads: int, seq: int,
     source: int, width: int,
 ) -> None:  # fmt: skip
-    query, key, value = heads_of(rows, (heads, seq), (shared, source), width, dtype)
+    query, key, value = random_heads(rows, (heads, seq), (key_heads, source), width, dtype)
     mask = None
-    if hidden != "nothing":
-        count = 1 if hidden == "alike" else rows
+    if masked != "nothing":
+        count = 1 if masked == "alike" else rows
         mask = torch.rand(count, source, generator=torch.Generator().manual_seed(1)) < 0.6
         mask[:, source // 2] = True
     with in_threads(threads):
-        found = made.attend_many(query, key, value, mask, 0.4)
+        found = kernels.attend_many(query, key, value, mask, 0.4)
     assert found.dtype == dtype
-    close(found, wanted(query, key, value, mask, 0.4))
+    assert_close(found, reference_attention(query, key, value, mask, 0.4))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("hidden", ["nothing", "the first", "some of each"])
-@pytest.mark.parametrize(("rows", "heads", "shared", "seq", "source", "width"), SIZES)
-def test_nobody_looks_behind_himself(
-    made: Kernels, threads: int, dtype: torch.dtype, hidden: str, rows: int, heads: int, shared: int, seq: int,
+@pytest.mark.parametrize("masked", ["nothing", "the first", "some of each"])
+@pytest.mark.parametrize(("rows", "heads", "key_heads", "seq", "source", "width"), SIZES)
+def test_causal_attention(
+    kernels: Kernels, threads: int, dtype: torch.dtype, masked: str, rows: int, heads: int, key_heads: int, seq: int,
     source: int, width: int,
 ) -> None:  # fmt: skip
     """The queries are all positions, and the last of more; one whose preceding keys are all masked gets zeros."""
-    for asking in {source, min(seq, source)}:
-        query, key, value = heads_of(rows, (heads, asking), (shared, source), width, dtype)
+    for query_length in {source, min(seq, source)}:
+        query, key, value = random_heads(rows, (heads, query_length), (key_heads, source), width, dtype)
         mask = None
-        if hidden == "the first":
+        if masked == "the first":
             mask = torch.arange(source)[None] >= source // 3
-        elif hidden == "some of each":
+        elif masked == "some of each":
             mask = torch.rand(rows, source, generator=torch.Generator().manual_seed(1)) < 0.6
         with in_threads(threads):
-            found = made.attend_many(query, key, value, mask, 0.4, causal=True)
-        close(found, wanted(query, key, value, mask, 0.4, causal=True))
+            found = kernels.attend_many(query, key, value, mask, 0.4, causal=True)
+        assert_close(found, reference_attention(query, key, value, mask, 0.4, causal=True))
 
 
-def test_what_stands_behind_is_not_read_however_large(made: Kernels) -> None:
-    query, key, value = (numbers(1, 2, 40, 8, seed=seed) for seed in (1, 2, 3))
-    right = made.attend_many(query, key, value, None, 1.0, causal=True)
+def test_later_positions_are_not_read_under_a_causal_mask(kernels: Kernels) -> None:
+    query, key, value = (random_tensor(1, 2, 40, 8, seed=seed) for seed in (1, 2, 3))
+    expected = kernels.attend_many(query, key, value, None, 1.0, causal=True)
     key[:, :, 20:], value[:, :, 20:] = 1e18, 1e30
-    assert torch.equal(made.attend_many(query, key, value, None, 1.0, causal=True)[:, :20], right[:, :20])
+    assert torch.equal(kernels.attend_many(query, key, value, None, 1.0, causal=True)[:, :20], expected[:, :20])
     with pytest.raises(InputError, match=r"must agree"):
-        made.attend_many(query, key[:, :, :30], value[:, :, :30], None, 1.0, causal=True)
+        kernels.attend_many(query, key[:, :, :30], value[:, :, :30], None, 1.0, causal=True)
 
 
-def test_heads_lie_side_by_side_or_in_any_order(made: Kernels) -> None:
+def test_heads_of_any_memory_layout(kernels: Kernels) -> None:
     """Views of one product, copies, and keys whose width is not the innermost stride."""
-    together = numbers(2, 9, 3, 4, 8)
+    together = random_tensor(2, 9, 3, 4, 8)
     query, key, value = together.permute(2, 0, 3, 1, 4)
-    right = wanted(query, key, value, None, 0.3)
-    close(made.attend_many(query, key, value, None, 0.3), right)
-    close(made.attend_many(query.contiguous(), key, value.contiguous(), None, 0.3), right)
-    close(made.attend_many(query, key.mT.contiguous().mT, value, None, 0.3), right)
+    expected = reference_attention(query, key, value, None, 0.3)
+    assert_close(kernels.attend_many(query, key, value, None, 0.3), expected)
+    assert_close(kernels.attend_many(query.contiguous(), key, value.contiguous(), None, 0.3), expected)
+    assert_close(kernels.attend_many(query, key.mT.contiguous().mT, value, None, 0.3), expected)
 
 
-def test_what_is_hidden_counts_for_nothing(made: Kernels) -> None:
+def test_masked_keys_and_values_are_not_read(kernels: Kernels) -> None:
     """Masked keys and values are not read, so they may be large or NaN."""
-    query, key, value = (numbers(1, 2, 20, 8, seed=seed) for seed in (1, 2, 3))
+    query, key, value = (random_tensor(1, 2, 20, 8, seed=seed) for seed in (1, 2, 3))
     mask = torch.ones(1, 20, dtype=torch.bool)
     mask[:, 11:] = False
-    right = made.attend_many(query, key[:, :, :11], value[:, :, :11], None, 1.0)
+    expected = kernels.attend_many(query, key[:, :, :11], value[:, :, :11], None, 1.0)
     key[:, :, 11:], value[:, :, 15:] = 1e30, torch.nan
-    assert torch.equal(made.attend_many(query, key, value, mask, 1.0), right)
+    assert torch.equal(kernels.attend_many(query, key, value, mask, 1.0), expected)
 
 
-def test_who_may_look_nowhere_hears_nothing(made: Kernels) -> None:
-    query, key, value = (numbers(2, 1, 7, 8, seed=seed) for seed in (1, 2, 3))
+def test_fully_masked_row_gives_zeros(kernels: Kernels) -> None:
+    query, key, value = (random_tensor(2, 1, 7, 8, seed=seed) for seed in (1, 2, 3))
     mask = torch.tensor([[False] * 7, [True] * 7])
-    found = made.attend_many(query, key, value, mask, 1.0)
+    found = kernels.attend_many(query, key, value, mask, 1.0)
     assert (found[0] == 0).all()
-    close(found[1:], wanted(query[1:], key[1:], value[1:], None, 1.0))
+    assert_close(found[1:], reference_attention(query[1:], key[1:], value[1:], None, 1.0))
 
 
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_what_is_no_number_stays_none(made: Kernels, broken: float, dtype: torch.dtype) -> None:
-    query, key, value = (numbers(1, 1, 40, 8, seed=seed).to(dtype) for seed in (1, 2, 3))
+def test_nan_and_infinity_propagate(kernels: Kernels, broken: float, dtype: torch.dtype) -> None:
+    query, key, value = (random_tensor(1, 1, 40, 8, seed=seed).to(dtype) for seed in (1, 2, 3))
     key[0, 0, 17, 3] = broken
-    found = made.attend_many(query, key, value, None, 1.0)
+    found = kernels.attend_many(query, key, value, None, 1.0)
     assert found.isnan().all()
     query[0, 0, 5, 2] = torch.nan
     key[0, 0, 17, 3] = 0
-    found = made.attend_many(query, key, value, None, 1.0)
+    found = kernels.attend_many(query, key, value, None, 1.0)
     assert found[0, 5].isnan().all()
     assert found[0, :5].isfinite().all() and found[0, 6:].isfinite().all()
 
 
-def test_scores_far_apart(made: Kernels) -> None:
+def test_scores_far_apart_do_not_overflow(kernels: Kernels) -> None:
     """The kernel subtracts the maximum first, wherever it is: also after the last whole vector."""
-    query, value = torch.ones(1, 1, 8, 4), numbers(1, 1, 37, 4)
-    for place in (0, 15, 16, 31, 32, 36):
+    query, value = torch.ones(1, 1, 8, 4), random_tensor(1, 1, 37, 4)
+    for position in (0, 15, 16, 31, 32, 36):
         key = torch.full((1, 1, 37, 4), -2e4)
-        key[0, 0, place] = 2e4
-        close(
-            made.attend_many(query, key, value, None, 1.0),
-            value[:, :, [place]].expand(-1, -1, 8, -1).transpose(1, 2).double(),
+        key[0, 0, position] = 2e4
+        assert_close(
+            kernels.attend_many(query, key, value, None, 1.0),
+            value[:, :, [position]].expand(-1, -1, 8, -1).transpose(1, 2).double(),
         )
     all_low = torch.full((1, 1, 37, 4), -2e4)
-    close(made.attend_many(query, all_low, value, None, 1.0), wanted(query, all_low, value, None, 1.0))
+    assert_close(
+        kernels.attend_many(query, all_low, value, None, 1.0), reference_attention(query, all_low, value, None, 1.0)
+    )
 
 
 @pytest.mark.parametrize(
@@ -188,61 +190,61 @@ def test_scores_far_apart(made: Kernels) -> None:
     ],
     ids=["width", "rows", "heads", "positions"],
 )
-def test_what_does_not_fit_is_refused(made: Kernels, query: tuple, key: tuple, value: tuple) -> None:
+def test_mismatched_shapes_are_refused(kernels: Kernels, query: tuple, key: tuple, value: tuple) -> None:
     with pytest.raises(InputError, match=r"query, key and value are float32\[2, 4, 3, 8\]"):
-        made.attend_many(torch.ones(query), torch.ones(key), torch.ones(value), None, 1.0)
+        kernels.attend_many(torch.ones(query), torch.ones(key), torch.ones(value), None, 1.0)
 
 
-def test_kinds_that_differ_are_refused(made: Kernels) -> None:
+def test_mixed_dtypes_are_refused(kernels: Kernels) -> None:
     one = torch.ones(1, 1, 4, 8)
     with pytest.raises(InputError, match="kind"):
-        made.attend_many(one, one.bfloat16(), one, None, 1.0)
+        kernels.attend_many(one, one.bfloat16(), one, None, 1.0)
 
 
-@pytest.mark.parametrize("kind", [torch.float16, torch.float64, torch.int32])
-def test_numbers_that_no_kernel_reads_are_refused(made: Kernels, kind: torch.dtype) -> None:
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int32])
+def test_unsupported_dtypes_are_refused(kernels: Kernels, dtype: torch.dtype) -> None:
     """They used to be read as float32, and the result written beyond the allocated memory."""
-    one = torch.ones(1, 1, 4, 8).to(kind)
+    one = torch.ones(1, 1, 4, 8).to(dtype)
     with pytest.raises(InputError, match=r"query, key and value are .* kind"):
-        made.attend_many(one, one, one, None, 1.0)
-    if kind.is_floating_point:
+        kernels.attend_many(one, one, one, None, 1.0)
+    if dtype.is_floating_point:
         with pytest.raises(InputError, match=r"kinds must agree"):
-            made.add_norm(one, one, nn.LayerNorm(8, dtype=kind))
+            kernels.add_norm(one, one, nn.LayerNorm(8, dtype=dtype))
 
 
-def test_a_mask_of_numbers_is_refused(made: Kernels) -> None:
+def test_integer_mask_is_refused(kernels: Kernels) -> None:
     one = torch.ones(2, 1, 5, 8)
     with pytest.raises(InputError, match=r"mask is int64\[2, 5\].*Bool of as many rows and positions"):
-        made.attend_many(one, one, one, torch.ones(2, 5, dtype=torch.int64), 1.0)
+        kernels.attend_many(one, one, one, torch.ones(2, 5, dtype=torch.int64), 1.0)
 
 
 @pytest.mark.parametrize("shape", [(1, 6), (3, 5), (1, 4)])
-def test_a_mask_of_other_sizes_is_refused(made: Kernels, shape: tuple[int, int]) -> None:
+def test_mask_of_another_shape_is_refused(kernels: Kernels, shape: tuple[int, int]) -> None:
     one = torch.ones(2, 1, 5, 8)
     with pytest.raises(InputError, match=r"mask is bool\[.*as many rows and positions"):
-        made.attend_many(one, one, one, torch.ones(shape, dtype=torch.bool), 1.0)
+        kernels.attend_many(one, one, one, torch.ones(shape, dtype=torch.bool), 1.0)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5, 24), (3, 7, 33), (2, 64, 384)])
-def test_a_sum_and_its_norm(made: Kernels, threads: int, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-    x, y = (numbers(*shape, seed=1) * 3 + 2).to(dtype), numbers(*shape, seed=2).to(dtype)
+def test_add_norm_matches_float64(kernels: Kernels, threads: int, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    x, y = (random_tensor(*shape, seed=1) * 3 + 2).to(dtype), random_tensor(*shape, seed=2).to(dtype)
     norm = nn.LayerNorm(shape[-1], eps=1e-5, dtype=dtype)
-    norm.weight.data, norm.bias.data = (numbers(shape[-1], seed=seed).to(dtype) for seed in (3, 4))
+    norm.weight.data, norm.bias.data = (random_tensor(shape[-1], seed=seed).to(dtype) for seed in (3, 4))
     with in_threads(threads), torch.no_grad():
-        found = made.add_norm(x, y, norm)
+        found = kernels.add_norm(x, y, norm)
         gain, bias = norm.weight.double(), norm.bias.double()
-        close(found, F.layer_norm(x.double() + y.double(), shape[-1:], gain, bias, 1e-5))
+        assert_close(found, F.layer_norm(x.double() + y.double(), shape[-1:], gain, bias, 1e-5))
     assert found.dtype == dtype
 
 
-def test_a_sum_that_lies_otherwise_and_one_of_no_number(made: Kernels) -> None:
-    x, y, norm = numbers(4, 3, 8), numbers(4, 3, 8, seed=5), nn.LayerNorm(8)
+def test_add_norm_of_strided_inputs_and_of_nan(kernels: Kernels) -> None:
+    x, y, norm = random_tensor(4, 3, 8), random_tensor(4, 3, 8, seed=5), nn.LayerNorm(8)
     with torch.no_grad():
-        close(made.add_norm(x[:, :1], y[:, 1:2], norm), norm.double()(x[:, :1].double() + y[:, 1:2]))
+        assert_close(kernels.add_norm(x[:, :1], y[:, 1:2], norm), norm.double()(x[:, :1].double() + y[:, 1:2]))
         y[2, 1, 3] = torch.nan
-        found = made.add_norm(x, y, norm.float())
+        found = kernels.add_norm(x, y, norm.float())
     assert found[2, 1].isnan().all() and int(found.isnan().sum()) == 8
 
 
@@ -255,9 +257,9 @@ def test_a_sum_that_lies_otherwise_and_one_of_no_number(made: Kernels) -> None:
     ],
     ids=["shape", "kind", "norm"],
 )
-def test_a_sum_that_does_not_fit_is_refused(made: Kernels, y: Tensor, norm: nn.LayerNorm) -> None:
+def test_add_norm_refuses_mismatched_inputs(kernels: Kernels, y: Tensor, norm: nn.LayerNorm) -> None:
     with pytest.raises(InputError, match=r"float32\[2, 8\].*must agree"):
-        made.add_norm(torch.ones(2, 8), y, norm)
+        kernels.add_norm(torch.ones(2, 8), y, norm)
 
 
 @pytest.mark.parametrize(
@@ -265,10 +267,10 @@ def test_a_sum_that_does_not_fit_is_refused(made: Kernels, y: Tensor, norm: nn.L
     [nn.LayerNorm(8), nn.LayerNorm(8, bias=False), nn.LayerNorm(8, elementwise_affine=False), nn.Identity()],
     ids=["layer norm", "no bias", "neither", "none"],
 )
-@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-def test_a_sum_of_other_kinds_or_norms_is_pytorchs(made: Kernels, kind: torch.dtype, norm: nn.Module) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_add_norm_of_other_dtypes_or_norms_uses_pytorch(kernels: Kernels, dtype: torch.dtype, norm: nn.Module) -> None:
     """As with a few-bit linear layer without bias, which gives bfloat16 where the residual stream is float32."""
-    x, y = numbers(2, 8), numbers(2, 8, seed=4).to(kind)
+    x, y = random_tensor(2, 8), random_tensor(2, 8, seed=4).to(dtype)
     with torch.no_grad():
         torch.testing.assert_close(compiled._add_norm(x, y, norm), norm(x + y))
 
@@ -277,104 +279,109 @@ def test_a_sum_of_other_kinds_or_norms_is_pytorchs(made: Kernels, kind: torch.dt
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+def kernel_calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """The shapes of the queries that the attention kernel computes from now on."""
-    found: list[tuple[int, ...]] = []
-    mix = Kernels.attend_many
+    shapes: list[tuple[int, ...]] = []
+    attend_many = Kernels.attend_many
 
-    def counting(self: Kernels, query: Tensor, *rest: object, **said: object) -> Tensor:
-        found.append(tuple(query.shape))
-        return mix(self, query, *rest, **said)
+    def counting(self: Kernels, query: Tensor, *rest: object, **settings: object) -> Tensor:
+        shapes.append(tuple(query.shape))
+        return attend_many(self, query, *rest, **settings)
 
     monkeypatch.setattr(Kernels, "attend_many", counting)
-    return found
+    return shapes
 
 
-def ids_of(lengths: list[int]) -> tuple[Tensor, Tensor]:
+def padded_ids(lengths: list[int]) -> tuple[Tensor, Tensor]:
     """Padded rows of ids, and their attention mask."""
     ids = torch.randint(5, 30, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(2))
-    there = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    return ids.where(there, 1), there.long()
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    return ids.where(mask, 1), mask.long()
 
 
-fast = pytest.mark.skipif("avx512" not in processor_features(), reason="PyTorch's own attention is asked here")
+fast = pytest.mark.skipif("avx512" not in processor_features(), reason="PyTorch's own attention is used here")
 
 
 @fast
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("lengths", [[20] * 30, [20, 3, *[17] * 28]], ids=["alike", "padded"])
 @pytest.mark.parametrize("name", ENCODERS)
-def test_every_encoder_says_what_it_says_without_kernels(
+def test_every_encoder_matches_its_output_without_kernels(
     name: str,
     lengths: list[int],
     dtype: str,
     tmp_path: Path,
-    asked: list[tuple[int, ...]],
+    kernel_calls: list[tuple[int, ...]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if dtype == "bfloat16" and "amx" in processor_features():
-        pytest.skip("PyTorch's own attention is asked here")
+        pytest.skip("PyTorch's own attention is used here")
     module = pellucid.load(save(name, tmp_path / "model"), dtype=dtype).module.packed_copy()
-    ids, there = ids_of(lengths)
+    ids, mask = padded_ids(lengths)
     with torch.inference_mode():
-        found = module(ids, attention_mask=there).last_hidden_state
-        by_kernels = len(asked)
+        found = module(ids, attention_mask=mask).last_hidden_state
+        kernel_count = len(kernel_calls)
         monkeypatch.setattr(compiled, "usable_kernels", lambda: None)
-        right = module(ids, attention_mask=there).last_hidden_state
-    assert by_kernels == len(asked) >= 1 or name == "mpnet"  # whose scores have a bias
-    seen = there.bool()
+        expected = module(ids, attention_mask=mask).last_hidden_state
+    assert kernel_count == len(kernel_calls) >= 1 or name == "mpnet"  # whose scores have a bias
+    is_text = mask.bool()
     within = 2e-5 if dtype == "float32" else 0.1
-    torch.testing.assert_close(found[seen], right[seen], rtol=within, atol=within)
+    torch.testing.assert_close(found[is_text], expected[is_text], rtol=within, atol=within)
 
 
 @fast
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int4"])
 @pytest.mark.parametrize("name", ["gpt2", "llama", "mistral", "qwen2"])
-@pytest.mark.parametrize("way", ["alike", "a prompt", "end to end"])
-def test_a_decoder_says_what_it_says_without_kernels(
-    name: str, dtype: str, way: str, tmp_path: Path, asked: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("batch_form", ["alike", "a prompt", "end to end"])
+def test_decoder_matches_its_output_without_kernels(
+    name: str,
+    dtype: str,
+    batch_form: str,
+    tmp_path: Path,
+    kernel_calls: list[tuple[int, ...]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Many short texts, one prompt with a cache, and two texts in one row, whose attention is computed separately."""
     if dtype == "bfloat16" and "amx" in processor_features():
-        pytest.skip("PyTorch's own products are asked here")
+        pytest.skip("PyTorch's own products are used here")
     facts = {"max_position_embeddings": 2000} | ({"sliding_window": None} if name == "mistral" else {})
     module = pellucid.load(save(name, tmp_path / "model", **facts), dtype=dtype).module.packed_copy()
-    ids, _ = ids_of({"a prompt": [100], "end to end": [1200]}.get(way, [20] * 30))
+    ids, _ = padded_ids({"a prompt": [100], "end to end": [1200]}.get(batch_form, [20] * 30))
 
-    def said() -> Tensor:
+    def logits() -> Tensor:
         with torch.inference_mode():
-            cache = None if way == "alike" else Cache(2, 1200)
-            segments = torch.tensor([1] * 520 + [2] * 680)[None] if way == "end to end" else None
+            cache = None if batch_form == "alike" else Cache(2, 1200)
+            segments = torch.tensor([1] * 520 + [2] * 680)[None] if batch_form == "end to end" else None
             return module(ids, cache=cache, segments=segments).logits
 
-    found = said()
-    by_kernels = len(asked)
+    found = logits()
+    kernel_count = len(kernel_calls)
     monkeypatch.setattr(compiled, "usable_kernels", lambda: None)
-    right = said()
-    assert by_kernels == len(asked) >= 2
+    expected = logits()
+    assert kernel_count == len(kernel_calls) >= 2
     within = 2e-5 if dtype == "float32" else 0.1
-    torch.testing.assert_close(found, right, rtol=within, atol=within)
+    torch.testing.assert_close(found, expected, rtol=within, atol=within)
 
 
 @fast
-def test_small_batches_are_pytorchs(tmp_path: Path, asked: list[tuple[int, ...]]) -> None:
+def test_small_batches_use_pytorch(tmp_path: Path, kernel_calls: list[tuple[int, ...]]) -> None:
     """The choice depends on the batch alone, so that a text gets the same values whatever came before."""
     model = pellucid.load(save("bert", tmp_path / "model"))
-    ids, there = ids_of([20] * 3)
-    first = model.module.packed_copy()(ids, attention_mask=there).last_hidden_state
-    assert not asked
-    many, all_there = ids_of([20] * 30)
+    ids, mask = padded_ids([20] * 3)
+    first = model.module.packed_copy()(ids, attention_mask=mask).last_hidden_state
+    assert not kernel_calls
+    many, all_there = padded_ids([20] * 30)
     model.module.packed_copy()(many, attention_mask=all_there)
-    assert asked
-    assert torch.equal(model.module.packed_copy()(ids, attention_mask=there).last_hidden_state, first)
+    assert kernel_calls
+    assert torch.equal(model.module.packed_copy()(ids, attention_mask=mask).last_hidden_state, first)
 
 
-def test_threads_that_ask_at_once_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Callable[[], None]] = []
+def test_concurrent_threads_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    constructed: list[Callable[[], None]] = []
 
     class Counted:
         def __init__(self) -> None:
-            made.append(self.__init__)
+            constructed.append(self.__init__)
 
     monkeypatch.setattr(availability, "Kernels", Counted)
     forget_kernels()
@@ -383,4 +390,4 @@ def test_threads_that_ask_at_once_compile_once(monkeypatch: pytest.MonkeyPatch) 
             assert len(set(pool.map(lambda _: usable_kernels(), range(8)))) == 1
     finally:
         forget_kernels()
-    assert len(made) == 1
+    assert len(constructed) == 1

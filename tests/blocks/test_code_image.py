@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64" or sys.platform != "linux", reason="images are of x86-64, on Linux"
 )
 
-WORDS = """
+ASSEMBLY = """
 @table = {private} [4 x i64] [i64 11, i64 22, i64 33, i64 44], align 64
 
 declare i64 @labs(i64)
@@ -42,37 +42,37 @@ def object_code(private: str = "private unnamed_addr constant", **options: str) 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(**options)
-    return machine.emit_object(llvm.parse_assembly(WORDS.replace("{private}", private)))
+    return machine.emit_object(llvm.parse_assembly(ASSEMBLY.replace("{private}", private)))
 
 
-ANYWHERE = {"reloc": "pic", "codemodel": "small"}
+POSITION_INDEPENDENT = {"reloc": "pic", "codemodel": "small"}
 
 
-def test_code_finds_its_numbers_and_what_is_outside_wherever_it_lies() -> None:
-    code = link(object_code(**ANYWHERE))
-    several = [Image(code) for _ in range(3)]
-    places = [one.address("chosen") for one in several]
-    assert len(set(places)) == 3
-    for one in several:
+def test_code_finds_its_constants_and_external_functions_at_any_address() -> None:
+    code = link(object_code(**POSITION_INDEPENDENT))
+    images = [Image(code) for _ in range(3)]
+    addresses = [one.address("chosen") for one in images]
+    assert len(set(addresses)) == 3
+    for one in images:
         chosen = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(one.address("chosen"))
         distance = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(one.address("distance"))
         assert [chosen(i) for i in range(4)] == [11, 22, 33, 44]
         assert [distance(3, 10), distance(10, 3), distance(-5, -5)] == [7, 7, 0]
 
 
-def test_an_address_that_a_process_would_have_to_write_into_the_code_is_refused() -> None:
+def test_relocation_inside_the_code_is_refused() -> None:
     with pytest.raises(RuntimeError, match="the compiled code has an unsupported relocation, type 1"):
         link(object_code(reloc="static", codemodel="large"))
 
 
-def test_numbers_that_would_be_written_are_refused() -> None:
+def test_writable_data_is_refused() -> None:
     """An image is read and executed, and must never be written."""
     with pytest.raises(RuntimeError, match=r"the compiled code writes into \.data"):
-        link(object_code("global", **ANYWHERE))
+        link(object_code("global", **POSITION_INDEPENDENT))
 
 
-def test_a_process_that_may_not_run_it_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    code = link(object_code(**ANYWHERE))
+def test_process_that_may_not_execute_memory_gets_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = link(object_code(**POSITION_INDEPENDENT))
     monkeypatch.setattr(
         code_image.mmap, "PROT_EXEC", 1 << 20
     )  # which the system refuses just as it refuses the real flag elsewhere

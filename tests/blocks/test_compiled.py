@@ -53,11 +53,11 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the kernels work in OpenMP's threads as Linux has them"),
 ]
 
-WRITERS = [name for name in TINY if pellucid.Config.of(name).kind != "encoder"]
+DECODERS = [name for name in TINY if pellucid.Config.of(name).kind != "encoder"]
 
 
 @pytest.fixture(scope="module")
-def made() -> Kernels:
+def kernels() -> Kernels:
     found = usable_kernels()
     assert found is not None
     return found
@@ -70,23 +70,23 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 @pytest.fixture
-def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def disable_kernels(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Returns a function that disables the kernels, as if numba were not installed."""
 
-    def take() -> None:
-        for asking in (compiled, packing, grouped):
-            monkeypatch.setattr(asking, "usable_kernels", lambda: None)
+    def disable() -> None:
+        for module in (compiled, packing, grouped):
+            monkeypatch.setattr(module, "usable_kernels", lambda: None)
 
-    return take
+    return disable
 
 
-def numbers(*shape: int, seed: int = 3) -> Tensor:
+def random_tensor(*shape: int, seed: int = 3) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def close(found: Tensor, wanted: Tensor, within: float = 2e-6) -> None:
-    assert found.shape == wanted.shape
-    assert (found.double() - wanted).abs().max() <= within * wanted.abs().max().clamp(min=1)
+def assert_close(found: Tensor, expected: Tensor, tolerance: float = 2e-6) -> None:
+    assert found.shape == expected.shape
+    assert (found.double() - expected).abs().max() <= tolerance * expected.abs().max().clamp(min=1)
 
 
 # -- the kernels ------------------------------------------------------------------------------------------------------
@@ -96,164 +96,166 @@ def close(found: Tensor, wanted: Tensor, within: float = 2e-6) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
 @pytest.mark.parametrize("many", [1, 2, 3])
 @pytest.mark.parametrize(("rows", "width"), [((1,), 1), ((7,), 33), ((64, 8), 40), ((12, 5, 30), 576)])
-def test_a_product(made: Kernels, dtype: torch.dtype, many: int, rows: tuple[int, ...], width: int) -> None:
-    x, tables, wanted = numbers(many, width), [], []
+def test_product_matches_float64(
+    kernels: Kernels, dtype: torch.dtype, many: int, rows: tuple[int, ...], width: int
+) -> None:
+    x, tables, expected = random_tensor(many, width), [], []
     for i, count in enumerate(rows):
-        table = numbers(count, width, seed=i)
+        table = random_tensor(count, width, seed=i)
         table = (table * 40).clamp(-127, 127).to(dtype) if dtype == torch.int8 else table.to(dtype)
-        scale = numbers(count, seed=7) if dtype == torch.int8 else None
-        bias = numbers(count, seed=i + 9) if i % 2 == 0 else None
+        scale = random_tensor(count, seed=7) if dtype == torch.int8 else None
+        bias = random_tensor(count, seed=i + 9) if i % 2 == 0 else None
         tables.append(PlainTable(table, scale, bias))
         product = x.double() @ table.double().T * (1 if scale is None else scale.double())
-        wanted.append(product if bias is None else product + bias)
-    close(made.product(x, tables), torch.cat(wanted, dim=1))
+        expected.append(product if bias is None else product + bias)
+    assert_close(kernels.product(x, tables), torch.cat(expected, dim=1))
 
 
 @pytest.mark.parametrize("head", [2, 6, 8])
-def test_the_two_halves_of_a_head_become_neighbours(made: Kernels, head: int) -> None:
-    x, table, bias = numbers(2, 16), numbers(3 * head, 16), numbers(3 * head, seed=4)
-    found = made.product(x, [PlainTable(table, None, bias, head), PlainTable(table[:head])])
+def test_product_interleaves_the_halves_of_a_head(kernels: Kernels, head: int) -> None:
+    x, table, bias = random_tensor(2, 16), random_tensor(3 * head, 16), random_tensor(3 * head, seed=4)
+    found = kernels.product(x, [PlainTable(table, None, bias, head), PlainTable(table[:head])])
     plain = F.linear(x.double(), table.double(), bias.double()).unflatten(1, (3, 2, head // 2))
-    close(found[:, : 3 * head], plain.transpose(2, 3).flatten(1))
-    close(found[:, 3 * head :], x.double() @ table[:head].double().T)
+    assert_close(found[:, : 3 * head], plain.transpose(2, 3).flatten(1))
+    assert_close(found[:, 3 * head :], x.double() @ table[:head].double().T)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 24), (3, 1, 576), (2, 7)])
-def test_a_norm(made: Kernels, shape: tuple[int, ...]) -> None:
-    x, gain = numbers(*shape) * 30, numbers(shape[-1], seed=5)
+def test_norm_matches_float64(kernels: Kernels, shape: tuple[int, ...]) -> None:
+    x, gain = random_tensor(*shape) * 30, random_tensor(shape[-1], seed=5)
     wide = x.double()
-    wanted = wide / (wide.square().sum(-1, keepdim=True) + 0.5).sqrt() * gain
-    close(made.norm(x, gain, 0.5), wanted)
+    expected = wide / (wide.square().sum(-1, keepdim=True) + 0.5).sqrt() * gain
+    assert_close(kernels.norm(x, gain, 0.5), expected)
 
 
-@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("inner", [1, 17, 1536])
-def test_a_gate(made: Kernels, given: torch.dtype, inner: int) -> None:
-    both = (numbers(2, 2 * inner) * 10).to(given)
+def test_gated_activation_matches_float64(kernels: Kernels, dtype: torch.dtype, inner: int) -> None:
+    both = (random_tensor(2, 2 * inner) * 10).to(dtype)
     gate, pre = both.double().chunk(2, dim=-1)
-    found = made.gated_activation(both)
+    found = kernels.gated_activation(both)
     assert found.dtype == torch.float32
-    close(found, F.silu(gate) * pre, within=2e-6)
+    assert_close(found, F.silu(gate) * pre, tolerance=2e-6)
 
 
-def test_a_gate_at_the_ends_of_the_numbers(made: Kernels) -> None:
+def test_gated_activation_of_extreme_values(kernels: Kernels) -> None:
     gate = torch.tensor([-3e38, -1e4, -120.0, -88.0, -20.0, -0.0, 0.0, 1e-30, 20.0, 88.0, 120.0, 1e30, torch.nan])
-    found = made.gated_activation(torch.cat((gate, torch.ones_like(gate)))[None])[0]
-    wanted = F.silu(gate.double())
+    found = kernels.gated_activation(torch.cat((gate, torch.ones_like(gate)))[None])[0]
+    expected = F.silu(gate.double())
     assert torch.isnan(found[-1])
-    torch.testing.assert_close(found[:-1].double(), wanted[:-1], rtol=1e-6, atol=1e-30)
+    torch.testing.assert_close(found[:-1].double(), expected[:-1], rtol=1e-6, atol=1e-30)
 
 
-def test_a_number_is_narrowed_as_pytorch_does() -> None:
+def test_bfloat16_rounding_equals_pytorch() -> None:
     """Halves round to even, and values beyond the largest become infinity."""
     from pellucid.blocks.numba_language import to_bfloat16
 
     ties = torch.arange(2**16, dtype=torch.int32).mul(2**15).add(0x42C80000).view(torch.float32)
-    given = torch.cat((ties[(ties > 100) & (ties < 3.4e38)], torch.tensor([3.39e38, 3.4e38])))
-    found = np.array([to_bfloat16(number) for number in given.numpy()], dtype=np.uint16)
-    assert np.array_equal(found, given.bfloat16().view(torch.uint16).numpy())
+    values = torch.cat((ties[(ties > 100) & (ties < 3.4e38)], torch.tensor([3.39e38, 3.4e38])))
+    found = np.array([to_bfloat16(number) for number in values.numpy()], dtype=np.uint16)
+    assert np.array_equal(found, values.bfloat16().view(torch.uint16).numpy())
 
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("turned", ["not", "alike", "each by itself"])
-@pytest.mark.parametrize("hidden", ["nothing", "alike", "each by itself"])
-@pytest.mark.parametrize(("rows", "heads", "shared", "width"), [(1, 1, 1, 2), (3, 4, 2, 6), (2, 6, 1, 64)])
-def test_a_position_and_what_it_sees(
-    made: Kernels, dtype: torch.dtype, turned: str, hidden: str, rows: int, heads: int, shared: int, width: int
+@pytest.mark.parametrize("rotated", ["not", "alike", "each by itself"])
+@pytest.mark.parametrize("masked", ["nothing", "alike", "each by itself"])
+@pytest.mark.parametrize(("rows", "heads", "key_heads", "width"), [(1, 1, 1, 2), (3, 4, 2, 6), (2, 6, 1, 64)])
+def test_attention_of_one_position_with_cached_keys(
+    kernels: Kernels, dtype: torch.dtype, rotated: str, masked: str, rows: int, heads: int, key_heads: int, width: int
 ) -> None:
     """Positions one after the other: 8, or 30 where kernels share the last ones between threads."""
-    remembered, keys, values = KeyValues(12), [], []
+    key_values, keys, values = KeyValues(12), [], []
     for step in range(8 if width < 64 else 30):
         if step == 12:
-            remembered.memory = F.pad(remembered.memory, (0, 0, 0, 40))  # as in a larger cache
-        together = numbers(rows, (heads + 2 * shared) * width, seed=step).to(dtype)
-        parts = together.double().view(rows, -1, width).split([heads, shared, shared], dim=1)
+            key_values.memory = F.pad(key_values.memory, (0, 0, 0, 40))  # as in a larger cache
+        together = random_tensor(rows, (heads + 2 * key_heads) * width, seed=step).to(dtype)
+        parts = together.double().view(rows, -1, width).split([heads, key_heads, key_heads], dim=1)
         query, key, value = parts
         rotation = None
-        if turned != "not":
-            places = torch.full((1, 1), step) if turned == "alike" else torch.arange(rows)[:, None] + step
-            rotation = RotaryPositions(width)(places, torch.zeros(1))
+        if rotated != "not":
+            positions = torch.full((1, 1), step) if rotated == "alike" else torch.arange(rows)[:, None] + step
+            rotation = RotaryPositions(width)(positions, torch.zeros(1))
             angle = rotation.complex_angles().to(torch.complex128)
             query, key = (torch.view_as_real(torch.view_as_complex(one.unflatten(2, (-1, 2))) * angle).flatten(2)
                           for one in (query, key))  # fmt: skip
         keys.append(key)
         values.append(value)
         mask = None
-        if hidden != "nothing":
-            count = 1 if hidden == "alike" else rows
+        if masked != "nothing":
+            count = 1 if masked == "alike" else rows
             mask = torch.rand(count, step + 1, generator=torch.Generator().manual_seed(step)) < 0.6
             mask[:, -1] = True
-        found = made.attend(together, remembered, heads, shared, 0.3, rotation, mask)
+        found = kernels.attend(together, key_values, heads, key_heads, 0.3, rotation, mask)
         every_key, every_value = (
-            torch.stack(one, dim=2).repeat_interleave(heads // shared, dim=1) for one in (keys, values)
+            torch.stack(one, dim=2).repeat_interleave(heads // key_heads, dim=1) for one in (keys, values)
         )
         scores = (query[:, :, None] @ every_key.mT * 0.3)[:, :, 0]
         scores = scores if mask is None else scores.masked_fill(~mask[:, None], -torch.inf)
-        wanted = (scores.softmax(-1)[:, :, None] @ every_value).flatten(1)
+        expected = (scores.softmax(-1)[:, :, None] @ every_value).flatten(1)
         assert found.dtype == torch.float32
-        close(found, wanted, within=4e-6)
-    held = remembered.stored()
-    close(held[0], torch.stack(keys, dim=2))
-    close(held[1], torch.stack(values, dim=2))
+        assert_close(found, expected, tolerance=4e-6)
+    stored = key_values.stored()
+    assert_close(stored[0], torch.stack(keys, dim=2))
+    assert_close(stored[1], torch.stack(values, dim=2))
 
 
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf])
-def test_what_is_no_number_stays_none(made: Kernels, broken: float) -> None:
-    together = numbers(1, 3 * 8)
-    remembered = KeyValues(4)
-    assert made.attend(together, remembered, 1, 1, 1.0).isfinite().all()
+def test_nan_and_infinity_propagate(kernels: Kernels, broken: float) -> None:
+    together = random_tensor(1, 3 * 8)
+    key_values = KeyValues(4)
+    assert kernels.attend(together, key_values, 1, 1, 1.0).isfinite().all()
     together = together.clone()
     together[0, 8] = broken  # an element of its key, not of its value
-    assert made.attend(together, remembered, 1, 1, 1.0).isnan().all()
+    assert kernels.attend(together, key_values, 1, 1, 1.0).isnan().all()
     x = torch.ones(1, 8)
     x[0, 3] = broken
-    assert not made.norm(x, torch.ones(8), 1e-6)[0, 3].isfinite()
-    assert not made.product(x, [PlainTable(torch.ones(4, 8))]).isfinite().any()
+    assert not kernels.norm(x, torch.ones(8), 1e-6)[0, 3].isfinite()
+    assert not kernels.product(x, [PlainTable(torch.ones(4, 8))]).isfinite().any()
 
 
-@pytest.mark.parametrize("held", [(2, 4, 5, 8), (1, 2, 5, 8), (1, 4, 5, 6)], ids=["rows", "heads", "width"])
+@pytest.mark.parametrize("shape", [(2, 4, 5, 8), (1, 2, 5, 8), (1, 4, 5, 6)], ids=["rows", "heads", "width"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_what_another_model_remembers_is_refused(made: Kernels, dtype: torch.dtype, held: tuple[int, ...]) -> None:
+def test_cache_of_another_model_is_refused(kernels: Kernels, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     """The kernel would write by address beyond the cache; without kernels PyTorch refuses it."""
-    remembered = KeyValues(5)
-    remembered.extend_both(numbers(*held).to(dtype)[:, :, :3])
+    key_values = KeyValues(5)
+    key_values.extend_both(random_tensor(*shape).to(dtype)[:, :, :3])
     with pytest.raises(InputError, match=r"this cache holds .*make a new cache"):
-        made.attend(numbers(1, 6 * 8), remembered, 2, 2, 1.0)
+        kernels.attend(random_tensor(1, 6 * 8), key_values, 2, 2, 1.0)
 
 
-def test_memory_of_another_kind_of_number_is_refused(made: Kernels) -> None:
-    remembered = KeyValues(5)
-    remembered.extend_both(numbers(1, 4, 3, 8).bfloat16())
+def test_cache_of_another_dtype_is_refused(kernels: Kernels) -> None:
+    key_values = KeyValues(5)
+    key_values.extend_both(random_tensor(1, 4, 3, 8).bfloat16())
     with pytest.raises(InputError, match=r"bfloat16\[1, 4, 5, 8\] on cpu, and float32\[1, 4, 5, 8\] on cpu"):
-        made.attend(numbers(1, 6 * 8), remembered, 2, 2, 1.0)
+        kernels.attend(random_tensor(1, 6 * 8), key_values, 2, 2, 1.0)
 
 
 @pytest.mark.parametrize("shape", [(1, 3), (1, 5), (2, 4)])
-def test_a_mask_of_other_slots_is_refused(made: Kernels, shape: tuple[int, int]) -> None:
-    remembered = KeyValues(5)
-    remembered.extend_both(numbers(3, 4, 3, 8))
+def test_mask_of_another_shape_is_refused(kernels: Kernels, shape: tuple[int, int]) -> None:
+    key_values = KeyValues(5)
+    key_values.extend_both(random_tensor(3, 4, 3, 8))
     mask = torch.ones(shape, dtype=torch.bool)
     with pytest.raises(InputError, match="this cache holds 3 rows of 4"):
-        made.attend(numbers(3, 6 * 8), remembered, 2, 2, 1.0, mask=mask)
+        kernels.attend(random_tensor(3, 6 * 8), key_values, 2, 2, 1.0, mask=mask)
 
 
-def test_what_does_not_lie_straight_is_read_as_it_is(made: Kernels) -> None:
-    both, together = numbers(6, 2).T, numbers(24, 2).T
-    close(made.gated_activation(both), F.silu(both.double()[:, :3]) * both.double()[:, 3:])
-    close(made.attend(together, KeyValues(2), 1, 1, 1.0), together[:, 16:].double())
+def test_strided_inputs_are_read_correctly(kernels: Kernels) -> None:
+    both, together = random_tensor(6, 2).T, random_tensor(24, 2).T
+    assert_close(kernels.gated_activation(both), F.silu(both.double()[:, :3]) * both.double()[:, 3:])
+    assert_close(kernels.attend(together, KeyValues(2), 1, 1, 1.0), together[:, 16:].double())
 
 
-def test_who_may_look_nowhere_hears_nothing(made: Kernels) -> None:
+def test_fully_masked_row_gives_zeros(kernels: Kernels) -> None:
     mask = torch.tensor([[False], [True]])
-    found = made.attend(numbers(2, 3 * 8), KeyValues(2), 1, 1, 1.0, mask=mask)
-    close(found, torch.stack((torch.zeros(8), numbers(2, 3, 8)[1, 2])).double())
+    found = kernels.attend(random_tensor(2, 3 * 8), KeyValues(2), 1, 1, 1.0, mask=mask)
+    assert_close(found, torch.stack((torch.zeros(8), random_tensor(2, 3, 8)[1, 2])).double())
 
 
 # -- models -----------------------------------------------------------------------------------------------------------
 
 
-def steps(model: pellucid.Model, prompts: list[list[int]], *, length: int = 9) -> list[Tensor]:
+def log_probabilities(model: pellucid.Model, prompts: list[list[int]], *, length: int = 9) -> list[Tensor]:
     """The model's log-probabilities at each step of generation."""
     settings = read_settings({"max_new_tokens": length, "min_new_tokens": length})
     found = []
@@ -266,36 +268,36 @@ def steps(model: pellucid.Model, prompts: list[list[int]], *, length: int = 9) -
 @pytest.mark.parametrize(
     "prompts", [[[3]], [[5, 6, 7]], [[5, 6, 7], [8]], [[9, 3], [4, 4, 4, 4], [7], [2, 3]]], ids=len
 )
-@pytest.mark.parametrize(("name", "facts"), [*((name, {}) for name in WRITERS), ("llama", {"num_key_value_heads": 1})])
-def test_every_family_says_what_it_says_without_kernels(
-    name: str, facts: dict[str, int], prompts: list[list[int]], tmp_path: Path, without: Callable[[], None]
+@pytest.mark.parametrize(("name", "facts"), [*((name, {}) for name in DECODERS), ("llama", {"num_key_value_heads": 1})])
+def test_every_family_matches_its_output_without_kernels(
+    name: str, facts: dict[str, int], prompts: list[list[int]], tmp_path: Path, disable_kernels: Callable[[], None]
 ) -> None:
     folder = save(name, tmp_path / "model", **facts)
     model = pellucid.load(folder)
-    quick = steps(model, prompts)
+    with_kernels = log_probabilities(model, prompts)
     assert any(type(part).__module__ == compiled.__name__ for part in generation_module(model.loaded).modules())
-    without()
-    slow = steps(pellucid.load(folder), prompts)
-    for found, wanted in zip(quick, slow, strict=True):
-        torch.testing.assert_close(found, wanted, rtol=2e-5, atol=2e-5)
+    disable_kernels()
+    without_kernels = log_probabilities(pellucid.load(folder), prompts)
+    for found, expected in zip(with_kernels, without_kernels, strict=True):
+        torch.testing.assert_close(found, expected, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "qwen2", "t5"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8", "int4"])
-def test_few_bits_say_nearly_what_they_say_without_kernels(
-    name: str, dtype: str, tmp_path: Path, without: Callable[[], None]
+def test_low_bit_models_nearly_match_their_output_without_kernels(
+    name: str, dtype: str, tmp_path: Path, disable_kernels: Callable[[], None]
 ) -> None:
     sizes = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": 64}
     sizes |= {"llama": {"head_dim": 16}, "t5": {"head_dim": 16, "decoder_intermediate_size": 96}}.get(name, {})
     folder = save(name, tmp_path / "model", **sizes)
-    quick = steps(pellucid.load(folder, dtype=dtype), [[5, 6, 7]], length=5)
-    without()
-    slow = steps(pellucid.load(folder, dtype=dtype), [[5, 6, 7]], length=5)
-    for found, wanted in zip(quick, slow, strict=True):
-        assert (found - wanted).abs().max() < 0.03
+    with_kernels = log_probabilities(pellucid.load(folder, dtype=dtype), [[5, 6, 7]], length=5)
+    disable_kernels()
+    without_kernels = log_probabilities(pellucid.load(folder, dtype=dtype), [[5, 6, 7]], length=5)
+    for found, expected in zip(with_kernels, without_kernels, strict=True):
+        assert (found - expected).abs().max() < 0.03
 
 
-def test_a_table_is_not_held_twice(tmp_path: Path) -> None:
+def test_kernels_share_the_memory_of_the_model(tmp_path: Path) -> None:
     model = pellucid.load(save("llama", tmp_path / "model"))
     own = {parameter.untyped_storage().data_ptr() for parameter in model.module.parameters()}
     tables = [
@@ -310,7 +312,7 @@ def test_a_table_is_not_held_twice(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int4"])
 @pytest.mark.parametrize("width", [32, 40, 128, 192])
-def test_numbers_of_another_width_are_refused(dtype: str, width: int, tmp_path: Path) -> None:
+def test_input_of_another_width_is_refused(dtype: str, width: int, tmp_path: Path) -> None:
     """The kernels read by address, and would read beyond the weight matrix."""
     folder = save("llama", tmp_path / "model", hidden_size=64, intermediate_size=96, vocab_size=64, head_dim=16)
     twin = pellucid.load(folder, dtype=dtype).module.packed_copy()
@@ -322,97 +324,97 @@ def test_numbers_of_another_width_are_refused(dtype: str, width: int, tmp_path: 
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "int4"])
-def test_one_row_that_does_not_lie_straight(dtype: str, tmp_path: Path) -> None:
+def test_strided_row_equals_a_contiguous_one(dtype: str, tmp_path: Path) -> None:
     folder = save("llama", tmp_path / "model", hidden_size=64, intermediate_size=96, vocab_size=64, head_dim=16)
     output = pellucid.load(folder, dtype=dtype).module.packed_copy().layers[0].attention.output
-    row = numbers(64, 2)[:, 0]
+    row = random_tensor(64, 2)[:, 0]
     assert torch.equal(output(row), output(row.contiguous()))
     torch.testing.assert_close(output(row), output(row[None])[0])
 
 
-def test_a_bias_that_does_not_lie_straight_is_read_as_it_is(tmp_path: Path, without: Callable[[], None]) -> None:
+def test_strided_bias_is_read_correctly(tmp_path: Path, disable_kernels: Callable[[], None]) -> None:
     """The kernels receive its address, and read it as contiguous."""
     model = pellucid.load(save("gpt2", tmp_path / "model"))
     for name, one in model.module.named_parameters():
         if name.endswith("up.bias"):
-            one.data = numbers(len(one), 7)[:, 2]
+            one.data = random_tensor(len(one), 7)[:, 2]
         elif name.endswith("down.bias"):
             one.data = torch.tensor([0.3]).expand(len(one))
-    quick = steps(model, [[5, 6, 7]])
-    without()
+    with_kernels = log_probabilities(model, [[5, 6, 7]])
+    disable_kernels()
     model.module.__dict__.pop("_packed_copies")
-    torch.testing.assert_close(quick, steps(model, [[5, 6, 7]]), rtol=2e-5, atol=2e-5)
+    torch.testing.assert_close(with_kernels, log_probabilities(model, [[5, 6, 7]]), rtol=2e-5, atol=2e-5)
 
 
-def test_a_model_that_learned_says_something_else(tmp_path: Path) -> None:
+def test_changed_weights_change_the_output(tmp_path: Path) -> None:
     model = pellucid.load(save("llama", tmp_path / "model"))
-    before = steps(model, [[5, 6, 7]])
+    before = log_probabilities(model, [[5, 6, 7]])
     with torch.no_grad():
         model.module.layers[0].feed_forward.down.weight.mul_(3)
-    after = steps(model, [[5, 6, 7]])
+    after = log_probabilities(model, [[5, 6, 7]])
     assert not torch.allclose(before[1], after[1])
-    torch.testing.assert_close(after, steps(pellucid.load(model.save(tmp_path / "again")), [[5, 6, 7]]))
+    torch.testing.assert_close(after, log_probabilities(pellucid.load(model.save(tmp_path / "again")), [[5, 6, 7]]))
 
 
 @pytest.mark.parametrize(
-    "copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["deep", "pickle"]
+    "make_copy", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["deep", "pickle"]
 )
-def test_a_copy_says_the_same_and_needs_no_kernels(
-    copied: Callable[[pellucid.Model], pellucid.Model], tmp_path: Path, without: Callable[[], None]
+def test_copied_model_gives_the_same_output_and_needs_no_kernels(
+    make_copy: Callable[[pellucid.Model], pellucid.Model], tmp_path: Path, disable_kernels: Callable[[], None]
 ) -> None:
     folder = save("llama", tmp_path / "model", hidden_size=64, intermediate_size=96, vocab_size=64, head_dim=16)
     model = pellucid.load(folder, dtype="int8")
-    wanted = steps(model, [[5, 6, 7]])
-    other = copied(model)
-    torch.testing.assert_close(steps(other, [[5, 6, 7]]), wanted, rtol=0, atol=0)
-    without()
-    torch.testing.assert_close(steps(other, [[5, 6, 7]]), wanted, rtol=0, atol=0.03)
+    expected = log_probabilities(model, [[5, 6, 7]])
+    other = make_copy(model)
+    torch.testing.assert_close(log_probabilities(other, [[5, 6, 7]]), expected, rtol=0, atol=0)
+    disable_kernels()
+    torch.testing.assert_close(log_probabilities(other, [[5, 6, 7]]), expected, rtol=0, atol=0.03)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
-def test_a_plain_call_within_autocast_says_nearly_the_same(dtype: str, tmp_path: Path) -> None:
+def test_plain_call_within_autocast_gives_nearly_the_same_output(dtype: str, tmp_path: Path) -> None:
     """Matrices whose shape fits no few-bit format stay PyTorch's linear layers, whose products are float16 there."""
     module = pellucid.load(save("llama", tmp_path / "model"), dtype=dtype).module
-    ids, said = torch.tensor([[5], [6]]), []
+    ids, logits = torch.tensor([[5], [6]]), []
     for kind in (None, torch.bfloat16, torch.float16):
         with torch.autocast("cpu", dtype=kind, enabled=kind is not None), torch.no_grad():
             cache = module.new_cache(2)
-            said.append([module(ids, cache=cache)["logits"].float() for _ in range(2)])
-    torch.testing.assert_close(said[1], said[0], rtol=0, atol=0.02)
-    torch.testing.assert_close(said[2], said[0], rtol=0, atol=0.01)
+            logits.append([module(ids, cache=cache)["logits"].float() for _ in range(2)])
+    torch.testing.assert_close(logits[1], logits[0], rtol=0, atol=0.02)
+    torch.testing.assert_close(logits[2], logits[0], rtol=0, atol=0.01)
 
 
-def test_padding_before_a_text_that_is_read_token_by_token(tmp_path: Path) -> None:
+def test_left_padding_with_tokens_read_one_by_one(tmp_path: Path) -> None:
     model = pellucid.load(save("llama", tmp_path / "model"))
     ids, mask = torch.tensor([[0, 0, 5], [5, 6, 7]]), torch.tensor([[0, 0, 1], [1, 1, 1]])
-    said = []
+    logits = []
     for module in (model.module.packed_copy(), model.module):
         cache = module.new_cache(3)
         with torch.no_grad():
-            said.append([module(ids[:, i : i + 1], mask[:, i : i + 1], cache=cache)["logits"] for i in range(3)])
-    torch.testing.assert_close(said[0], said[1], rtol=2e-5, atol=2e-5)
+            logits.append([module(ids[:, i : i + 1], mask[:, i : i + 1], cache=cache)["logits"] for i in range(3)])
+    torch.testing.assert_close(logits[0], logits[1], rtol=2e-5, atol=2e-5)
 
 
-def test_whoever_looks_on_sees_the_plain_blocks(tmp_path: Path) -> None:
+def test_unpacked_generation_module_has_no_compiled_blocks(tmp_path: Path) -> None:
     model = pellucid.load(save("llama", tmp_path / "model"))
     assert not any(
         type(part).__module__ == compiled.__name__ for part in generation_module(model.loaded, packed=False).modules()
     )
 
 
-def test_eight_bits_of_a_last_map_have_their_scale(made: Kernels) -> None:
-    weight, x = numbers(48, 32), numbers(1, 32)
-    linear = quantized.Int8Linear(*rounding.to_8_bits(48, 32, rounding.in_blocks([weight])), numbers(48, seed=8))
+def test_int8_output_projection_applies_its_scale(kernels: Kernels) -> None:
+    weight, x = random_tensor(48, 32), random_tensor(1, 32)
+    linear = quantized.Int8Linear(*rounding.to_8_bits(48, 32, rounding.in_blocks([weight])), random_tensor(48, seed=8))
     few = compiled.compiled_linear(linear, [], [], None)
-    close(few(x), x.double() @ (linear.codes.double() * linear.scale.double()[:, None]).T + linear.bias.double())
-    close(few(x[None]), few(x)[None].double())
+    assert_close(few(x), x.double() @ (linear.codes.double() * linear.scale.double()[:, None]).T + linear.bias.double())
+    assert_close(few(x[None]), few(x)[None].double())
 
 
 # -- the file ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+def fresh_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """A separate cache folder, and a process that has not requested kernels yet."""
     monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "cache"))
     forget_kernels()
@@ -420,32 +422,32 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     forget_kernels()
 
 
-def only(folder: Path) -> Path:
+def only_file(folder: Path) -> Path:
     (file,) = folder.iterdir()
     return file
 
 
-FRESH = """
+RUN_KERNEL = """
 import sys, torch
 from pellucid.blocks.steps import PlainTable
 from pellucid.blocks.availability import usable_kernels
-made = usable_kernels()
+kernels = usable_kernels()
 needed = [name for name in ('elftools', 'llvmlite', 'numba') if name in sys.modules]
-print(made.product(torch.ones(1, 4), [PlainTable(torch.ones(2, 4))]).tolist(), *needed)
+print(kernels.product(torch.ones(1, 4), [PlainTable(torch.ones(2, 4))]).tolist(), *needed)
 """
 
 
-def test_what_is_compiled_is_found_again(alone: Path) -> None:
-    said = []
+def test_compiled_code_is_cached_for_the_next_process(fresh_cache: Path) -> None:
+    outputs = []
     for _ in range(2):
-        run = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, check=True)
-        said.append(run.stdout.strip())
-    assert said == ["[[4.0, 4.0]] elftools llvmlite numba", "[[4.0, 4.0]]"]
-    assert only(alone).stat().st_mode & 0o777 == 0o600
+        run = subprocess.run([sys.executable, "-c", RUN_KERNEL], capture_output=True, text=True, check=True)
+        outputs.append(run.stdout.strip())
+    assert outputs == ["[[4.0, 4.0]] elftools llvmlite numba", "[[4.0, 4.0]]"]
+    assert only_file(fresh_cache).stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("name", ["kernels", "calls"])
-def test_another_wording_has_a_file_of_its_own(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_source_has_its_own_cache_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = find_spec(f"pellucid.blocks.{name}")
     before = machine_code._cache_path()
     assert source is not None and source.origin is not None
@@ -457,7 +459,7 @@ def test_another_wording_has_a_file_of_its_own(name: str, tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("other", [{"flags": "fpu sse2"}, {"model": "of no processor"}, {}])
-def test_another_processor_has_a_file_of_its_own(other: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_processor_has_its_own_cache_file(other: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """One home folder may be shared by several machines."""
     before, here = machine_code._cache_path(), processor_info()
     assert here and "processor" not in here  # the processor's number among those of this machine
@@ -465,7 +467,7 @@ def test_another_processor_has_a_file_of_its_own(other: dict[str, str], monkeypa
     assert machine_code._cache_path() != before
 
 
-def test_another_setting_of_what_compiles_has_a_file_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiler_setting_has_its_own_cache_file(monkeypatch: pytest.MonkeyPatch) -> None:
     before = machine_code._cache_path()
     monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
     assert machine_code._cache_path() != before
@@ -474,34 +476,38 @@ def test_another_setting_of_what_compiles_has_a_file_of_its_own(monkeypatch: pyt
 @pytest.mark.parametrize(
     "call", [calls.Norm, calls.GatedActivation, calls.ProductTable, calls.Product, calls.StoreKeyValue, calls.AttendOne]
 )
-def test_a_kernel_is_told_nothing_that_it_does_not_know(call: type) -> None:
+def test_unknown_kernel_argument_is_refused(call: type) -> None:
     call(rows=3)
     with pytest.raises(AttributeError, match="row_s"):
         call(row_s=3)
 
 
-@pytest.mark.parametrize("harm", ["cut", "changed", "empty", "of others"])
-def test_a_file_that_is_not_as_it_was_written_is_made_anew(alone: Path, harm: str) -> None:
+@pytest.mark.parametrize("damage", ["cut", "changed", "empty", "of others"])
+def test_damaged_cache_file_is_compiled_again(fresh_cache: Path, damage: str) -> None:
     first = usable_kernels()
-    file = only(alone)
+    file = only_file(fresh_cache)
     whole = file.read_bytes()
-    if harm == "of others":
+    if damage == "of others":
         file.chmod(0o666)
     else:
-        file.write_bytes({"cut": whole[:-9], "changed": whole[:-1] + b"\x90", "empty": b""}[harm])
+        file.write_bytes({"cut": whole[:-9], "changed": whole[:-1] + b"\x90", "empty": b""}[damage])
     forget_kernels()
     again = usable_kernels()
     assert first is not None and again is not None and again is not first
-    kept = file.read_bytes()
-    assert hashlib.sha256(file.name.encode() + kept[machine_code.DIGEST :]).digest() == kept[: machine_code.DIGEST]
+    content = file.read_bytes()
+    assert (
+        hashlib.sha256(file.name.encode() + content[machine_code.DIGEST :]).digest() == content[: machine_code.DIGEST]
+    )
     assert file.stat().st_mode & 0o777 == 0o600
-    close(again.product(torch.ones(1, 4), [PlainTable(torch.ones(2, 4))]), torch.full((1, 2), 4.0).double())
+    assert_close(again.product(torch.ones(1, 4), [PlainTable(torch.ones(2, 4))]), torch.full((1, 2), 4.0).double())
 
 
-def test_a_file_that_others_can_swap_is_not_run(alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_file_that_others_can_replace_is_not_run(
+    fresh_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A symbolic link may point elsewhere tomorrow, and a file of another name belongs to other source code."""
     usable_kernels()
-    file, code = only(alone), only(alone).read_bytes()[machine_code.DIGEST :]
+    file, code = only_file(fresh_cache), only_file(fresh_cache).read_bytes()[machine_code.DIGEST :]
     assert machine_code._cached_code(file) == code
     assert machine_code._cached_code(file.rename(tmp_path / "elsewhere")) is None
     assert machine_code._cached_code((tmp_path / "elsewhere").rename(file)) == code
@@ -515,45 +521,45 @@ def test_a_file_that_others_can_swap_is_not_run(alone: Path, tmp_path: Path, mon
     assert machine_code._cached_code(tmp_path / file.name) is None
 
 
-def test_while_it_is_written_nobody_else_may_write_it(tmp_path: Path) -> None:
-    before, seen = os.umask(0), []
+def test_cache_file_is_private_while_it_is_written(tmp_path: Path) -> None:
+    before, modes = os.umask(0), []
     try:
-        write_atomically(tmp_path / "x", lambda file: seen.append(os.fstat(file.fileno()).st_mode & 0o777), mode=0o600)
-        write_atomically(tmp_path / "y", lambda file: seen.append(os.fstat(file.fileno()).st_mode & 0o777))
+        write_atomically(tmp_path / "x", lambda file: modes.append(os.fstat(file.fileno()).st_mode & 0o777), mode=0o600)
+        write_atomically(tmp_path / "y", lambda file: modes.append(os.fstat(file.fileno()).st_mode & 0o777))
     finally:
         os.umask(before)
-    assert seen == [0o600, 0o666]
+    assert modes == [0o600, 0o666]
 
 
 @pytest.mark.parametrize("where", ["a file", "a folder of nobody's rights", "no room"])
-def test_where_nothing_can_be_kept_the_packed_blocks_do_the_work(
-    alone: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, where: str
+def test_packed_blocks_are_used_where_code_cannot_be_cached(
+    fresh_cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     monkeypatch.setattr(machine_code, "_kernel_sources", lambda: b"")
     monkeypatch.setitem(sys.modules, "pellucid.blocks.kernels", None)  # code that cannot be cached is not compiled
     match where:
         case "a file":
-            alone.write_text("a file where a folder should be")
+            fresh_cache.write_text("a file where a folder should be")
         case "no room":
-            monkeypatch.setattr(machine_code, "bytes", full, raising=False)
+            monkeypatch.setattr(machine_code, "bytes", no_space, raising=False)
         case _:
             monkeypatch.setattr(machine_code, "_is_own_file", lambda about: False)
     with caplog.at_level(logging.WARNING):
         model = pellucid.load(save("llama", tmp_path / "model"))
-        assert len(steps(model, [[5, 6, 7]])) == 9
+        assert len(log_probabilities(model, [[5, 6, 7]])) == 9
     assert usable_kernels() is None
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith(
-        f"numba is installed, and its kernels cannot be used: {alone} cannot keep the compiled kernels ("
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith(
+        f"numba is installed, and its kernels cannot be used: {fresh_cache} cannot keep the compiled kernels ("
     )
-    assert said.endswith("): set PELLUCID_CACHE to a folder of yours")
+    assert message.endswith("): set PELLUCID_CACHE to a folder of yours")
 
 
-def full(size: int) -> bytes:
+def no_space(size: int) -> bytes:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-BARRED = """
+FORBID_NEW_CODE = """
 import ctypes, sys, torch
 from pellucid.blocks.compiled import usable_kernels
 if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):  # PR_SET_MDWE: nothing that was written may be run
@@ -562,19 +568,17 @@ print(usable_kernels())
 """
 
 
-def test_a_process_that_may_not_run_what_it_has_written_lives(alone: Path) -> None:
+def test_process_that_may_not_execute_new_code_survives(fresh_cache: Path) -> None:
     """As with systemd's MemoryDenyWriteExecute or SELinux: loading a cached file used to end the process."""
     assert usable_kernels() is not None
-    run = subprocess.run([sys.executable, "-c", BARRED], capture_output=True, text=True)
+    run = subprocess.run([sys.executable, "-c", FORBID_NEW_CODE], capture_output=True, text=True)
     if run.returncode == 77:
         pytest.skip("this Linux is older than 6.3")
     assert (run.returncode, run.stdout) == (0, "None\n")
     assert "does not let a process run code that it has compiled" in run.stderr
 
 
-def test_settings_of_numba_leave_no_code_that_ends_a_later_process(
-    alone: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_that_needs_the_numba_runtime_is_not_cached(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unoptimised code calls numba's runtime, which a later process does not have."""
     monkeypatch.setenv("NUMBA_OPT", "0")
     run = subprocess.run(
@@ -583,19 +587,19 @@ def test_settings_of_numba_leave_no_code_that_ends_a_later_process(
         text=True,
         check=True,
     )
-    assert "its kernels cannot be used: the kernels call NRT_" in run.stderr and folder_entries(alone) == []
+    assert "its kernels cannot be used: the kernels call NRT_" in run.stderr and folder_entries(fresh_cache) == []
 
 
 @pytest.mark.parametrize(
     "error", [SystemError("initialization of _internal failed"), ValueError("numpy.dtype size changed"), TypeError("x")]
 )
-def test_a_numba_that_is_broken_is_one_warning(
-    alone: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+def test_broken_numba_gives_one_warning(
+    fresh_cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
-    def broken(*given: object) -> object:
+    def fail(*arguments: object) -> object:
         raise error
 
-    monkeypatch.setattr(machine_code, "_compile_to", broken)
+    monkeypatch.setattr(machine_code, "_compile_to", fail)
     assert usable_kernels() is None
     assert [record.getMessage() for record in caplog.records] == [
         f"numba is installed, and its kernels cannot be used: {error}"
@@ -603,19 +607,19 @@ def test_a_numba_that_is_broken_is_one_warning(
 
 
 @pytest.mark.parametrize("name", ["GOMP_parallel", *thread_pool.WITHIN])
-def test_an_openmp_of_other_names_ends_no_process(
-    alone: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+def test_missing_openmp_function_does_not_end_the_process(
+    fresh_cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     """LLVM ends the process when it cannot resolve a function that the code calls."""
     loaded = ctypes.CDLL(None)
     others = {one: getattr(loaded, one) for one in ("GOMP_parallel", *thread_pool.WITHIN) if one != name}
     monkeypatch.setattr(thread_pool.ctypes, "CDLL", lambda path: SimpleNamespace(**others))
-    assert usable_kernels() is None and not alone.exists()
+    assert usable_kernels() is None and not fresh_cache.exists()
     assert name in caplog.text
 
 
 @pytest.mark.parametrize("source", few([True, False], [True]))
-def test_a_zipped_package_has_its_kernels(alone: Path, tmp_path: Path, source: bool) -> None:
+def test_zipped_package_has_kernels(fresh_cache: Path, tmp_path: Path, source: bool) -> None:
     package = Path(pellucid.__file__).parent
     with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
         for file in package.rglob("*.py"):
@@ -625,17 +629,17 @@ def test_a_zipped_package_has_its_kernels(alone: Path, tmp_path: Path, source: b
             else:
                 compiled_to = py_compile.compile(str(file), str(tmp_path / "one.pyc"), str(name), doraise=True)
                 archive.write(str(compiled_to), name.with_suffix(".pyc"))
-    fresh = f"import sys; sys.path.insert(0, {str(tmp_path / 'all.zip')!r})" + FRESH
+    fresh = f"import sys; sys.path.insert(0, {str(tmp_path / 'all.zip')!r})" + RUN_KERNEL
     for needed in (" elftools llvmlite numba", ""):
         run = subprocess.run([sys.executable, "-c", fresh], capture_output=True, text=True)
         assert (run.stdout, run.stderr) == (f"[[4.0, 4.0]]{needed}\n", "")
 
 
-def test_without_numba_the_packed_blocks_do_the_work(
-    alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_packed_blocks_are_used_without_numba(
+    fresh_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     model = pellucid.load(save("llama", tmp_path / "model"))
-    assert len(steps(model, [[5, 6, 7]])) == 9
-    assert usable_kernels() is None and not alone.exists()
+    assert len(log_probabilities(model, [[5, 6, 7]])) == 9
+    assert usable_kernels() is None and not fresh_cache.exists()
     assert not any(type(part).__module__ == compiled.__name__ for part in model.module.packed_copy().modules())

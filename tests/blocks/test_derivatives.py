@@ -16,7 +16,7 @@ BITS = pytest.mark.parametrize("bits", [8, 4])
 POSITIONS = pytest.mark.parametrize("rows", [1, 43], ids=["few", "many"])
 """From 512 positions on, kernels compute attention, and sums with their norms."""
 
-NEAR = {8: 0.05, 4: 0.35}
+TOLERANCE = {8: 0.05, 4: 0.35}
 """The largest relative error of a derivative compared with float32, since the weights are rounded."""
 
 
@@ -36,19 +36,19 @@ def loss(model: pellucid.Model, rows: int) -> Tensor:
     return (logits[..., 3] * torch.arange(1.0, 13)).sum()
 
 
-def off(found: Tensor | None, wanted: Tensor | None) -> float:
-    assert found is not None and wanted is not None
-    return float((found - wanted).norm() / wanted.norm())
+def relative_error(found: Tensor | None, expected: Tensor | None) -> float:
+    assert found is not None and expected is not None
+    return float((found - expected).norm() / expected.norm())
 
 
-def both(folder: Path, bits: int, found: Callable[[pellucid.Model], Tensor | None]) -> float:
+def low_bit_error(folder: Path, bits: int, derivative: Callable[[pellucid.Model], Tensor | None]) -> float:
     """The relative difference of a result between a few-bit model and a float32 one."""
-    return off(*(found(pellucid.load(folder, dtype=dtype)) for dtype in (f"int{bits}", "float32")))
+    return relative_error(*(derivative(pellucid.load(folder, dtype=dtype)) for dtype in (f"int{bits}", "float32")))
 
 
 @BITS
 @POSITIONS
-def test_norms_learn(folder: Path, rows: int, bits: int) -> None:
+def test_norms_get_gradients(folder: Path, rows: int, bits: int) -> None:
     found: list[dict[str, Tensor | None]] = []
     for dtype in (f"int{bits}", "float32"):
         model = pellucid.load(folder, dtype=dtype)
@@ -58,34 +58,34 @@ def test_norms_learn(folder: Path, rows: int, bits: int) -> None:
         found.append({name: one.grad for name, one in model.named_parameters() if one.requires_grad})
     few, real = found
     assert few.keys() == real.keys() and len(few) >= 4
-    assert max(off(few[name], real[name]) for name in few) < NEAR[bits]
+    assert max(relative_error(few[name], real[name]) for name in few) < TOLERANCE[bits]
 
 
 @BITS
 @POSITIONS
 @pytest.mark.parametrize("point", ["query", "key", "value"])
-def test_what_attention_is_given_learns(folder: Path, rows: int, bits: int, point: str) -> None:
-    def slope(model: pellucid.Model) -> Tensor | None:
+def test_inputs_of_attention_get_gradients(folder: Path, rows: int, bits: int, point: str) -> None:
+    def gradient(model: pellucid.Model) -> Tensor | None:
         model.freeze("*")
-        name, given = f"layers.0.attention.{point}", list[Tensor]()
+        name, offsets = f"layers.0.attention.{point}", list[Tensor]()
 
-        def moved(heads: Tensor) -> Tensor:
-            given.append(torch.zeros(heads.shape[1:], requires_grad=True))
-            return heads + given[0]
+        def add_offset(heads: Tensor) -> Tensor:
+            offsets.append(torch.zeros(heads.shape[1:], requires_grad=True))
+            return heads + offsets[0]
 
-        with model.edit({name: moved}):
+        with model.edit({name: add_offset}):
             loss(model, rows).backward()
-        return given[0].grad
+        return offsets[0].grad
 
-    assert both(folder, bits, slope) < NEAR[bits]
+    assert low_bit_error(folder, bits, gradient) < TOLERANCE[bits]
 
 
 @BITS
-def test_a_token_behind_a_prefix_that_is_remembered(folder: Path, bits: int) -> None:
+def test_gradient_through_a_cached_prefix(folder: Path, bits: int) -> None:
     """The gradient equals that of a single pass."""
     if folder.name == "bert":
         pytest.skip("it remembers nothing")
-    model, vector, slopes = pellucid.load(folder, dtype=f"int{bits}"), torch.zeros(64, requires_grad=True), []
+    model, vector, gradients = pellucid.load(folder, dtype=f"int{bits}"), torch.zeros(64, requires_grad=True), []
     whole, edit = ids(1), {"layers.0.residual.pre": add(vector, position=slice(0, 10))}
     with model.edit(edit):
         once = model.module(whole).logits
@@ -96,18 +96,18 @@ def test_a_token_behind_a_prefix_that_is_remembered(folder: Path, bits: int) -> 
     for last in (once[:, -1], steps[-1][:, -1]):
         vector.grad = None
         last[..., 3].sum().backward(retain_graph=True)
-        slopes.append(vector.grad)
-    assert off(slopes[1], slopes[0]) < 0.05
+        gradients.append(vector.grad)
+    assert relative_error(gradients[1], gradients[0]) < 0.05
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "int4"])
 @pytest.mark.parametrize("between", ["a pass without", "fewer", "another order", "more", "the same behind others"])
-def test_what_comes_between_cuts_no_more_than_itself(folder: Path, dtype: str, between: str) -> None:
+def test_step_without_gradients_cuts_only_its_own_part(folder: Path, dtype: str, between: str) -> None:
     """After a pass without gradients, or a selection of rows without them, the gradient of a later pass lacks only what
     the pass without gradients contributed."""
     if folder.name == "bert":
         pytest.skip("it remembers nothing")
-    model, slopes = pellucid.load(folder, dtype=dtype), []
+    model, gradients = pellucid.load(folder, dtype=dtype), []
     model.freeze("*")
     chosen = {"fewer": [1], "another order": [2, 1, 0], "more": [0, 0, 1, 2], "the same behind others": [0, 2, 1]}
     for grad in (True, False):
@@ -127,9 +127,9 @@ def test_what_comes_between_cuts_no_more_than_itself(folder: Path, dtype: str, b
         for i in range(start, 12):
             found = model.module(now[:, i : i + 1], cache=cache).logits
         (found[:, -1, 3] * torch.arange(1.0, len(now) + 1)).sum().backward()
-        slopes.append(vector.grad)
-    assert off(slopes[1], slopes[0]) < (1e-5 if between != "a pass without" else 0.5)
-    assert slopes[1] is not None and float(slopes[1].norm()) > 0
+        gradients.append(vector.grad)
+    assert relative_error(gradients[1], gradients[0]) < (1e-5 if between != "a pass without" else 0.5)
+    assert gradients[1] is not None and float(gradients[1].norm()) > 0
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "int4"])
@@ -137,32 +137,32 @@ def test_what_comes_between_cuts_no_more_than_itself(folder: Path, dtype: str, b
 @pytest.mark.parametrize(("attention", "layer"), [("fused", 1), ("explicit", 0)])  # PyTorch's kernel refuses
 @pytest.mark.parametrize("inside", ["torch.func", "a dual level"])
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch itself asks for it there
-def test_a_derivative_forwards_is_that_backwards(
+def test_forward_mode_derivative_equals_the_gradient(
     folder: Path, rows: int, dtype: str, attention: str, layer: int, inside: str
 ) -> None:
     model = pellucid.load(folder, dtype=dtype, attention=attention)
     model.freeze("*")  # with trainable weights, even an edit by zero needs gradients
-    point, along = f"layers.{layer}.residual.post", torch.randn(64, generator=torch.Generator().manual_seed(3))
+    point, direction = f"layers.{layer}.residual.post", torch.randn(64, generator=torch.Generator().manual_seed(3))
 
-    def through(vector: Tensor) -> Tensor:
+    def loss_with(vector: Tensor) -> Tensor:
         with model.edit({point: add(vector)}):
             return loss(model, rows)
 
     start = torch.zeros(64, requires_grad=True)
-    through(start).backward()
+    loss_with(start).backward()
     assert start.grad is not None
     if inside == "torch.func":
-        _, found = torch.func.jvp(through, (torch.zeros(64),), (along,))
+        _, found = torch.func.jvp(loss_with, (torch.zeros(64),), (direction,))
     else:
         with torch.autograd.forward_ad.dual_level():
-            told = through(torch.autograd.forward_ad.make_dual(torch.zeros(64), along))
-            found = torch.autograd.forward_ad.unpack_dual(told).tangent
+            dual = loss_with(torch.autograd.forward_ad.make_dual(torch.zeros(64), direction))
+            found = torch.autograd.forward_ad.unpack_dual(dual).tangent
     assert found is not None
-    assert abs(float(found) - float(start.grad @ along)) < 0.03 * float(start.grad.norm() * along.norm())
+    assert abs(float(found) - float(start.grad @ direction)) < 0.03 * float(start.grad.norm() * direction.norm())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "int4"])
-def test_a_prefix_that_was_read_in_inference_mode(folder: Path, dtype: str) -> None:
+def test_gradient_after_a_prefix_read_in_inference_mode(folder: Path, dtype: str) -> None:
     if folder.name == "bert":
         pytest.skip("it remembers nothing")
     model, vector, cache = pellucid.load(folder, dtype=dtype), torch.zeros(64, requires_grad=True), Cache(2, 12)
@@ -174,7 +174,7 @@ def test_a_prefix_that_was_read_in_inference_mode(folder: Path, dtype: str) -> N
 
 
 @BITS
-def test_a_model_that_was_loaded_in_inference_mode(folder: Path, bits: int) -> None:
+def test_gradient_of_a_model_loaded_in_inference_mode(folder: Path, bits: int) -> None:
     with torch.inference_mode():
         model = pellucid.load(folder, dtype=f"int{bits}")
     vector = torch.zeros(64, requires_grad=True)
@@ -184,7 +184,7 @@ def test_a_model_that_was_loaded_in_inference_mode(folder: Path, bits: int) -> N
 
 
 @BITS
-def test_no_texts_and_no_stray_names(folder: Path, bits: int) -> None:
+def test_empty_batch_and_state_dict_names(folder: Path, bits: int) -> None:
     model = pellucid.load(folder, dtype=f"int{bits}")
     with torch.no_grad():
         assert model(torch.zeros(0, 4, dtype=torch.long)).logits.shape == (0, 4, 96)

@@ -8,7 +8,7 @@ from pellucid.blocks.dropout import POOL_SIZE, STEPS_PER_POOL, DropoutMasks
 SHAPE = (64, 1024)
 
 
-def mask_of(
+def dropout_mask(
     seed: int = 0, step: int = 0, piece: int = 0, skipped: int = 0, dtype: torch.dtype = torch.float32
 ) -> torch.Tensor:
     masks = DropoutMasks(seed, dtype)
@@ -20,7 +20,7 @@ def mask_of(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("share", [0.1, 0.15, 0.5, 0.75])
-def test_so_many_are_dropped_and_the_mean_stays(share: float, dtype: torch.dtype) -> None:
+def test_dropped_share_and_mean(share: float, dtype: torch.dtype) -> None:
     found = DropoutMasks(3, dtype).mask((2048, 1024), share).double()
     count = found.numel()
     error = (share * (1 - share) / count) ** 0.5
@@ -30,12 +30,12 @@ def test_so_many_are_dropped_and_the_mean_stays(share: float, dtype: torch.dtype
     assert float((found[found > 0] * (1 - share) - 1.0).abs().max()) <= 2 * torch.finfo(dtype).eps
 
 
-def test_numbers_of_one_mask_do_not_know_each_other() -> None:
-    flat = (mask_of().flatten() > 0).double() - 0.9
+def test_elements_of_a_mask_are_uncorrelated() -> None:
+    flat = (dropout_mask().flatten() > 0).double() - 0.9
     count = len(flat)
     for lag in (1, 2, 7, 64, 384, 1024, 4096):
-        together = float((flat[:-lag] * flat[lag:]).mean()) / 0.09
-        assert abs(together) < 5 / (count - lag) ** 0.5, lag
+        correlation = float((flat[:-lag] * flat[lag:]).mean()) / 0.09
+        assert abs(correlation) < 5 / (count - lag) ** 0.5, lag
     rows = flat.view(SHAPE).sum(dim=1)
     assert float(rows.var()) == pytest.approx(1024 * 0.09, rel=0.8)
 
@@ -43,41 +43,41 @@ def test_numbers_of_one_mask_do_not_know_each_other() -> None:
 @pytest.mark.slow
 def test_neighbouring_masks_do_not_repeat() -> None:
     """Of the next request, piece, step and seed, and of a new pool."""
-    first = mask_of()
-    others = [mask_of(skipped=n) for n in range(1, 80)]
-    others += [mask_of(piece=n) for n in range(1, 9)] + [mask_of(step=n) for n in range(1, 9)]
-    others += [mask_of(seed=n) for n in range(1, 9)] + [mask_of(step=n * STEPS_PER_POOL) for n in range(1, 5)]
+    first = dropout_mask()
+    others = [dropout_mask(skipped=n) for n in range(1, 80)]
+    others += [dropout_mask(piece=n) for n in range(1, 9)] + [dropout_mask(step=n) for n in range(1, 9)]
+    others += [dropout_mask(seed=n) for n in range(1, 9)] + [dropout_mask(step=n * STEPS_PER_POOL) for n in range(1, 5)]
     for other in others:
-        agree = float(((first > 0) == (other > 0)).double().mean())
-        assert agree == pytest.approx(0.82, abs=0.01)  # 0.9 x 0.9 + 0.1 x 0.1
+        agreement = float(((first > 0) == (other > 0)).double().mean())
+        assert agreement == pytest.approx(0.82, abs=0.01)  # 0.9 x 0.9 + 0.1 x 0.1
 
 
-def test_no_two_masks_of_a_piece_begin_at_one_place() -> None:
+def test_masks_of_a_piece_have_distinct_offsets() -> None:
     masks = DropoutMasks(0, torch.float32)
     for piece in range(50):
         masks.begin(0, piece)
-        places = [masks.mask((1,), 0.1).storage_offset() for _ in range(200)]
-        assert len(set(places)) == len(places)
+        offsets = [masks.mask((1,), 0.1).storage_offset() for _ in range(200)]
+        assert len(set(offsets)) == len(offsets)
 
 
-def test_the_same_words_give_the_same_masks() -> None:
-    assert torch.equal(mask_of(5, 700, 2, 3), mask_of(5, 700, 2, 3))
+def test_same_seed_step_and_piece_give_the_same_masks() -> None:
+    assert torch.equal(dropout_mask(5, 700, 2, 3), dropout_mask(5, 700, 2, 3))
     masks = DropoutMasks(5, torch.float32)
     for step in (0, 700, 64, 1, 700):
         masks.begin(step, 2)
     for _ in range(3):
         masks.mask((7, 7), 0.5)
-    assert torch.equal(masks.mask(SHAPE, 0.1), mask_of(5, 700, 2, 3)), "other shares and shapes are no matter"
+    assert torch.equal(masks.mask(SHAPE, 0.1), dropout_mask(5, 700, 2, 3)), "other shares and shapes are no matter"
 
 
-def test_a_mask_larger_than_the_pool_is_made_of_several() -> None:
+def test_mask_larger_than_the_pool_combines_several() -> None:
     found = DropoutMasks(0, torch.float32).mask((3, POOL_SIZE // 2 + 11), 0.1)
     assert abs(float((found == 0).double().mean()) - 0.1) < 0.001
     halves = found.flatten()[: 2 * (POOL_SIZE // 2)].view(2, -1) > 0
     assert float((halves[0] == halves[1]).double().mean()) == pytest.approx(0.82, abs=0.01)
 
 
-def test_the_global_source_is_left_alone() -> None:
+def test_global_random_state_is_unchanged() -> None:
     before = torch.get_rng_state()
-    mask_of()
+    dropout_mask()
     assert torch.equal(torch.get_rng_state(), before)

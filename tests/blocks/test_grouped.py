@@ -30,7 +30,7 @@ pytestmark = [
 EXACT = 6e-5
 """The largest relative error of integer sums, for which inputs have 16 bits instead of 24."""
 
-LAID = {4: grouped.to_4_bits, 6: grouped.to_6_bits}
+CONVERTERS = {4: grouped.to_4_bits, 6: grouped.to_6_bits}
 
 
 @pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
@@ -39,92 +39,99 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
         yield count
 
 
-def numbers(*shape: int, seed: int = 3) -> Tensor:
+def random_tensor(*shape: int, seed: int = 3) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def laid(bits: int, weight: Tensor) -> Grouped:
-    return LAID[bits](*weight.shape, in_blocks([weight[:50], weight[50:]]))
+def grouped_matrix(bits: int, weight: Tensor) -> Grouped:
+    return CONVERTERS[bits](*weight.shape, in_blocks([weight[:50], weight[50:]]))
 
 
-def off(found: Tensor, wanted: Tensor) -> float:
-    assert found.shape == wanted.shape
-    return float((found.double() - wanted).norm() / wanted.norm())
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    assert found.shape == expected.shape
+    return float((found.double() - expected).norm() / expected.norm())
 
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("bits", [4, 6])
 @pytest.mark.parametrize("many", [1, 2, 4, 7, 70, 133])
 @pytest.mark.parametrize(("rows", "width"), [(16, 32), (80, 96), (144, 576)])
-def test_a_product_is_that_of_the_numbers(bits: int, many: int, rows: int, width: int) -> None:
+def test_product_equals_that_of_the_dequantised_matrix(bits: int, many: int, rows: int, width: int) -> None:
     assert usable_kernels()
-    table, x, bias = laid(bits, numbers(rows, width)), numbers(many, width, seed=4), numbers(rows, seed=5)
-    wanted = x.double() @ dequantised(table).double().T
+    table, x, bias = (
+        grouped_matrix(bits, random_tensor(rows, width)),
+        random_tensor(many, width, seed=4),
+        random_tensor(rows, seed=5),
+    )
+    expected = x.double() @ dequantised(table).double().T
     linear, biased = GroupedLinear(*table), GroupedLinear(*table, bias)
-    near = (
+    tolerance = (
         0.01 if bits == 4 and many >= grouped.MIN_FLOAT_ROWS else EXACT
     )  # as floats, in bfloat16 where that is faster
     assert linear(x).dtype == torch.float32
-    assert off(linear(x), wanted) < near and off(biased(x), wanted + bias) < near
+    assert relative_error(linear(x), expected) < tolerance and relative_error(biased(x), expected + bias) < tolerance
     assert torch.equal(linear(x.T.contiguous().T.view(1, many, width)), linear(x)[None])
-    assert off(linear(x.to(torch.bfloat16)), wanted) < 0.01
+    assert relative_error(linear(x.to(torch.bfloat16)), expected) < 0.01
 
 
 @pytest.mark.parametrize("bits", [4, 6])
-@pytest.mark.parametrize("real", [torch.float32, torch.bfloat16], ids=str)
-def test_a_product_as_real_numbers(bits: int, real: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("float_dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_product_in_floats(bits: int, float_dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without kernels, and with many rows on a processor that is faster with floats."""
-    table, x = laid(bits, numbers(144, 96)), numbers(200, 96, seed=4)
-    linear, wanted = GroupedLinear(*table), x.double() @ dequantised(table).double().T
+    table, x = grouped_matrix(bits, random_tensor(144, 96)), random_tensor(200, 96, seed=4)
+    linear, expected = GroupedLinear(*table), x.double() @ dequantised(table).double().T
     monkeypatch.setattr(grouped, "has_int8_products", lambda device: True)
     monkeypatch.setattr(grouped, "fastest_dtype", lambda device: torch.float32)
-    assert off(linear(x), wanted) < EXACT
+    assert relative_error(linear(x), expected) < EXACT
     monkeypatch.setattr(grouped, "has_int8_products", lambda device: False)
-    monkeypatch.setattr(grouped, "fastest_dtype", lambda device: real)
+    monkeypatch.setattr(grouped, "fastest_dtype", lambda device: float_dtype)
     monkeypatch.setattr(grouped, "DEQUANTISED_ROWS", 64)
-    near = 1e-6 if real == torch.float32 else 0.01
-    assert off(linear(x), wanted) < (near if bits == 4 else EXACT)
+    tolerance = 1e-6 if float_dtype == torch.float32 else 0.01
+    assert relative_error(linear(x), expected) < (tolerance if bits == 4 else EXACT)
     monkeypatch.setattr(grouped, "usable_kernels", lambda: None)
-    assert off(linear(x), wanted) < near and off(linear(x[:1]), wanted[:1]) < near
+    assert relative_error(linear(x), expected) < tolerance and relative_error(linear(x[:1]), expected[:1]) < tolerance
 
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize(("rows", "width"), [(16, 32), (80, 96), (144, 576)])
-def test_real_numbers_by_a_kernel(rows: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_dequantises_as_numpy_does(rows: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel dequantises to the same values as NumPy, for the whole matrix and a part of it, in both dtypes."""
-    table, some = laid(4, numbers(rows, width)), slice(16, 64)
+    table, some = grouped_matrix(4, random_tensor(rows, width)), slice(16, 64)
     found = [dequantised(table, part, kind) for part in (slice(None), some) for kind in (torch.float32, torch.bfloat16)]
     monkeypatch.setattr(grouped, "usable_kernels", lambda: None)
-    wanted = dequantised(table)
-    for part, (wide, narrow) in zip((wanted, wanted[some]), (found[:2], found[2:]), strict=True):
+    expected = dequantised(table)
+    for part, (wide, narrow) in zip((expected, expected[some]), (found[:2], found[2:]), strict=True):
         torch.testing.assert_close(wide, part, rtol=1e-6, atol=1e-6)
         assert narrow.dtype == torch.bfloat16
         torch.testing.assert_close(narrow, wide.to(torch.bfloat16), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("bits", [4, 6])
-def test_numbers_are_half_a_step_away_at_the_most(bits: int) -> None:
+def test_rounding_error_is_at_most_half_a_step(bits: int) -> None:
     """Plus the rounding of scales and zeros to 8 bits."""
-    weight = numbers(208, 160)
+    weight = random_tensor(208, 160)
     weight[3], weight[4, 32:64], weight[5] = 0, 0, weight[5] * 1e-20
     weight[6, :32] *= 100  # the other groups of its row must nearly keep their own scale
-    groups, found = weight.unflatten(1, (-1, GROUP)), dequantised(laid(bits, weight)).unflatten(1, (-1, GROUP))
+    groups, found = (
+        weight.unflatten(1, (-1, GROUP)),
+        dequantised(grouped_matrix(bits, weight)).unflatten(1, (-1, GROUP)),
+    )
     step = (groups.amax(-1) - groups.amin(-1)) / ((1 << bits) - 1)
     zero = (groups.amax(-1) + groups.amin(-1) + step) / 2
 
-    def rounded(x: Tensor, most: int) -> Tensor:
+    def rounding_error(x: Tensor, most: int) -> Tensor:
         """The error of a number in 8 bits, which store its square root: half a step of the root."""
         root = (x.abs() / x.abs().amax(1, keepdim=True).clamp(min=1e-30)).sqrt() * most
         return (root + 0.3) / most**2 * x.abs().amax(1, keepdim=True) * 1.02
 
-    far = (found - groups).abs().amax(-1)
-    assert (far <= 0.51 * step + rounded(zero, 127) + (1 << bits - 1) * rounded(step, 255)).all()
+    error = (found - groups).abs().amax(-1)
+    assert (error <= 0.51 * step + rounding_error(zero, 127) + (1 << bits - 1) * rounding_error(step, 255)).all()
     assert (found[3] == 0).all()
 
 
 @pytest.mark.parametrize("bits", [4, 6])
-def test_a_row_by_its_id(bits: int) -> None:
-    table, ids = laid(bits, numbers(80, 96)), torch.tensor([[3, 79], [16, 3]])
+def test_row_lookup_by_id(bits: int) -> None:
+    table, ids = grouped_matrix(bits, random_tensor(80, 96)), torch.tensor([[3, 79], [16, 3]])
     found = GroupedTable(*table)
     torch.testing.assert_close(found(ids), dequantised(table)[ids], rtol=1e-6, atol=1e-6)
     assert found.num_embeddings == 80 and found.size == 80 * 96
@@ -132,26 +139,26 @@ def test_a_row_by_its_id(bits: int) -> None:
 
 
 @pytest.mark.parametrize("sign", [-1, 1], ids=["scales below 0", "above"])
-def test_codes_that_come_in_4_bits_stay(sign: int) -> None:
+def test_4_bit_codes_of_a_file_are_kept(sign: int) -> None:
     """Also with negative scales, as in GGUF's Q4_0."""
-    chance = torch.Generator().manual_seed(5)
-    scale = (torch.rand((64, 3), generator=chance) + 0.1) * sign
-    pairs = torch.randint(0, 256, (64, 3, 16), generator=chance, dtype=torch.uint8)
-    zero = torch.rand((64, 3), generator=chance) - 0.5
-    told = torch.stack((scale, zero), dim=-1).to(torch.bfloat16)
-    grids = torch.cat((told.view(torch.uint8).view(64, 3, 4), pairs), dim=-1)
+    generator = torch.Generator().manual_seed(5)
+    scale = (torch.rand((64, 3), generator=generator) + 0.1) * sign
+    pairs = torch.randint(0, 256, (64, 3, 16), generator=generator, dtype=torch.uint8)
+    zero = torch.rand((64, 3), generator=generator) - 0.5
+    scale_and_zero = torch.stack((scale, zero), dim=-1).to(torch.bfloat16)
+    grids = torch.cat((scale_and_zero.view(torch.uint8).view(64, 3, 4), pairs), dim=-1)
     assert grids.shape[-1] == GRID
     codes = torch.cat((pairs & 15, pairs >> 4), dim=-1).float()
-    wanted = (codes - 8) * told[..., :1].float() + told[..., 1:].float()
+    expected = (codes - 8) * scale_and_zero[..., :1].float() + scale_and_zero[..., 1:].float()
     found = dequantised(grouped.to_4_bits(64, 96, in_blocks([grids.flatten(1)]))).unflatten(1, (-1, GROUP))
-    assert (found - wanted).abs().max() < 0.04  # where steps are up to 1.1
+    assert (found - expected).abs().max() < 0.04  # where steps are up to 1.1
     plain, _, _ = rounding._unpacked_grids(grids.flatten(1))
     assert torch.equal(plain.unflatten(1, (-1, GROUP)).float(), codes)
 
 
 @pytest.mark.parametrize("bits", [4, 6])
-def test_what_is_no_number_is_seen(bits: int) -> None:
-    linear, x = GroupedLinear(*laid(bits, numbers(32, 64))), numbers(6, 64)
+def test_nan_and_infinity_propagate(bits: int) -> None:
+    linear, x = GroupedLinear(*grouped_matrix(bits, random_tensor(32, 64))), random_tensor(6, 64)
     alone = [linear(x[row : row + 1]) for row in range(6)]
     x[1, 5], x[2, 40], x[3], x[4] = torch.nan, torch.inf, 0, x[4] * 1e-20
     found = linear(x)
@@ -164,58 +171,62 @@ def test_what_is_no_number_is_seen(bits: int) -> None:
 @pytest.mark.parametrize("bits", [4, 6])
 def test_an_input_of_another_width_is_refused(bits: int) -> None:
     with pytest.raises(InputError, match=r"x is .*1, 96.*, and its table has rows of 64 numbers on cpu"):
-        GroupedLinear(*laid(bits, numbers(32, 64)))(numbers(1, 96))
+        GroupedLinear(*grouped_matrix(bits, random_tensor(32, 64)))(random_tensor(1, 96))
     with pytest.raises(InputError, match=r"x is .*1, 64.* on meta, and its table has rows of 64 numbers on cpu"):
-        GroupedLinear(*laid(bits, numbers(32, 64)))(numbers(1, 64).to("meta"))
+        GroupedLinear(*grouped_matrix(bits, random_tensor(32, 64)))(random_tensor(1, 64).to("meta"))
 
 
 @pytest.mark.parametrize("bits", [4, 6])
-def test_a_gradient_finds_its_way_back(bits: int) -> None:
+def test_gradient_of_the_input(bits: int) -> None:
     """Otherwise it would silently be that of the paths around the matrices alone."""
-    table, x = laid(bits, numbers(32, 64)), numbers(5, 64).requires_grad_()
+    table, x = grouped_matrix(bits, random_tensor(32, 64)), random_tensor(5, 64).requires_grad_()
     GroupedLinear(*table)(x).sum().backward()
-    wanted = dequantised(table).sum(0).expand(5, -1)
-    torch.testing.assert_close(x.grad, wanted, rtol=0, atol=0.02 * float(wanted.abs().max()))
+    expected = dequantised(table).sum(0).expand(5, -1)
+    torch.testing.assert_close(x.grad, expected, rtol=0, atol=0.02 * float(expected.abs().max()))
     with torch.no_grad():
         assert not GroupedLinear(*table)(x).requires_grad
 
 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("rows", [1, 8])
-def test_a_gradient_finds_its_way_back_through_a_model(rows: int, bits: int, tmp_path: Path) -> None:
+def test_gradient_through_a_model(rows: int, bits: int, tmp_path: Path) -> None:
     """Through norms, gates and attention too; kernels compute few positions, and PyTorch many."""
     sizes = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": 96, "head_dim": 16}
     folder, ids, found = save("llama", tmp_path / "model", **sizes), torch.arange(5, 17).expand(rows, -1), []
     for dtype in ("float32", f"int{bits}"):
         model, vector = pellucid.load(folder, dtype=dtype), torch.zeros(64, requires_grad=True)
-        seen: list[Tensor] = []
+        recorded: list[Tensor] = []
 
-        def looked_at(states: Tensor, seen: list[Tensor] = seen) -> Tensor:
-            seen.append(states)
+        def record(states: Tensor, recorded: list[Tensor] = recorded) -> Tensor:
+            recorded.append(states)
             return states
 
-        with model.edit({"layers.0.residual.post": add(vector, 2.0, position=1), "layers.1.residual.post": looked_at}):
+        with model.edit({"layers.0.residual.post": add(vector, 2.0, position=1), "layers.1.residual.post": record}):
             model(ids)
-        (seen[0][..., 3] * torch.arange(1.0, 13)).sum().backward()
+        (recorded[0][..., 3] * torch.arange(1.0, 13)).sum().backward()
         found.append(vector.grad)
-    assert off(found[1], found[0].double()) < 0.3
-    assert off(torch.eye(64)[3] * found[1][3], found[0].double()) > 0.3  # the paths around the matrices do not suffice
+    assert relative_error(found[1], found[0].double()) < 0.3
+    assert (
+        relative_error(torch.eye(64)[3] * found[1][3], found[0].double()) > 0.3
+    )  # the paths around the matrices do not suffice
 
 
 @pytest.mark.parametrize("bits", [4, 6])
-def test_numbers_near_the_largest_are_numbers(bits: int) -> None:
-    found = GroupedLinear(*laid(bits, numbers(32, 64) * 1e-5))(numbers(5, 64) * 5e37)
+def test_very_large_inputs_give_finite_outputs(bits: int) -> None:
+    found = GroupedLinear(*grouped_matrix(bits, random_tensor(32, 64) * 1e-5))(random_tensor(5, 64) * 5e37)
     assert found.isfinite().all() and (found != 0).any()
 
 
 @pytest.mark.parametrize("bits", [4, 6])
 @pytest.mark.parametrize("mean", [0.0, 2.5])
-def test_one_large_number_leaves_its_row_s_other_groups_alone(bits: int, mean: float) -> None:
-    plain = numbers(32, 576) + mean
+def test_outlier_does_not_affect_other_groups_of_its_row(bits: int, mean: float) -> None:
+    plain = random_tensor(32, 576) + mean
     large = plain.clone()
     large[:, 7] = 250
-    alone, beside = (off(dequantised(laid(bits, one))[:, GROUP:], one[:, GROUP:]) for one in (plain, large))
-    assert beside < 2 * alone + (0.01 if mean else 0)
+    without_outlier, with_outlier = (
+        relative_error(dequantised(grouped_matrix(bits, one))[:, GROUP:], one[:, GROUP:]) for one in (plain, large)
+    )
+    assert with_outlier < 2 * without_outlier + (0.01 if mean else 0)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +234,7 @@ def test_one_large_number_leaves_its_row_s_other_groups_alone(bits: int, mean: f
     [("avx512", 8, None), ("avx512 avxvnni", 8, False), ("avx512vnni", 16, False)],
     ids=["vectors of 8", "vectors of 8 without VNNI", "vectors of 16 without VNNI"],
 )
-def test_a_processor_of_another_kind(without: str, length: int, whole: bool | None) -> None:
+def test_kernels_on_another_processor(without: str, length: int, whole: bool | None) -> None:
     """With shorter vectors, the kernel reads the 16 interleaved rows in two halves."""
     if length == 16 and not llvm.get_host_cpu_features().get("avx512f"):
         pytest.skip("this processor has no such vectors")
@@ -243,12 +254,12 @@ for lay in (grouped.to_4_bits, grouped.to_6_bits):
     table = lay(48, 64, [torch.randn(48, 64)])
     for many in (1, 5, 100):
         x = torch.randn(many, 64)
-        wanted = x.double() @ grouped.dequantised(table).double().T
+        expected = x.double() @ grouped.dequantised(table).double().T
         found = grouped.GroupedLinear(*table)(x)
         real = many >= grouped.MIN_FLOAT_ROWS and grouped.fastest_dtype(x.device) == torch.bfloat16
         near = 0.02 if real else 1e-4 if low_bit_kernels.VNNI else 1e-5
-        assert (found - wanted).abs().max() < near * wanted.abs().max()
+        assert (found - expected).abs().max() < near * expected.abs().max()
 assert grouped.usable_kernels() is not None
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert not done.returncode, done.stderr
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert not result.returncode, result.stderr

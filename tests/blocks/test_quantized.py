@@ -21,11 +21,11 @@ from tests.matrix_products import needs_x86, run_with_avx2
 from tests.parity.reference import tiny
 
 
-def numbers(*shape: int) -> torch.Tensor:
+def random_tensor(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(3))
 
 
-def stand_for(codes: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
+def values_of_codes(codes: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
     """The real values of 4-bit codes."""
     return ((codes.unflatten(1, (-1, GROUP)) - 8) * scale[..., None] + zero[..., None]).flatten(1)
 
@@ -41,48 +41,50 @@ def fastest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("rows", [16, 96, 128, 144, 400])
 @pytest.mark.parametrize("texts", [1, 3, 17, 100])
 def test_a_product_in_4_bits(rows: int, texts: int) -> None:
-    weight, x, bias = numbers(rows, 96), numbers(texts, 2, 96), numbers(rows)
+    weight, x, bias = random_tensor(rows, 96), random_tensor(texts, 2, 96), random_tensor(rows)
     packed = Int4Linear(*rounding.to_4_bits(rows, 96, rounding.in_blocks([weight[:50], weight[50:]])), bias)
-    wanted = x @ stand_for(*rounding.codes_of_4_bits(weight)).T + bias
-    assert packed(x).shape == wanted.shape
-    assert (packed(x) - wanted).abs().max() < 0.02 * wanted.abs().max()
-    assert (stand_for(*rounding.codes_of_4_bits(weight)) - weight).abs().max() < 0.25  # half a step of the widest group
+    expected = x @ values_of_codes(*rounding.codes_of_4_bits(weight)).T + bias
+    assert packed(x).shape == expected.shape
+    assert (packed(x) - expected).abs().max() < 0.02 * expected.abs().max()
+    assert (
+        values_of_codes(*rounding.codes_of_4_bits(weight)) - weight
+    ).abs().max() < 0.25  # half a step of the widest group
 
 
 @pytest.mark.usefixtures("fastest")
-@pytest.mark.parametrize("whole", [False, True], ids=["as real numbers", "as whole numbers"])
+@pytest.mark.parametrize("integers", [False, True], ids=["as real numbers", "as whole numbers"])
 @pytest.mark.parametrize("rows", [16, 96, 400])
 @pytest.mark.parametrize("texts", [5, 40])
-def test_a_product_in_8_bits(rows: int, texts: int, whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if whole and not has_int8_products(torch.device("cpu")):
+def test_a_product_in_8_bits(rows: int, texts: int, integers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if integers and not has_int8_products(torch.device("cpu")):
         pytest.skip("this processor does not multiply whole numbers of 8 bits")
     monkeypatch.setattr(quantized, "MIN_INT8_PRODUCTS", 1)
-    monkeypatch.setattr(quantized, "has_int8_products", lambda device: whole)
-    weight, x, bias = numbers(rows, 64), numbers(texts, 64), numbers(rows)
+    monkeypatch.setattr(quantized, "has_int8_products", lambda device: integers)
+    weight, x, bias = random_tensor(rows, 64), random_tensor(texts, 64), random_tensor(rows)
     codes, scale = rounding.to_8_bits(rows, 64, rounding.in_blocks([weight]))
     real = codes * scale.float()[:, None]
     assert (real - weight).abs().max() < 0.02
-    wanted = x @ real.T + bias
+    expected = x @ real.T + bias
     assert Int8Linear(codes, scale)(x).dtype in (torch.bfloat16, torch.float32)
-    assert (Int8Linear(codes, scale, bias)(x) - wanted).abs().max() < 0.02 * wanted.abs().max()
+    assert (Int8Linear(codes, scale, bias)(x) - expected).abs().max() < 0.02 * expected.abs().max()
     ids = torch.tensor([[3, 1], [0, 3]])
     assert torch.equal(Int8Table(codes, scale)(ids), real[ids])
 
 
 @pytest.mark.parametrize("rows", [3, 200])
-def test_rows_that_lie_across_are_multiplied(rows: int) -> None:
+def test_strided_rows_are_multiplied(rows: int) -> None:
     """As the result of an edit's function may be, such as that of an `einsum`."""
-    weight, x = numbers(64, 96), numbers(96, rows).T
+    weight, x = random_tensor(64, 96), random_tensor(96, rows).T
     for packed in (
         Int8Linear(*rounding.to_8_bits(64, 96, rounding.in_blocks([weight]))),
         Int4Linear(*rounding.to_4_bits(64, 96, rounding.in_blocks([weight]))),
     ):
-        for given in (x, x.to(torch.bfloat16)):
-            assert torch.equal(packed(given), packed(given.contiguous()))
+        for inputs in (x, x.to(torch.bfloat16)):
+            assert torch.equal(packed(inputs), packed(inputs.contiguous()))
 
 
 @pytest.fixture
-def whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def int8_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """Int8 products on processors that have them: on others, oneDNN's sums overflow."""
     if not has_int8_products(torch.device("cpu")):
         pytest.skip("this processor does not multiply whole numbers of 8 bits")
@@ -91,24 +93,24 @@ def whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantized, "fastest_dtype", lambda device: torch.float32)
 
 
-@pytest.mark.usefixtures("whole")
+@pytest.mark.usefixtures("int8_products")
 @pytest.mark.parametrize("width", [32, 1536])
-def test_whole_numbers_stand_for_an_input_better_than_bfloat16(width: int) -> None:
-    codes, scale = rounding.to_8_bits(96, width, rounding.in_blocks([numbers(96, width)]))
-    x = numbers(40, width)
+def test_integer_inputs_are_more_precise_than_bfloat16(width: int) -> None:
+    codes, scale = rounding.to_8_bits(96, width, rounding.in_blocks([random_tensor(96, width)]))
+    x = random_tensor(40, width)
     x[:, 3] *= 100  # an outlier in each row, as in real models
-    wanted = x.double() @ (codes * scale.double()[:, None]).T
+    expected = x.double() @ (codes * scale.double()[:, None]).T
     found = Int8Linear(codes, scale)(x)
     assert found.dtype == torch.float32
     coarse = x.to(torch.bfloat16).double() @ (codes * scale.double()[:, None]).T
-    off, rounded = ((one - wanted).norm() / wanted.norm() for one in (found, coarse))
-    assert off < (1e-4 if width == 32 else 5e-4) and rounded > 2 * off
+    error, bfloat16_error = ((one - expected).norm() / expected.norm() for one in (found, coarse))
+    assert error < (1e-4 if width == 32 else 5e-4) and bfloat16_error > 2 * error
 
 
-@pytest.mark.usefixtures("whole")
-def test_rows_of_whole_numbers_know_nothing_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    linear = Int8Linear(*rounding.to_8_bits(96, 64, rounding.in_blocks([numbers(96, 64)])))
-    x = numbers(40, 64)
+@pytest.mark.usefixtures("int8_products")
+def test_rows_of_an_integer_product_are_independent(monkeypatch: pytest.MonkeyPatch) -> None:
+    linear = Int8Linear(*rounding.to_8_bits(96, 64, rounding.in_blocks([random_tensor(96, 64)])))
+    x = random_tensor(40, 64)
     x[1], x[2, 5], x[3, 5], x[4] = 0, torch.inf, torch.nan, x[4] * 1e30
     together = linear(x)
     monkeypatch.setattr(quantized, "MAX_RESULTS", 7 * 96)
@@ -119,24 +121,24 @@ def test_rows_of_whole_numbers_know_nothing_of_each_other(monkeypatch: pytest.Mo
     assert together[[0, *range(4, 40)]].isfinite().all()
 
 
-def test_the_processor_is_asked_for_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_integer_products_are_used_where_they_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small products, and processors that multiply floats faster, do not use integers."""
-    linear = Int8Linear(*rounding.to_8_bits(96, 64, rounding.in_blocks([numbers(96, 64)])))
-    asked: list[int] = []
-    monkeypatch.setattr(quantized, "_int8_product", lambda x, *_: asked.append(len(x)) or x.new_zeros(len(x), 96))
+    linear = Int8Linear(*rounding.to_8_bits(96, 64, rounding.in_blocks([random_tensor(96, 64)])))
+    calls: list[int] = []
+    monkeypatch.setattr(quantized, "_int8_product", lambda x, *_: calls.append(len(x)) or x.new_zeros(len(x), 96))
     for enough, able, fastest in itertools.product((1, 10**9), (True, False), (torch.float32, torch.bfloat16)):
         monkeypatch.setattr(quantized, "MIN_INT8_PRODUCTS", enough)
         monkeypatch.setattr(quantized, "has_int8_products", lambda device, able=able: able)
         monkeypatch.setattr(quantized, "fastest_dtype", lambda device, fastest=fastest: fastest)
-        asked.clear()
+        calls.clear()
         for rows in (8, 64):
-            linear(numbers(rows, 64))
-        wanted = [8, 64] if fastest == torch.float32 else [8]
-        assert asked == (wanted if enough == 1 and able else [])
+            linear(random_tensor(rows, 64))
+        expected = [8, 64] if fastest == torch.float32 else [8]
+        assert calls == (expected if enough == 1 and able else [])
 
 
 @needs_x86
-def test_an_older_processor_takes_8_bits() -> None:
+def test_8_bit_products_on_an_older_processor() -> None:
     """oneDNN's integer sums overflow when it is restricted to AVX2, which PyTorch's query for VNNI does not reveal."""
     run_with_avx2("""
 import torch
@@ -144,38 +146,38 @@ from pellucid.blocks import quantized, rounding
 codes, scale = rounding.to_8_bits(4096, 576, [torch.rand(4096, 576)])
 x = torch.rand(4, 576)
 assert x.numel() * len(codes) >= quantized.MIN_INT8_PRODUCTS
-wanted = x @ (codes * scale.float()[:, None]).T
-assert (quantized.Int8Linear(codes, scale)(x) - wanted).abs().max() < 0.02 * wanted.max()
+expected = x @ (codes * scale.float()[:, None]).T
+assert (quantized.Int8Linear(codes, scale)(x) - expected).abs().max() < 0.02 * expected.max()
 """)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_a_table_of_4_bits_is_read_back(dtype: torch.dtype) -> None:
-    weight = numbers(128, 96)
+def test_4_bit_matrix_is_dequantised(dtype: torch.dtype) -> None:
+    weight = random_tensor(128, 96)
     packed = Int4Linear(*rounding.to_4_bits(128, 96, rounding.in_blocks([weight])), None)
     if not quantized._packed_width():
         assert torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512")
         pytest.skip("PyTorch packs rows otherwise on this processor")
-    wanted = stand_for(*rounding.codes_of_4_bits(weight)).to(dtype)
+    expected = values_of_codes(*rounding.codes_of_4_bits(weight)).to(dtype)
     found = quantized._dequantised(packed.codes, packed.scale_and_zero, dtype).T
-    torch.testing.assert_close(found, wanted, rtol=0, atol=0.02)  # a wrong code would be off by ten times as much
+    torch.testing.assert_close(found, expected, rtol=0, atol=0.02)  # a wrong code would be off by ten times as much
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1"])
-def test_numbers_that_were_stored_in_4_bits_get_their_codes_back(kind: str) -> None:
-    chance = torch.Generator().manual_seed(5)
-    codes = torch.randint(0, 16, (64, 96), generator=chance).unflatten(1, (-1, GROUP))
+def test_4_bit_values_of_a_file_get_their_codes_back(kind: str) -> None:
+    generator = torch.Generator().manual_seed(5)
+    codes = torch.randint(0, 16, (64, 96), generator=generator).unflatten(1, (-1, GROUP))
     codes[..., 0], codes[..., 1] = 0, 15 if kind == "Q4_1" else 14  # each group has its extreme values
-    step = torch.rand((64, 3, 1), generator=chance).half().float() + 0.01
-    least = -8 * step if kind == "Q4_0" else -torch.rand((64, 3, 1), generator=chance).half().float()
-    stored = (codes * step + least).flatten(1)
+    step = torch.rand((64, 3, 1), generator=generator).half().float() + 0.01
+    minimum = -8 * step if kind == "Q4_0" else -torch.rand((64, 3, 1), generator=generator).half().float()
+    stored = (codes * step + minimum).flatten(1)
     found, scale, zero = rounding.codes_of_4_bits(stored)
     assert torch.equal(found.unflatten(1, (-1, GROUP)), codes)
-    torch.testing.assert_close(stand_for(found, scale, zero), stored, rtol=0, atol=1e-5)
+    torch.testing.assert_close(values_of_codes(found, scale, zero), stored, rtol=0, atol=1e-5)
 
 
 def test_blocks_hold_the_same_rows() -> None:
-    weight = numbers(700, 32)
+    weight = random_tensor(700, 32)
     pieces = list(rounding.in_blocks(iter(weight.split([1, 300, 5, 394]))))
     assert torch.equal(torch.cat(pieces), weight)
     assert {len(piece) for piece in pieces[:-1]} == {rounding.BLOCK}
@@ -199,14 +201,14 @@ FAMILIES = {
 
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("architecture", FAMILIES)
-def test_a_whole_model(architecture: str, bits: int, tmp_path: Path) -> None:
+def test_low_bit_model_nearly_matches_the_float_model(architecture: str, bits: int, tmp_path: Path) -> None:
     sizes = {"vocab_size": 112} | FAMILIES[architecture]
     tiny(tmp_path, architecture.split()[0], dtype=torch.float32, **sizes)
     real, small = pellucid.load(tmp_path), pellucid.load(tmp_path, dtype=f"int{bits}")
     ids = torch.tensor([[5, 17, 80, 3, 44, 9]])
-    wanted, found = real(ids).logits, small(ids).logits
-    off = (wanted - found).norm() / wanted.norm()
-    assert off < (1e-5 if not FAMILIES[architecture] else 0.08 if bits == 8 else 0.6)
+    expected, found = real(ids).logits, small(ids).logits
+    error = (expected - found).norm() / expected.norm()
+    assert error < (1e-5 if not FAMILIES[architecture] else 0.08 if bits == 8 else 0.6)
     assert count(small.module) == count(real.module)
     assert f"int{bits}" in repr(small)
     again = pickle.loads(pickle.dumps(small))
@@ -215,14 +217,14 @@ def test_a_whole_model(architecture: str, bits: int, tmp_path: Path) -> None:
     assert steps
 
 
-def of_tokens(part: torch.nn.Module, config: pellucid.Config) -> bool:
+def has_row_per_token(part: torch.nn.Module, config: pellucid.Config) -> bool:
     """Whether it has one row per token."""
     return config.vocab_size in (getattr(part, "num_embeddings", None), getattr(part, "out_features", None))
 
 
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("name", ["gpt2", "bert-filler", "t5-tied", "bart"])
-def test_tables_that_are_tied_stay_one(name: str, bits: int, checkpoint: Callable[[str], Path]) -> None:
+def test_tied_tables_stay_one(name: str, bits: int, checkpoint: Callable[[str], Path]) -> None:
     """Also if the number of rows does not fit, as with GPT-2's 50,257: these weights used to be in memory twice."""
     real, small = pellucid.load(checkpoint(name)), pellucid.load(checkpoint(name), dtype=f"int{bits}")
     assert count(small.module) == count(real.module)
@@ -230,31 +232,31 @@ def test_tables_that_are_tied_stay_one(name: str, bits: int, checkpoint: Callabl
         rows = [
             part.codes if isinstance(part, LowBitModule) else part.weight
             for part in one.module.modules()
-            if of_tokens(part, real.config)
+            if has_row_per_token(part, real.config)
         ]
         assert len({table.data_ptr() for table in rows}) == 1 < len(rows)
     theirs = [compat.AutoModel.from_pretrained(checkpoint(name), dtype=dtype) for dtype in ("float32", f"int{bits}")]
-    for said in ({}, {"exclude_embeddings": True}):
-        assert len({model.num_parameters(**said) for model in theirs}) == 1
+    for options in ({}, {"exclude_embeddings": True}):
+        assert len({model.num_parameters(**options) for model in theirs}) == 1
 
 
-def test_what_moves_a_module_moves_no_part_of_few_bits(checkpoint: Callable[[str], Path]) -> None:
+def test_moving_a_low_bit_model_is_refused(checkpoint: Callable[[str], Path]) -> None:
     """Few-bit weights cannot be converted, so only the float weights beside them would follow."""
     model = compat.AutoModelForCausalLM.from_pretrained(checkpoint("gpt2"), dtype="int8")
     before = {name: table.clone() for name, table in model.named_parameters()}
-    for moved in (model.half, model.bfloat16, lambda: model.to(torch.float64), lambda: model.to("meta")):
+    for move in (model.half, model.bfloat16, lambda: model.to(torch.float64), lambda: model.to("meta")):
         with pytest.raises(InputError, match="moving needs float weights, and this model has 8-bit ones"):
-            moved()
+            move()
     assert model.to("cpu").float() is model
     assert all(torch.equal(table, before[name]) for name, table in model.named_parameters())
 
 
-def test_what_needs_real_numbers_is_refused(tmp_path: Path) -> None:
+def test_saving_training_and_converting_a_low_bit_model_is_refused(tmp_path: Path) -> None:
     tiny(tmp_path / "a", "LlamaForCausalLM", dtype=torch.float32, **FAMILIES["LlamaForCausalLM"])
     small = pellucid.load(tmp_path / "a", dtype="int4")
-    for work in (lambda: small.save(tmp_path / "b"), lambda: small.train(), lambda: small.to(dtype="float64")):
+    for call in (lambda: small.save(tmp_path / "b"), lambda: small.train(), lambda: small.to(dtype="float64")):
         with pytest.raises(InputError, match="4-bit ones: load it as float32"):
-            work()
+            call()
     assert not (tmp_path / "b").exists()
     with pytest.raises(InputError, match="int8"):
         pellucid.load(tmp_path / "a", dtype="int5")
@@ -263,20 +265,22 @@ def test_what_needs_real_numbers_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bits", [8, 4])
-def test_another_kind_is_not_passed_over(bits: int, checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+def test_another_dtype_for_a_low_bit_model_is_refused(
+    bits: int, checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
     """Such a model computes in its own format; a request for another dtype is refused."""
     body, judge, writer = (
         pellucid.load(checkpoint(name), dtype=f"int{bits}") for name in ("bert-body", "bert-feelings", "gpt2")
     )
     assert body.embed("a book").isfinite().all()
-    work: list[Callable[[], object]] = [
+    calls: list[Callable[[], object]] = [
         lambda: body.embed("a book", dtype="float16"),
         lambda: body.embed("a book", dtype="auto"),
         lambda: pellucid.pipeline("text-classification", model=judge, dtype="bfloat16"),
         lambda: pellucid.pipeline("text-generation", model=writer, dtype="bfloat16"),
         lambda: pellucid.Index.build(body, ["a book"], tmp_path / "index", dtype="bfloat16"),
     ]
-    for asked in work:
+    for call in calls:
         with pytest.raises(InputError, match=f"a model of {bits} bits computes in its own dtype: leave dtype out"):
-            asked()
+            call()
     assert not (tmp_path / "index").exists()

@@ -18,9 +18,9 @@ UNSAFE, ABSENT = UnsafeFileError, NotFoundError
 
 WEIGHTS = "model.safetensors"
 PICKLED = "pytorch_model.bin"
-KIND = "sentence_transformers.models."
-POOLING = "1_Pooling/config.json"
-WORDS = "embeddings.word_embeddings.weight"
+MODULES = "sentence_transformers.models."
+POOLING_CONFIG = "1_Pooling/config.json"
+TOKEN_TABLE = "embeddings.word_embeddings.weight"
 NORM = "embeddings.LayerNorm.weight"
 
 Header = dict[str, Any]
@@ -34,42 +34,42 @@ class Case:
     name: str
     damage: Damage
     error: type[PellucidError]
-    says: str
-    most: int = 400
+    message: str
+    max_length: int = 400
     """Longest message allowed, in characters; higher only where it lists two sets of names."""
 
 
-def each(cases: list[Case]) -> pytest.MarkDecorator:
+def parametrize_cases(cases: list[Case]) -> pytest.MarkDecorator:
     """Parametrises a test over cases, with their names as ids."""
     return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])
 
 
-def good(folder: Path, **facts: object) -> Path:
+def valid_checkpoint(folder: Path, **facts: object) -> Path:
     """A valid tiny BERT."""
     return as_trained(pellucid.build(tiny_config(**facts), seed=1)).save(folder)
 
 
-def refused(folder: Path, case: Case, seconds: float = 2.0) -> None:
+def assert_refused(folder: Path, case: Case, seconds: float = 2.0) -> None:
     """Loading raises the case's error within `seconds` of CPU time, in one short line, and leaves no file behind."""
-    before, started = listing(folder.parent), time.process_time()
+    before, started = paths_below(folder.parent), time.process_time()
     with pytest.raises(PellucidError) as caught:
         pellucid.load(folder)
     took, message = time.process_time() - started, str(caught.value)
     assert type(caught.value) is case.error, message
-    one_sentence(message, folder, case.most)
-    assert case.says in message
+    assert_one_sentence(message, folder, case.max_length)
+    assert case.message in message
     assert took < seconds
-    assert listing(folder.parent) == before
+    assert paths_below(folder.parent) == before
 
 
-def one_sentence(message: str, folder: Path, most: int = 400) -> None:
+def assert_one_sentence(message: str, folder: Path, max_length: int = 400) -> None:
     """The message is one complete, printable line of sensible length, not counting the path of the folder."""
     assert message.isprintable(), repr(message)
-    assert 20 < len(message.replace(str(folder), "")) < most
+    assert 20 < len(message.replace(str(folder), "")) < max_length
     assert not message.endswith((".", ":", " "))
 
 
-def listing(folder: Path) -> list[str]:
+def paths_below(folder: Path) -> list[str]:
     """Every path below a folder."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
@@ -160,7 +160,7 @@ def edit_json(path: Path, change: Callable[[Any], object]) -> None:
     path.write_text(json.dumps(found), encoding="utf-8")
 
 
-def shards(folder: Path, form: str = "safetensors") -> dict[str, str]:
+def split_into_shards(folder: Path, form: str = "safetensors") -> dict[str, str]:
     """Splits the weights of a folder into two shards with an index, and returns the shard of each tensor."""
     from safetensors.torch import load_file, save_file
 
@@ -169,8 +169,10 @@ def shards(folder: Path, form: str = "safetensors") -> dict[str, str]:
     stem, names = "model" if form == "safetensors" else "pytorch_model", sorted(tensors)
     halves = {f"{stem}-0000{i + 1}-of-00002.{form}": names[i::2] for i in range(2)}
     for shard, part in halves.items():
-        held = {name: tensors[name] for name in part}
-        save_file(held, folder / shard) if form == "safetensors" else save_bin(held, folder / shard)
+        tensors_of_shard = {name: tensors[name] for name in part}
+        save_file(tensors_of_shard, folder / shard) if form == "safetensors" else save_bin(
+            tensors_of_shard, folder / shard
+        )
     table = {name: shard for shard, part in halves.items() for name in part}
     index = f"{stem}.{form}.index.json"
     (folder / index).write_text(json.dumps({"metadata": {}, "weight_map": table}), encoding="utf-8")
@@ -183,7 +185,7 @@ def save_bin(value: object, path: Path, **settings: Any) -> None:
     torch.save(value, path, **settings)
 
 
-def as_bin(folder: Path) -> Path:
+def convert_to_bin(folder: Path) -> Path:
     """Turns the weights of a folder into a `.bin`."""
     from safetensors.torch import load_file
 
@@ -192,15 +194,15 @@ def as_bin(folder: Path) -> Path:
     return folder
 
 
-def modules(*kinds: str, path: object = "1_Pooling") -> list[dict[str, Any]]:
+def module_entries(*kinds: str, path: object = "1_Pooling") -> list[dict[str, Any]]:
     """The contents of `modules.json` for these types; `path` is the folder of each module but the first."""
     return [{"idx": i, "name": str(i), "path": path if i else "", "type": kind} for i, kind in enumerate(kinds)]
 
 
-def sentence(folder: Path) -> Path:
+def sentence_encoder(folder: Path) -> Path:
     """A tiny sentence encoder."""
-    with_file("modules.json", modules(f"{KIND}Transformer", f"{KIND}Pooling"))(good(folder))
-    with_file(POOLING, {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True})(folder)
+    with_file("modules.json", module_entries(f"{MODULES}Transformer", f"{MODULES}Pooling"))(valid_checkpoint(folder))
+    with_file(POOLING_CONFIG, {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True})(folder)
     with_file("sentence_bert_config.json", {"max_seq_length": 16})(folder)
     return folder
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.checkpoints.builders import PICKLED, WEIGHTS, good, with_file
+from tests.checkpoints.builders import PICKLED, WEIGHTS, valid_checkpoint, with_file
 from tests.checkpoints.hub import Hub, running
 
 EXTRAS = (
@@ -35,7 +35,7 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """A checkpoint with all the other files that people add to a repository."""
-    folder = good(tmp_path / "repository")
+    folder = valid_checkpoint(tmp_path / "repository")
     torch.save(load_file(folder / WEIGHTS), folder / PICKLED)
     for name in (*EXTRAS, "README.md", ".gitattributes", "vocab.txt.bak"):
         with_file(name, "license: mit\n" * 50)(folder)

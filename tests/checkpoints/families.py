@@ -18,27 +18,29 @@ _SHAPE = {
     "num_attention_heads": 4,
     "intermediate_size": 40,
 }
-_PLACES = {"max_position_embeddings": 32}
-_PAIR = {"num_decoder_layers": 2, "decoder_attention_heads": 4, "decoder_intermediate_size": 40}
+_POSITIONS = {"max_position_embeddings": 32}
+_DECODER = {"num_decoder_layers": 2, "decoder_attention_heads": 4, "decoder_intermediate_size": 40}
 _IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-_GROUPED = _SHAPE | _PLACES | _IDS | {"num_key_value_heads": 2}
+_GROUPED = _SHAPE | _POSITIONS | _IDS | {"num_key_value_heads": 2}
 
 TINY: dict[str, dict[str, Any]] = {
-    "bert": _SHAPE | _PLACES,
-    "distilbert": _SHAPE | _PLACES,
-    "roberta": _SHAPE | _PLACES,
-    "xlm-roberta": _SHAPE | _PLACES,
-    "camembert": _SHAPE | _PLACES,
-    "albert": _SHAPE | _PLACES | {"embedding_size": 16},
-    "electra": _SHAPE | _PLACES | {"embedding_size": 16},
-    "mpnet": _SHAPE | _PLACES,
-    "gpt2": _SHAPE | _PLACES | {"bos_token_id": 1, "eos_token_id": 2},
+    "bert": _SHAPE | _POSITIONS,
+    "distilbert": _SHAPE | _POSITIONS,
+    "roberta": _SHAPE | _POSITIONS,
+    "xlm-roberta": _SHAPE | _POSITIONS,
+    "camembert": _SHAPE | _POSITIONS,
+    "albert": _SHAPE | _POSITIONS | {"embedding_size": 16},
+    "electra": _SHAPE | _POSITIONS | {"embedding_size": 16},
+    "mpnet": _SHAPE | _POSITIONS,
+    "gpt2": _SHAPE | _POSITIONS | {"bos_token_id": 1, "eos_token_id": 2},
     "llama": _GROUPED | {"head_dim": 8},
     "mistral": _GROUPED | {"sliding_window": 5},
     "qwen2": _GROUPED,
-    "bart": _SHAPE | _PLACES | _PAIR,
-    "t5": _SHAPE | _PAIR | {"head_dim": 6, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12},
-    "transformer": _SHAPE | _PLACES | _PAIR,
+    "bart": _SHAPE | _POSITIONS | _DECODER,
+    "t5": _SHAPE
+    | _DECODER
+    | {"head_dim": 6, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12},
+    "transformer": _SHAPE | _POSITIONS | _DECODER,
 }
 """Small sizes for every family, under our names; all other facts are the family's."""
 
@@ -61,17 +63,17 @@ def save(model_type: str, folder: Path, *, head: bool = True, **facts: Any) -> P
     return as_trained(pellucid.build(config, seed=1)).save(folder)
 
 
-def keys(model_type: str) -> list[str]:
+def config_keys(model_type: str) -> list[str]:
     """Every key of `config.json` that the family's page reads or requires, and some that every page reads."""
     page = family(model_type).keys
     computed = [key for part in page.computed for key in part.keys]
     return sorted({*page.our_names, *page.aliases, *page.fixed, *computed, "architectures", "id2label", "num_labels"})
 
 
-EVERY_KEY = [(model_type, key) for model_type in TINY for key in keys(model_type)]
+EVERY_KEY = [(model_type, key) for model_type in TINY for key in config_keys(model_type)]
 
 
-def runs(folder: Path) -> None:
+def assert_runs(folder: Path) -> None:
     """Loads a checkpoint and runs one pass, whose outputs have the right shapes; errors are left to the caller."""
     model = pellucid.load(folder)
     config = model.config

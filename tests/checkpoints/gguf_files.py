@@ -58,7 +58,7 @@ def llamacpp_name(name: str) -> str:
     return f"blk.{layer}.{(LLAMA_PARTS | GPT2_PARTS)[part]}.{ending}"
 
 
-def write(
+def write_gguf(
     path: Path,
     architecture: str,
     facts: dict[str, object],
@@ -70,7 +70,7 @@ def write(
     name. NumPy arrays are already packed as Q6_K, which the library cannot quantise to."""
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in facts.items():
-        add(writer, key, value)
+        add_fact(writer, key, value)
     for name, tensor in tensors.items():
         if isinstance(tensor, np.ndarray):
             writer.add_tensor(name, tensor, raw_dtype=Q6_K)
@@ -103,10 +103,10 @@ def tiny_llama(path: Path, tensors: Mapping[str, Tensor]) -> Path:
         "llama.attention.layer_norm_rms_epsilon": 1e-6,
         "llama.vocab_size": 60,
     }
-    return write(path, "llama", facts, named)
+    return write_gguf(path, "llama", facts, named)
 
 
-def add(writer: gguf.GGUFWriter, key: str, value: object) -> None:
+def add_fact(writer: gguf.GGUFWriter, key: str, value: object) -> None:
     """Writes one fact, in the type that llama.cpp's converter would choose."""
     if isinstance(value, bool):
         writer.add_bool(key, value)
@@ -136,7 +136,7 @@ def text(key: str, value: str | bytes) -> bytes:
     return fact(key, 8, string(value))
 
 
-def whole(key: str, value: int) -> bytes:
+def integer(key: str, value: int) -> bytes:
     return fact(key, 4, struct.pack("<I", value))
 
 
@@ -155,7 +155,7 @@ def entry(
 def raw_file(
     facts: list[bytes],
     entries: list[bytes],
-    numbers: bytes = b"",
+    data: bytes = b"",
     *,
     magic: bytes = b"GGUF",
     version: int = 3,
@@ -167,5 +167,5 @@ def raw_file(
     head = magic + struct.pack("<I", version)
     head += struct.pack("<QQ", len(entries) if tensors is None else tensors, len(facts) if keys is None else keys)
     head += b"".join(facts) + b"".join(entries)
-    filling = b"\0" * (-len(head) % alignment) if entries and alignment else b""
-    return head + filling + numbers
+    padding = b"\0" * (-len(head) % alignment) if entries and alignment else b""
+    return head + padding + data

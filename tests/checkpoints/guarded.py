@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-ROOM = 6 * 2**30
+MEMORY_LIMIT = 6 * 2**30
 """Limit of the process's address space, in bytes; PyTorch alone maps one or two GiB."""
 
 FORBIDDEN = (
@@ -30,22 +30,22 @@ FORBIDDEN = (
 class Answer:
     """The result for one folder.
 
-    error: the class of the error, "" where the folder was loaded.  grown: bytes by which peak memory rose.
-    happened: every forbidden event that was attempted.
+    error: the class of the error, "" where the folder was loaded.  memory_growth: bytes by which peak memory rose.
+    events: every forbidden event that was attempted.
     """
 
     error: str
     message: str
     seconds: float
-    grown: int
-    happened: list[str]
+    memory_growth: int
+    events: list[str]
 
 
 def load_guarded(*folders: Path, python_path: Path | None = None) -> list[Answer]:
     """One answer per folder, from one guarded process; `python_path` is where a payload could be imported from."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
     environment["PYTHONPATH"] = os.pathsep.join(str(path) for path in (ROOT, python_path) if path)
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, __file__, *map(str, folders)],
         env=environment,
         capture_output=True,
@@ -53,8 +53,8 @@ def load_guarded(*folders: Path, python_path: Path | None = None) -> list[Answer
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return [Answer(**json.loads(line)) for line in done.stdout.splitlines()]
+    assert result.returncode == 0, result.stderr[-2000:]
+    return [Answer(**json.loads(line)) for line in result.stdout.splitlines()]
 
 
 def main() -> None:
@@ -62,36 +62,36 @@ def main() -> None:
     import torch
 
     import pellucid
-    from tests.checkpoints.builders import as_bin, good
+    from tests.checkpoints.builders import convert_to_bin, valid_checkpoint
 
     with tempfile.TemporaryDirectory() as warm:  # imports on first use happen before the watch begins
-        pellucid.load(as_bin(good(Path(warm))))
+        pellucid.load(convert_to_bin(valid_checkpoint(Path(warm))))
     torch.set_num_threads(1)
     os.environ.pop("HF_HUB_OFFLINE", None)  # a name that is no folder may go to the hub, which the guard must see
     os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"
-    happened: list[str] = []
+    events: list[str] = []
 
-    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+    def refuse(event: str, arguments: tuple[Any, ...]) -> None:
         if event in FORBIDDEN or (event == "import" and arguments[0].split(".")[0] == "payload"):
-            happened.append(f"{event} {arguments}"[:200])
-            raise RuntimeError(f"forbidden: {happened[-1]}")
+            events.append(f"{event} {arguments}"[:200])
+            raise RuntimeError(f"forbidden: {events[-1]}")
 
-    sys.addaudithook(watch)
-    resource.setrlimit(resource.RLIMIT_AS, (ROOM, ROOM))
+    sys.addaudithook(refuse)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
     for folder in sys.argv[1:]:
-        happened.clear()
-        before, started = peak(), time.process_time()
+        events.clear()
+        before, started = peak_memory(), time.process_time()
         error = message = ""
         try:
             pellucid.load(folder)
         except Exception as caught:  # noqa: BLE001 - the parent judges it
             error, message = type(caught).__name__, str(caught)
         took = time.process_time() - started
-        answer = Answer(error, message, took, peak() - before, list(happened))
+        answer = Answer(error, message, took, peak_memory() - before, list(events))
         print(json.dumps(vars(answer)), flush=True)
 
 
-def peak() -> int:
+def peak_memory() -> int:
     """Peak memory of this process, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 

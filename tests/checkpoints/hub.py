@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from tests.checkpoints.builders import one_sentence
+from tests.checkpoints.builders import assert_one_sentence
 
 NAME = "o/tiny"
 
@@ -110,9 +110,9 @@ class _Answers(BaseHTTPRequestHandler):
         if self.hub.listless and "/tree/" in path:
             return self._fail(self.hub.listless, "")
         if self.hub.portal:
-            return self._answer(self.hub.portal)
+            return self._send(self.hub.portal)
         if path.startswith("/api/models/"):
-            return self._about(path.removeprefix("/api/models/"))
+            return self._describe(path.removeprefix("/api/models/"))
         if "/resolve/" in path:
             name, _, rest = path[1:].partition("/resolve/")
             return self._file(name, *rest.split("/", 1))
@@ -121,7 +121,7 @@ class _Answers(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self.do_GET()
 
-    def _about(self, path: str) -> None:
+    def _describe(self, path: str) -> None:
         name, kind, revision = path, "", "main"
         for word in ("/revision/", "/tree/"):
             if word in path:
@@ -131,17 +131,19 @@ class _Answers(BaseHTTPRequestHandler):
             return None
         commit, files = found
         if kind == "/tree/":
-            rows = [{"type": "file", "path": n, "size": p.stat().st_size, **_stored(p)} for n, p in files.items()]
-            return self._tell(rows)
+            rows = [
+                {"type": "file", "path": n, "size": p.stat().st_size, **_listed_digests(p)} for n, p in files.items()
+            ]
+            return self._send_json(rows)
         siblings = [{"rfilename": n} for n in files]
         if "blobs=" in urlsplit(self.path).query.lower():
-            siblings = [{"rfilename": n, "size": p.stat().st_size, **_told(p)} for n, p in files.items()]
+            siblings = [{"rfilename": n, "size": p.stat().st_size, **_described_digests(p)} for n, p in files.items()]
         about = {"id": name, "sha": commit, "siblings": siblings, "private": False}
-        return self._tell(about)
+        return self._send_json(about)
 
-    def _tell(self, what: object) -> None:
-        told = self.hub.tells(what) if self.hub.tells else what
-        self._answer(json.dumps(told).encode())
+    def _send_json(self, answer: object) -> None:
+        changed = self.hub.tells(answer) if self.hub.tells else answer
+        self._send(json.dumps(changed).encode())
 
     def _file(self, name: str, revision: str, file: str) -> None:
         found = self._open(name, revision)
@@ -157,7 +159,7 @@ class _Answers(BaseHTTPRequestHandler):
         body = self.hub.lies.get(file, bytes)(files[file].read_bytes())
         if file == self.hub.trickles and self.command == "GET":
             return self._trickle(body)
-        self._answer(body, commit, _digest(files[file]), len(body) // 2 if file == self.hub.holds else None)
+        self._send(body, commit, _digest(files[file]), len(body) // 2 if file == self.hub.holds else None)
         if file == self.hub.holds and self.command == "GET":
             self.rfile.read(1)
         return None
@@ -189,26 +191,26 @@ class _Answers(BaseHTTPRequestHandler):
         folder = repository.commits[commit]
         return commit, {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
 
-    def _answer(self, body: bytes, commit: str = "", etag: str = "", most: int | None = None) -> None:
+    def _send(self, body: bytes, commit: str = "", etag: str = "", most: int | None = None) -> None:
         path = unquote(urlsplit(self.path).path)
         endless = bool(self.hub.endless) and path.endswith(self.hub.endless) and self.command == "GET"
         headers = {"Transfer-Encoding": "chunked"} if endless else {"Content-Length": str(len(body))}
         headers |= {"ETag": f'"{etag}"', "X-Repo-Commit": commit} if etag else {}
-        self._head(200, headers)
+        self._send_headers(200, headers)
         if endless:
-            self._go_on()
+            self._send_endlessly()
         elif self.command == "GET":
             self.wfile.write(body[:most])
 
-    def _head(self, status: int, headers: dict[str, str]) -> None:
+    def _send_headers(self, status: int, headers: dict[str, str]) -> None:
         path = unquote(urlsplit(self.path).path)
-        says = [more for end, more in self.hub.says.items() if path.endswith(end)]
+        extra = [more for end, more in self.hub.says.items() if path.endswith(end)]
         self.send_response(status)
-        for name, value in (headers | (says[0] if says else {})).items():
+        for name, value in (headers | (extra[0] if extra else {})).items():
             self.send_header(name, value)
         self.end_headers()
 
-    def _go_on(self) -> None:
+    def _send_endlessly(self) -> None:
         with suppress(OSError):  # the client has gone
             while self.hub.sent < 1 << 30:
                 self.wfile.write(b"10000\r\n" + b" " * 65536 + b"\r\n")
@@ -216,8 +218,8 @@ class _Answers(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def _fail(self, status: int, code: str, message: str = "") -> None:
-        said = {name: value for name, value in (("X-Error-Code", code), ("X-Error-Message", message)) if value}
-        self._head(status, said | {"Content-Length": "0"})
+        headers = {name: value for name, value in (("X-Error-Code", code), ("X-Error-Message", message)) if value}
+        self._send_headers(status, headers | {"Content-Length": "0"})
 
     def log_message(self, format: str, *args: object) -> None:
         """Writes nothing to stderr: the requests are in `asked`."""
@@ -239,7 +241,7 @@ def _pointer(path: Path) -> bytes:
     return b"version https://git-lfs.github.com/spec/v1\n" + about.encode()
 
 
-def _stored(path: Path) -> dict[str, object]:
+def _listed_digests(path: Path) -> dict[str, object]:
     """The digests of a file as the file list of a commit has them."""
     if path.suffix not in LARGE:
         return {"oid": _digest(path)}
@@ -248,9 +250,9 @@ def _stored(path: Path) -> dict[str, object]:
     return {"oid": _git(pointer), "lfs": lfs}
 
 
-def _told(path: Path) -> dict[str, object]:
+def _described_digests(path: Path) -> dict[str, object]:
     """The same digests as the description of a repository has them."""
-    stored = _stored(path)
+    stored = _listed_digests(path)
     lfs = stored.get("lfs")
     large = {"lfs": {"sha256": lfs["oid"], **{k: lfs[k] for k in ("size", "pointerSize")}}} if lfs else {}
     return {"blobId": stored["oid"], **large}
@@ -258,7 +260,7 @@ def _told(path: Path) -> dict[str, object]:
 
 # -- the client --------------------------------------------------------------------------------------------------------
 
-ONLY_HERE = """
+LOOPBACK_ONLY = """
 import os, runpy, sys
 def watch(event, arguments):
     host = arguments[1][0] if event == "socket.connect" else arguments[0] if event == "socket.getaddrinfo" else None
@@ -274,17 +276,17 @@ else:
 """
 
 
-def ask(url: str, home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_pellucid(url: str, home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs `pellucid` with these arguments, or `-c` and a program, in a process that may only reach this machine."""
-    command, settings = asking(url, home, *arguments, **environment)
+    command, settings = pellucid_command(url, home, *arguments, **environment)
     return subprocess.run(command, env=settings, capture_output=True, text=True, timeout=60, check=False)
 
 
-def asking(url: str, home: Path, *arguments: str, **environment: str) -> tuple[list[str], dict[str, str]]:
+def pellucid_command(url: str, home: Path, *arguments: str, **environment: str) -> tuple[list[str], dict[str, str]]:
     """The command of such a process, and its environment."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and not k.lower().endswith("_proxy")}
-    kept |= {"HF_ENDPOINT": url, "HF_HOME": str(home), "HF_HUB_DISABLE_PROGRESS_BARS": "1", "NO_COLOR": "1"}
-    return [sys.executable, "-c", ONLY_HERE, *arguments], kept | environment
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and not k.lower().endswith("_proxy")}
+    environ |= {"HF_ENDPOINT": url, "HF_HOME": str(home), "HF_HUB_DISABLE_PROGRESS_BARS": "1", "NO_COLOR": "1"}
+    return [sys.executable, "-c", LOOPBACK_ONLY, *arguments], environ | environment
 
 
 LOAD = "import pellucid; print(pellucid.load({0!r}, {1}).loaded.source.folder)"
@@ -292,31 +294,31 @@ LOCATE = "from pellucid.checkpoints.source import HubOptions, locate; print(loca
 """The first half of loading, which needs no PyTorch and is quick."""
 
 
-def found(hub: Hub, home: Path, arguments: str = "", program: str = LOCATE, **environment: str) -> Path:
+def find_snapshot(hub: Hub, home: Path, arguments: str = "", program: str = LOCATE, **environment: str) -> Path:
     """The snapshot that a process finds for the model, without printing anything else."""
-    done = ask(hub.url, home, "-c", program.format(NAME, arguments), **environment)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return Path(done.stdout.strip())
+    result = run_pellucid(hub.url, home, "-c", program.format(NAME, arguments), **environment)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    return Path(result.stdout.strip())
 
 
-def words(snapshot: Path) -> int:
+def vocab_size(snapshot: Path) -> int:
     return json.loads((snapshot / "config.json").read_text())["vocab_size"]
 
 
-def fails(url: str, home: Path, *arguments: str, **environment: str) -> str:
+def error_message(url: str, home: Path, *arguments: str, **environment: str) -> str:
     """The one-sentence error of a command that fails."""
-    done = ask(url, home, *arguments, **environment)
-    assert done.returncode == 3, (done.stdout, done.stderr)
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1, done.stderr
-    one_sentence(done.stderr.strip(), home)
-    assert "Traceback" not in done.stderr
-    return done.stderr
+    result = run_pellucid(url, home, *arguments, **environment)
+    assert result.returncode == 3, (result.stdout, result.stderr)
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert_one_sentence(result.stderr.strip(), home)
+    assert "Traceback" not in result.stderr
+    return result.stderr
 
 
 def closed_port() -> str:
     """An address where no server listens."""
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{place.getsockname()[1]}"
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{server.getsockname()[1]}"

@@ -32,27 +32,27 @@ PATTERNS: list[Any] = [None, "", [], "layers", "layer", ["h", "block"], ["model.
 
 
 @pytest.mark.parametrize("named", NAMED, ids=str)
-def test_the_same_maps_as_the_library(named: list[str]) -> None:
+def test_targets_equal_those_of_peft(named: list[str]) -> None:
     from peft.tuners.tuners_utils import _ExcludedModule, check_target_module_exists
 
-    seen = set()
+    keys = set()
     for excluded, layers, pattern, module in itertools.product(EXCLUDED, LAYERS, PATTERNS, MODULES):
-        said = {
+        config = {
             "target_modules": named,
             "exclude_modules": excluded,
             "layers_to_transform": layers,
             "layers_pattern": pattern,
         }
-        theirs: Any = check_target_module_exists(SimpleNamespace(**said), module)
-        meant = bool(theirs) and not isinstance(theirs, _ExcludedModule)
-        key = read_targets(said).excluding_key(module)
-        assert (key is None) == meant, (said, module)
-        seen.add(key)
-    assert named == [] or seen == {None, "target_modules", "exclude_modules", "layers_to_transform"}
+        theirs: Any = check_target_module_exists(SimpleNamespace(**config), module)
+        targeted = bool(theirs) and not isinstance(theirs, _ExcludedModule)
+        key = read_targets(config).excluding_key(module)
+        assert (key is None) == targeted, (config, module)
+        keys.add(key)
+    assert named == [] or keys == {None, "target_modules", "exclude_modules", "layers_to_transform"}
 
 
 @pytest.mark.parametrize("named", [None, "all-linear", r".*\.(q|k)_proj", "(a+)+$"])
-def test_what_an_expression_means_is_left_open(named: str | None) -> None:
+def test_regular_expressions_exclude_nothing(named: str | None) -> None:
     targets = read_targets({"target_modules": named, "exclude_modules": "(a+)+$"})
     assert targets.excluding_key("a" * 40 + ".b") is None
     targets = read_targets({"target_modules": ["q"], "layers_to_transform": [1], "layers_pattern": "(a+)+"})

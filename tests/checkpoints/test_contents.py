@@ -16,11 +16,11 @@ from pellucid.config import SequenceToSequenceLM
 from pellucid.errors import CheckpointMismatchError, InputError, NotFoundError
 from tests.checkpoints.builders import (
     PICKLED,
+    TOKEN_TABLE,
     WEIGHTS,
-    WORDS,
-    as_bin,
+    convert_to_bin,
     edit_json,
-    good,
+    valid_checkpoint,
     vocabulary,
     with_file,
     with_tensors,
@@ -33,7 +33,7 @@ from tests.parity.reference import tiny
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A tiny BERT with a vocabulary."""
-    folder = good(tmp_path / "model", vocab_size=70)
+    folder = valid_checkpoint(tmp_path / "model", vocab_size=70)
     with_file("vocab.txt", "\n".join(vocabulary()))(folder)
     return folder
 
@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 # -- what is read ------------------------------------------------------------------------------------------------------
 
 
-def test_facts_and_words_are_there_without_weights(folder: Path) -> None:
+def test_config_and_tokenizer_are_read_without_weights(folder: Path) -> None:
     (folder / WEIGHTS).unlink()
     tokenizer = read_tokenizer(folder)
     assert tokenizer is not None and tokenizer.encode(["a b"])[0].tokens == ["[CLS]", "a", "b", "[SEP]"]
@@ -50,7 +50,7 @@ def test_facts_and_words_are_there_without_weights(folder: Path) -> None:
         pellucid.load(folder)
 
 
-def test_a_training_that_was_broken_off_is_named(folder: Path) -> None:
+def test_interrupted_training_is_named(folder: Path) -> None:
     (folder / "config.json").unlink()
     (folder / "training").mkdir()
     with pytest.raises(NotFoundError, match="holds a training that was interrupted, and no model: resume it first"):
@@ -64,40 +64,40 @@ def test_weights_under_other_names_are_named(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("head", ["own", None, "masked-lm"])
-@pytest.mark.parametrize("said", [None, []], ids=["none", "empty"])
-def test_a_head_that_no_architecture_names_is_told(
-    said: object, head: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("architectures", [None, []], ids=["none", "empty"])
+def test_head_without_an_architecture_is_reported(
+    architectures: object, head: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = save("bert", tmp_path / "model")
-    edit_json(folder / "config.json", lambda found: found.update(architectures=said))
+    edit_json(folder / "config.json", lambda found: found.update(architectures=architectures))
     model = pellucid.load(folder, head=head)
     assert (model.config.head is None) == (head != "masked-lm")
-    told = "names no architecture: its body is read without a head, and cls.predictions.bias, "
-    assert (told in caplog.text) == (head == "own")
+    message = "names no architecture: its body is read without a head, and cls.predictions.bias, "
+    assert (message in caplog.text) == (head == "own")
 
 
 @pytest.mark.parametrize(
-    ("architecture", "read_as", "lost"),
+    ("architecture", "read_as", "unread"),
     [
         ("BertForPreTraining", "BertForMaskedLM", "bert.pooler.dense.bias, bert.pooler.dense.weight, cls.seq_rel"),
         ("AlbertForPreTraining", "AlbertForMaskedLM", "albert.pooler.bias, albert.pooler.weight, sop_classifier."),
         ("ElectraForPreTraining", "ElectraModel", "discriminator_predictions.dense.bias, "),
     ],
 )
-def test_what_is_not_read_of_an_architecture_with_two_heads_is_told(
-    architecture: str, read_as: str, lost: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_unread_head_of_a_pretraining_architecture_is_reported(
+    architecture: str, read_as: str, unread: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tiny(tmp_path, architecture, dtype=torch.float32)
     pellucid.load(tmp_path).save(tmp_path / "saved")
-    assert f"names {architecture}, which is read as {read_as}: {lost}" in caplog.text
+    assert f"names {architecture}, which is read as {read_as}: {unread}" in caplog.text
     caplog.clear()
     pellucid.load(tmp_path / "saved")
     pellucid.load(tmp_path, head=None)
     assert "which is read as" not in caplog.text
 
 
-def test_no_number_is_read_for_a_tokenizer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    as_bin(folder)
+def test_reading_a_tokenizer_reads_no_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    convert_to_bin(folder)
     (folder / PICKLED).write_bytes(b"no weights at all")
 
     def read(folder: Path) -> None:
@@ -113,7 +113,7 @@ def test_no_number_is_read_for_a_tokenizer(folder: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("parts", [("weight", "bias"), ("bias",)])
-def test_a_new_head_brings_the_pooler_that_the_file_lacks(parts: tuple[str, ...], folder: Path) -> None:
+def test_new_head_adds_a_missing_pooler(parts: tuple[str, ...], folder: Path) -> None:
     with_tensors(lambda tensors: [tensors.pop(f"pooler.dense.{part}") for part in parts])(folder)
     if len(parts) == 1:
         with pytest.raises(CheckpointMismatchError, match=r"1 missing \(bert.pooler.dense.bias\)|1 missing \(pooler"):
@@ -127,7 +127,7 @@ def test_a_new_head_brings_the_pooler_that_the_file_lacks(parts: tuple[str, ...]
 
 
 @pytest.mark.parametrize(
-    ("number", "held", "asked", "wider"),
+    ("number", "stored_dtype", "dtype", "wider"),
     [
         (-1e5, torch.float32, "float16", "float32"),
         (1e5, torch.bfloat16, "float16", "float32"),
@@ -136,23 +136,25 @@ def test_a_new_head_brings_the_pooler_that_the_file_lacks(parts: tuple[str, ...]
         (1e300, torch.float64, "float16", "float64"),
     ],
 )
-def test_numbers_that_a_narrower_kind_cannot_say_are_refused(
-    number: float, held: torch.dtype, asked: str, wider: str, folder: Path
+def test_values_beyond_a_narrower_dtype_are_refused(
+    number: float, stored_dtype: torch.dtype, dtype: str, wider: str, folder: Path
 ) -> None:
     """They would silently become infinite, and every answer NaN."""
 
     def enlarge(tensors: dict[str, torch.Tensor]) -> None:
-        tensors[WORDS] = tensors[WORDS].to(held)
-        tensors[WORDS][0, 0] = number
+        tensors[TOKEN_TABLE] = tensors[TOKEN_TABLE].to(stored_dtype)
+        tensors[TOKEN_TABLE][0, 0] = number
 
     with_tensors(enlarge)(folder)
-    with pytest.raises(InputError, match=rf"{WORDS} holds .*the largest number of {asked} is .*: pass dtype='{wider}'"):
-        pellucid.load(folder, dtype=asked)
+    with pytest.raises(
+        InputError, match=rf"{TOKEN_TABLE} holds .*the largest number of {dtype} is .*: pass dtype='{wider}'"
+    ):
+        pellucid.load(folder, dtype=dtype)
     found = pellucid.load(folder, dtype=wider).module.get_parameter("embeddings.token.weight")[0, 0].item()
     assert found == pytest.approx(number, rel=0.01)
 
 
-def test_a_model_stays_as_it_is_where_a_kind_cannot_say_its_numbers(tiny: pellucid.Model) -> None:
+def test_failed_dtype_conversion_leaves_the_model_unchanged(tiny: pellucid.Model) -> None:
     weight = tiny.module.get_parameter("embeddings.token.weight")
     with torch.no_grad():
         weight[0, 0] = 65520
@@ -174,14 +176,16 @@ def test_a_head_that_the_family_lacks_is_named(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "said"),
+    ("source", "target", "message"),
     [
         (500, 500, None),
         (300, 500, "the tokenizer gives ids up to 419, the model's table of tokens has 300 rows"),
         (500, 150, "the tokenizer of the decoder gives ids up to 199, the model's table of tokens has 150 rows"),
     ],
 )
-def test_words_on_both_sides_have_their_rows(source: int, target: int, said: str | None, tmp_path: Path) -> None:
+def test_vocabularies_must_fit_their_embedding_tables(
+    source: int, target: int, message: str | None, tmp_path: Path
+) -> None:
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     sizes |= {"num_decoder_layers": 1, "decoder_attention_heads": 2, "decoder_intermediate_size": 16}
     tables = {"vocab_size": target, "source_vocab_size": source, "share_embeddings": False}
@@ -189,17 +193,17 @@ def test_words_on_both_sides_have_their_rows(source: int, target: int, said: str
     config = pellucid.Config.of("transformer", head=SequenceToSequenceLM(), **sizes, **tables)
     model = pellucid.build(config).reading(byte_level())
     pellucid.Model(replace(model.loaded, target_tokenizer=pieces())).save(tmp_path / "a")
-    if said is None:
+    if message is None:
         assert pellucid.load(tmp_path / "a").loaded.target_tokenizer is not None
         return
-    with pytest.raises(CheckpointMismatchError, match=said):
+    with pytest.raises(CheckpointMismatchError, match=message):
         pellucid.load(tmp_path / "a")
 
 
 # -- the list of models ------------------------------------------------------------------------------------------------
 
 
-def test_a_strange_folder_spoils_no_list(folder: Path, tmp_path: Path) -> None:
+def test_odd_folders_have_a_state_in_the_model_list(folder: Path, tmp_path: Path) -> None:
     assert _state(folder) == "ready"
     edit_json(folder / "config.json", lambda facts: facts.update(model_type=["x"]))
     assert _state(folder) == "family ['x'] is not known yet"

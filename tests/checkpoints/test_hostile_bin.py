@@ -20,21 +20,21 @@ from tests.checkpoints.builders import (
     UNSAFE,
     Case,
     Damage,
-    as_bin,
-    each,
-    good,
-    refused,
+    assert_refused,
+    convert_to_bin,
+    parametrize_cases,
     save_bin,
+    valid_checkpoint,
     with_bytes,
 )
 
 pytestmark = pytest.mark.timeout(120)
 
 NOT_OPENED = "would do more than load tensors when it is opened ("
-OTHERS, WANTED = f"{PICKLED} holds ", "expected real numbers of 16, 32 or 64 bits: save it again as such"
+OTHERS, EXPECTED = f"{PICKLED} holds ", "expected real numbers of 16, 32 or 64 bits: save it again as such"
 
 
-def whole(value: object, **settings: Any) -> Damage:
+def saved(value: object, **settings: Any) -> Damage:
     """The file holds `value` and nothing else."""
     return lambda folder: save_bin(value, folder / PICKLED, **settings)
 
@@ -89,10 +89,10 @@ def encrypted(raw: bytes) -> bytes:
     return b"PK\x01\x02".join([pieces[0], *(p[:4] + bytes([p[4] | 1]) + p[5:] for p in pieces[1:])])
 
 
-def flipped(raw: bytes) -> bytes:
+def flip_bit(raw: bytes) -> bytes:
     """Flips one bit of a tensor; PyTorch does not verify its own checksums."""
-    place = raw.index(torch.ones(24).numpy().tobytes()) + 2
-    return raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1 :]
+    position = raw.index(torch.ones(24).numpy().tobytes()) + 2
+    return raw[:position] + bytes([raw[position] ^ 1]) + raw[position + 1 :]
 
 
 def overlapping(folder: Path) -> None:
@@ -118,24 +118,24 @@ CASES = [
     Case("A30 no storage", rezipped(without("data/0")), CORRUPT, "bin is a damaged PyTorch file"),
     Case("A27 deflated", rezipped(deflate), UNSAFE, "holds compressed or overlapping entries"),
     Case("A28 a thousand times the same", overlapping, UNSAFE, "holds compressed or overlapping entries"),
-    Case("A29 flipped bit", with_bytes(flipped, PICKLED), CORRUPT, "is a damaged zip file (Bad CRC-32"),
+    Case("A29 flipped bit", with_bytes(flip_bit, PICKLED), CORRUPT, "is a damaged zip file (Bad CRC-32"),
     Case("entry outside", rezipped(lambda e: e, ("../x", b"")), UNSAFE, "a path outside of it"),
     Case("encrypted", with_bytes(encrypted, PICKLED), CORRUPT, "pytorch_model.bin is a damaged zip file"),
     Case("A25 tar", tar, UNSAFE, "pytorch_model.bin is not a zip file"),
     Case("A25 bare pickle", with_bytes(lambda _: pickle.dumps({}, 2), PICKLED), UNSAFE, "a bare pickle"),
-    Case("a newer pickle", whole({}, pickle_protocol=4), MISMATCH, "is written in pickle protocol 4, expected 2: save"),
-    Case("A31 list", whole([torch.ones(2)]), CORRUPT, "bin holds a list, expected names and tensors"),
-    Case("A31 tensor", whole(torch.ones(2)), CORRUPT, "bin holds a Tensor, expected names and tensors"),
-    Case("A31 module", whole(torch.nn.Linear(2, 2)), UNSAFE, NOT_OPENED),
-    Case("A31 nested", whole({"model": {"a": torch.ones(2)}}), CORRUPT, "'model' is a dict, expected a tensor"),
-    Case("A31 numbers", whole({1: torch.ones(2)}), CORRUPT, "expected names and tensors"),
+    Case("a newer pickle", saved({}, pickle_protocol=4), MISMATCH, "is written in pickle protocol 4, expected 2: save"),
+    Case("A31 list", saved([torch.ones(2)]), CORRUPT, "bin holds a list, expected names and tensors"),
+    Case("A31 tensor", saved(torch.ones(2)), CORRUPT, "bin holds a Tensor, expected names and tensors"),
+    Case("A31 module", saved(torch.nn.Linear(2, 2)), UNSAFE, NOT_OPENED),
+    Case("A31 nested", saved({"model": {"a": torch.ones(2)}}), CORRUPT, "'model' is a dict, expected a tensor"),
+    Case("A31 numbers", saved({1: torch.ones(2)}), CORRUPT, "expected names and tensors"),
     Case("A31 number", norm(3), CORRUPT, f"{NORM!r} is a int, expected a tensor"),
-    Case("A31 numbers below state_dict", whole({"state_dict": {1: 1}}), CORRUPT, "expected names and tensors"),
+    Case("A31 numbers below state_dict", saved({"state_dict": {1: 1}}), CORRUPT, "expected names and tensors"),
     Case("A32 stride 0", norm(torch.ones(1).expand(10**9)), UNSAFE, f"{NORM!r} has 1,000,000,000 numbers"),
-    Case("sparse", norm(SPARSE), MISMATCH, f"{OTHERS}sparse tensors, {WANTED}"),
-    Case("meta", norm(torch.ones(24, device="meta")), MISMATCH, f"{OTHERS}tensors without their numbers, {WANTED}"),
+    Case("sparse", norm(SPARSE), MISMATCH, f"{OTHERS}sparse tensors, {EXPECTED}"),
+    Case("meta", norm(torch.ones(24, device="meta")), MISMATCH, f"{OTHERS}tensors without their numbers, {EXPECTED}"),
     Case("float8", norm(torch.ones(24).to(torch.float8_e4m3fn)), MISMATCH, f"{OTHERS}numbers of a newer kind, such"),
-    Case("complex", norm(torch.ones(24).cfloat()), MISMATCH, f"{OTHERS}complex numbers, {WANTED}"),
+    Case("complex", norm(torch.ones(24).cfloat()), MISMATCH, f"{OTHERS}complex numbers, {EXPECTED}"),
     Case("int64", norm(torch.ones(24).long()), MISMATCH, f"{NORM} holds int64, expected real numbers"),
     Case("NaN", norm(torch.full((24,), torch.nan)), CORRUPT, f"{NORM} holds NaN"),
     Case("strange name", changed(lambda t: t.update({"\x1b[2J\n": t[NORM]})), UNSAFE, "is not a valid tensor name"),
@@ -143,40 +143,42 @@ CASES = [
 ]  # fmt: skip
 
 
-@each(CASES)
+@parametrize_cases(CASES)
 def test_a_damaged_bin_is_refused(case: Case, tmp_path: Path) -> None:
-    folder = as_bin(good(tmp_path / "model"))
+    folder = convert_to_bin(valid_checkpoint(tmp_path / "model"))
     case.damage(folder)
-    refused(folder, case)
+    assert_refused(folder, case)
 
 
-def same(most: int) -> Damage:
+def share_tensor(count: int) -> Damage:
     """The query weights of the first `most` layers are one tensor."""
 
     def share(tensors: dict[str, Any]) -> None:
-        names = [name for name in tensors if name.endswith("query.weight")][:most]
+        names = [name for name in tensors if name.endswith("query.weight")][:count]
         tensors |= dict.fromkeys(names, tensors[names[0]])
 
     return changed(share)
 
 
-def test_names_that_share_their_numbers_do_not_multiply_them(tmp_path: Path) -> None:
+def test_shared_storage_is_limited(tmp_path: Path) -> None:
     """As tied weights do; but one tensor as the weight of every layer would turn a megabyte into gigabytes."""
-    folder = as_bin(good(tmp_path / "model", num_hidden_layers=9))
-    same(8)(folder)
+    folder = convert_to_bin(valid_checkpoint(tmp_path / "model", num_hidden_layers=9))
+    share_tensor(8)(folder)
     assert pellucid.load(folder).config.num_hidden_layers == 9
-    same(9)(folder)
-    refused(folder, Case("shared", len, UNSAFE, "others are the same stored numbers, more than 8 times what the"))
+    share_tensor(9)(folder)
+    assert_refused(
+        folder, Case("shared", len, UNSAFE, "others are the same stored numbers, more than 8 times what the")
+    )
 
 
 def test_a_torchscript_archive_is_refused(tmp_path: Path) -> None:
-    folder = as_bin(good(tmp_path / "model"))
+    folder = convert_to_bin(valid_checkpoint(tmp_path / "model"))
     rezipped(lambda entry: entry, ("archive/constants.pkl", b"\x80\x02)."))(folder)
-    refused(folder, Case("torchscript", len, UNSAFE, "holds a program (TorchScript)"))
+    assert_refused(folder, Case("torchscript", len, UNSAFE, "holds a program (TorchScript)"))
 
 
-def test_a_good_bin_loads(tmp_path: Path) -> None:
-    folder = good(tmp_path / "model")
-    wanted = pellucid.load(folder).module.state_dict()
-    found = pellucid.load(as_bin(folder)).module.state_dict()
-    assert all(torch.equal(wanted[name], found[name]) for name in wanted)
+def test_valid_bin_loads(tmp_path: Path) -> None:
+    folder = valid_checkpoint(tmp_path / "model")
+    expected = pellucid.load(folder).module.state_dict()
+    found = pellucid.load(convert_to_bin(folder)).module.state_dict()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)

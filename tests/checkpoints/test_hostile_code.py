@@ -16,9 +16,9 @@ from tests.checkpoints.builders import (
     NORM,
     PICKLED,
     Damage,
-    as_bin,
-    good,
+    convert_to_bin,
     save_bin,
+    valid_checkpoint,
     vocabulary,
     with_config,
     with_file,
@@ -44,7 +44,7 @@ class Call:
         return self.function, self.arguments
 
 
-def whole(value: object, **settings: Any) -> Damage:
+def saved(value: object, **settings: Any) -> Damage:
     return lambda folder: save_bin(value, folder / PICKLED, **settings)
 
 
@@ -62,14 +62,14 @@ def payloads(marker: Path) -> dict[str, Damage]:
         "open": Call(open, str(marker), "w"),
         "eval inside": collections.OrderedDict({NORM: Call(eval, script)}),
     }
-    damages = {name: whole({"a": call}) for name, call in calls.items()}
+    damages = {name: saved({"a": call}) for name, call in calls.items()}
     old = {
-        f"{name} in a bare pickle": whole({"a": calls[name]}, _use_new_zipfile_serialization=False) for name in calls
+        f"{name} in a bare pickle": saved({"a": calls[name]}, _use_new_zipfile_serialization=False) for name in calls
     }
-    return damages | old | {name: raw_pickle(pickled) for name, pickled in written(shell).items()}
+    return damages | old | {name: raw_pickle(pickled) for name, pickled in hand_written_pickles(shell).items()}
 
 
-def written(shell: str) -> dict[str, bytes]:
+def hand_written_pickles(shell: str) -> dict[str, bytes]:
     """Hand-written pickles that no Python object produces; the last one looks merely damaged at first."""
     command = b"X" + len(shell).to_bytes(4, "little") + shell.encode()
     return {
@@ -95,12 +95,12 @@ def test_no_pickle_runs(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     folders = {}
     for i, (name, damage) in enumerate(payloads(marker).items()):
-        folders[name] = as_bin(good(tmp_path / f"{i}"))
+        folders[name] = convert_to_bin(valid_checkpoint(tmp_path / f"{i}"))
         damage(folders[name])
     for name, answer in zip(folders, load_guarded(*folders.values(), python_path=tmp_path), strict=True):
         assert answer.error == "UnsafeFileError", (name, answer)
         assert "was not opened" in answer.message or "never opened" in answer.message, name
-        assert answer.happened == [], name
+        assert answer.events == [], name
         assert answer.seconds < 2, name
     assert not marker.exists()
 
@@ -110,7 +110,7 @@ def test_the_payloads_are_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     marker = tmp_path / "marker"
     (tmp_path / "payload.py").write_text(CODE)
     monkeypatch.syspath_prepend(tmp_path)
-    raw = written(f"touch {marker}")
+    raw = hand_written_pickles(f"touch {marker}")
     for pickled in (pickle.dumps(Call(exec, f"open({str(marker)!r}, 'w').close()")), raw["import"], raw["A26 twice"]):
         pickle.loads(pickled)
         assert marker.exists()
@@ -119,14 +119,14 @@ def test_the_payloads_are_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         pickle.loads(raw["connect"])
 
 
-def test_the_guard_sees(tmp_path: Path) -> None:
+def test_guard_notices_a_connection(tmp_path: Path) -> None:
     """The guard notices a connection that pellucid does make, so an empty list of events is evidence."""
     (answer,) = load_guarded(Path("nobody/nothing"))
-    assert any("socket" in event for event in answer.happened)
+    assert any("socket" in event for event in answer.events)
 
 
-def test_a_bomb_costs_no_memory(tmp_path: Path) -> None:
-    folder = as_bin(good(tmp_path / "model"))
+def test_zip_bomb_takes_no_memory(tmp_path: Path) -> None:
+    folder = convert_to_bin(valid_checkpoint(tmp_path / "model"))
     bomb = zipfile.ZipFile(folder / PICKLED, "w", zipfile.ZIP_DEFLATED)
     with bomb, bomb.open("archive/data.pkl", "w") as entry:
         for _ in range(400):
@@ -135,13 +135,13 @@ def test_a_bomb_costs_no_memory(tmp_path: Path) -> None:
     (answer,) = load_guarded(folder)
     assert answer.error == "UnsafeFileError"
     assert "compressed or overlapping entries" in answer.message
-    assert answer.grown < 50e6
+    assert answer.memory_growth < 50e6
     assert answer.seconds < 1
 
 
 # -- configs -----------------------------------------------------------------------------------------------------------
 
-ASKED = {
+CODE_KEYS = {
     "auto_map": {"AutoConfig": "payload.Config", "AutoModel": "payload.Model"},
     "_attn_implementation_internal": "evil/kernel",
     "_attn_implementation": "evil/kernel",
@@ -151,34 +151,34 @@ ASKED = {
 }
 
 
-def modules(folder: Path) -> None:
-    named = {"idx": 0, "name": "0", "path": "", "type": "payload.Model"}
-    with_file("modules.json", [named])(folder)
+def name_foreign_module(folder: Path) -> None:
+    entry = {"idx": 0, "name": "0", "path": "", "type": "payload.Model"}
+    with_file("modules.json", [entry])(folder)
 
 
-def own_tokenizer(folder: Path) -> None:
+def name_foreign_tokenizer(folder: Path) -> None:
     with_file("vocab.txt", "\n".join(vocabulary()))(folder)
-    asked = {"tokenizer_class": "payload.Model", "auto_map": {"AutoTokenizer": ["payload.Model", "payload.Model"]}}
-    with_file("tokenizer_config.json", asked)(folder)
+    settings = {"tokenizer_class": "payload.Model", "auto_map": {"AutoTokenizer": ["payload.Model", "payload.Model"]}}
+    with_file("tokenizer_config.json", settings)(folder)
 
 
 def test_no_config_runs_code(tmp_path: Path) -> None:
-    damages = [with_config(**{key: value}) for key, value in ASKED.items()]
-    damages += [modules, with_config(architectures=["payload.Model"]), own_tokenizer]
-    folders = [good(tmp_path / str(i)) for i in range(len(damages))]
+    damages = [with_config(**{key: value}) for key, value in CODE_KEYS.items()]
+    damages += [name_foreign_module, with_config(architectures=["payload.Model"]), name_foreign_tokenizer]
+    folders = [valid_checkpoint(tmp_path / str(i)) for i in range(len(damages))]
     for damage, folder in zip(damages, folders, strict=True):
         damage(folder)
         (folder / "payload.py").write_text(CODE)
     (tmp_path / "payload.py").write_text(CODE)
     answers = load_guarded(*folders, python_path=tmp_path)
-    assert [answer.happened for answer in answers] == [[]] * len(folders)
-    assert [answer.error for answer in answers] == [""] * len(ASKED) + ["UnsafeFileError", "", "InputError"]
+    assert [answer.events for answer in answers] == [[]] * len(folders)
+    assert [answer.error for answer in answers] == [""] * len(CODE_KEYS) + ["UnsafeFileError", "", "InputError"]
     assert not list(tmp_path.rglob("marker"))
 
 
 def test_a_saved_copy_names_no_code(tmp_path: Path) -> None:
-    with_config(**ASKED, kept=1)(good(tmp_path / "model"))
+    with_config(**CODE_KEYS, kept=1)(valid_checkpoint(tmp_path / "model"))
     pellucid.load(tmp_path / "model").save(tmp_path / "copy")
-    saved = json.loads((tmp_path / "copy" / "config.json").read_text())
-    assert saved["kept"] == 1
-    assert saved.keys().isdisjoint(ASKED)
+    config = json.loads((tmp_path / "copy" / "config.json").read_text())
+    assert config["kept"] == 1
+    assert config.keys().isdisjoint(CODE_KEYS)

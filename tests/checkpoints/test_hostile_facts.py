@@ -12,19 +12,19 @@ from pellucid.errors import did_you_mean
 from tests.checkpoints.builders import (
     ABSENT,
     CORRUPT,
-    KIND,
     MISMATCH,
-    POOLING,
+    MODULES,
+    POOLING_CONFIG,
     UNSAFE,
     Case,
     Damage,
-    each,
+    assert_refused,
     edit_json,
-    good,
-    listing,
-    modules,
-    refused,
-    sentence,
+    module_entries,
+    parametrize_cases,
+    paths_below,
+    sentence_encoder,
+    valid_checkpoint,
     vocabulary,
     with_bytes,
     with_config,
@@ -55,7 +55,7 @@ TAGS = {"architectures": ["BertForTokenClassification"]}
 
 VALUES = [
     Case("A41 more layers", with_config(num_hidden_layers=4), MISMATCH, "32 missing (encoder.layer.2"),
-    Case("A41 fewer layers", with_config(num_hidden_layers=1), MISMATCH, "16 unexpected", most=500),
+    Case("A41 fewer layers", with_config(num_hidden_layers=1), MISMATCH, "16 unexpected", max_length=500),
     Case("A41 more words", with_config(vocab_size=61), MISMATCH, "has shape [60, 24], expected [61, 24]"),
     Case("A41 heads do not divide", with_config(num_attention_heads=5), CORRUPT, "num_attention_heads 5"),
     Case("A41 no heads", with_config(num_attention_heads=0), CORRUPT, "num_attention_heads is 0, expected"),
@@ -66,7 +66,7 @@ VALUES = [
     Case("A41 real", with_config(num_hidden_layers=2.0), CORRUPT, "num_hidden_layers is 2.0, expected"),
     Case("A41 nothing", with_config(vocab_size=None), CORRUPT, "vocab_size is None, expected"),
     Case("A41 a list", with_config(intermediate_size=[40]), CORRUPT, "intermediate_size is [40], expected"),
-    Case("A41 wide", with_config(hidden_size=10**8, num_attention_heads=1), MISMATCH, "has shape", most=1200),
+    Case("A41 wide", with_config(hidden_size=10**8, num_attention_heads=1), MISMATCH, "has shape", max_length=1200),
     Case("A42 eps below 0", with_config(layer_norm_eps=-1), CORRUPT, "layer_norm_eps is -1, expected"),
     Case("A42 eps NaN", with_config(layer_norm_eps=float("nan")), CORRUPT, "layer_norm_eps is nan, expected"),
     Case("A42 eps 1e400", raw_config("1e-12", "1e400"), CORRUPT, "layer_norm_eps is inf, expected"),
@@ -102,15 +102,15 @@ VALUES = [
 ]  # fmt: skip
 
 
-@each(VALUES)
-def test_a_config_that_lies_is_refused(case: Case, tmp_path: Path) -> None:
-    folder = good(tmp_path / "model")
+@parametrize_cases(VALUES)
+def test_false_config_values_are_refused(case: Case, tmp_path: Path) -> None:
+    folder = valid_checkpoint(tmp_path / "model")
     case.damage(folder)
-    refused(folder, case)
+    assert_refused(folder, case)
 
 
-def test_a_name_as_long_as_a_file_is_near_nothing(tmp_path: Path) -> None:
-    folder = good(tmp_path / "model")
+def test_very_long_architecture_name_is_handled_quickly(tmp_path: Path) -> None:
+    folder = valid_checkpoint(tmp_path / "model")
     with_config(architectures=["BertFor" * 300_000])(folder)
     started = time.process_time()
     pellucid.load(folder)
@@ -120,24 +120,24 @@ def test_a_name_as_long_as_a_file_is_near_nothing(tmp_path: Path) -> None:
 
 # -- the folder of sentence-transformers -------------------------------------------------------------------------------
 
-TWO = (f"{KIND}Transformer", f"{KIND}Pooling")
+TWO = (f"{MODULES}Transformer", f"{MODULES}Pooling")
 
 
 def named(*kinds: str, path: object = "1_Pooling") -> Damage:
-    return with_file("modules.json", modules(*kinds, path=path))
+    return with_file("modules.json", module_entries(*kinds, path=path))
 
 
 def pooled(**values: object) -> Damage:
-    return with_file(POOLING, values)
+    return with_file(POOLING_CONFIG, values)
 
 
-def linked(folder: Path) -> None:
+def link_outside(folder: Path) -> None:
     (folder / "1_Pooling").rename(folder.parent / "outside")
     (folder / "1_Pooling").symlink_to(folder.parent / "outside")
 
 
-def linked_with_a_slash(folder: Path) -> None:
-    linked(folder)
+def link_outside_slash(folder: Path) -> None:
+    link_outside(folder)
     named(*TWO, path="1_Pooling/")(folder)
 
 
@@ -153,10 +153,10 @@ FOLDER = [
     Case("absolute", named(*TWO, path="/etc"), UNSAFE, "names a file '/etc', expected a plain file name"),
     Case("number", named(*TWO, path=5), UNSAFE, "names a file '5', expected a plain file name"),
     Case("NUL", named(*TWO, path="a\0"), UNSAFE, r"names a file 'a\x00', expected a plain"),
-    Case("link outside", linked, UNSAFE, "outside the checkpoint"),
-    Case("link outside, a slash behind", linked_with_a_slash, UNSAFE, "outside the checkpoint"),
-    Case("unknown module", named(TWO[0], f"{KIND}Dense"), MISMATCH, "the modules are Transformer, Dense; only"),
-    Case("long module", named(TWO[0], KIND + LONG), MISMATCH, "modules.json: the modules are Transformer, xxx"),
+    Case("link outside", link_outside, UNSAFE, "outside the checkpoint"),
+    Case("link outside, a slash behind", link_outside_slash, UNSAFE, "outside the checkpoint"),
+    Case("unknown module", named(TWO[0], f"{MODULES}Dense"), MISMATCH, "the modules are Transformer, Dense; only"),
+    Case("long module", named(TWO[0], MODULES + LONG), MISMATCH, "modules.json: the modules are Transformer, xxx"),
     Case("no list", with_file("modules.json", {}), CORRUPT, "modules.json is damaged, expected a list"),
     Case("no modules", with_file("modules.json", [1]), CORRUPT, "modules.json is damaged, expected a list"),
     Case("not JSON", with_file("modules.json", "[{"), CORRUPT, "modules.json is not JSON"),
@@ -167,22 +167,22 @@ FOLDER = [
     Case("mode 5", pooled(pooling_mode=5), CORRUPT, "1_Pooling/config.json: pooling_mode is 5, expected"),
     Case("mode of modes", pooled(pooling_mode=[["mean"]]), CORRUPT, "pooling_mode is [['mean']], expected"),
     Case("no mode", pooled(pooling_mode=[]), CORRUPT, "pooling_mode is [], expected"),
-    Case("no config", lost(POOLING), ABSENT, "1_Pooling/config.json is missing"),
+    Case("no config", lost(POOLING_CONFIG), ABSENT, "1_Pooling/config.json is missing"),
     Case("length 0", with_file("sentence_bert_config.json", {"max_seq_length": 0}), CORRUPT, "max_seq_length is 0"),
     Case("length 1.5", with_file("sentence_bert_config.json", {"max_seq_length": 1.5}), CORRUPT, "length is 1.5"),
     Case("task", with_file("sentence_bert_config.json", {"transformer_task": "fill-mask"}), MISMATCH, "is 'fill-mask'"),
 ]  # fmt: skip
 
 
-@each(FOLDER)
+@parametrize_cases(FOLDER)
 def test_a_hostile_sentence_encoder_is_refused(case: Case, tmp_path: Path) -> None:
-    folder = sentence(tmp_path / "model")
+    folder = sentence_encoder(tmp_path / "model")
     assert pellucid.load(folder).loaded.pooling is not None
     case.damage(folder)
-    refused(folder, case)
+    assert_refused(folder, case)
 
 
-def moved_out(folder: Path, name: str) -> None:
+def move_outside(folder: Path, name: str) -> None:
     """A link to a file outside takes the place of a file."""
     outside = folder.parent / "outside"
     (folder / name).rename(outside) if (folder / name).exists() else outside.write_text("a secret")
@@ -190,32 +190,32 @@ def moved_out(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [CONFIG, POOLING, "modules.json", "vocab.txt", "tokenizer_config.json", "chat_template.jinja"]
+    "name", [CONFIG, POOLING_CONFIG, "modules.json", "vocab.txt", "tokenizer_config.json", "chat_template.jinja"]
 )
-def test_no_file_is_looked_for_outside(name: str, tmp_path: Path) -> None:
-    folder = sentence(tmp_path / "model")
+def test_files_outside_the_folder_are_refused(name: str, tmp_path: Path) -> None:
+    folder = sentence_encoder(tmp_path / "model")
     with_file("vocab.txt", "\n".join(vocabulary()))(folder)
-    moved_out(folder, name)
-    refused(folder, Case(name, lambda _: None, UNSAFE, "outside the checkpoint"))
+    move_outside(folder, name)
+    assert_refused(folder, Case(name, lambda _: None, UNSAFE, "outside the checkpoint"))
     assert _state(folder) == "holds links that lead outside of it"
     with pytest.raises(UNSAFE, match="outside the checkpoint"):
         read_tokenizer(folder)
 
 
-def test_no_folder_of_templates_is_looked_for_outside(tmp_path: Path) -> None:
-    folder, outside = good(tmp_path / "model"), tmp_path / "outside"
+def test_template_folder_outside_is_refused(tmp_path: Path) -> None:
+    folder, outside = valid_checkpoint(tmp_path / "model"), tmp_path / "outside"
     outside.mkdir()
     (outside / "tool_use.jinja").write_text("a secret")
     (folder / "additional_chat_templates").symlink_to(outside)
-    refused(folder, Case("templates", lambda _: None, UNSAFE, "outside the checkpoint"))
+    assert_refused(folder, Case("templates", lambda _: None, UNSAFE, "outside the checkpoint"))
 
 
-def test_a_hubs_cache_is_links_all_over(tmp_path: Path) -> None:
-    folder, repository = sentence(tmp_path / "model"), tmp_path / "models--a--b"
+def test_hub_snapshot_of_links_loads(tmp_path: Path) -> None:
+    folder, repository = sentence_encoder(tmp_path / "model"), tmp_path / "models--a--b"
     snapshot = repository / "snapshots" / "0123abcd"
     (snapshot / "1_Pooling").mkdir(parents=True)
     (repository / "blobs").mkdir()
-    for name in listing(folder):
+    for name in paths_below(folder):
         if (folder / name).is_file():
             blob = repository / "blobs" / name.replace("/", "-")
             (folder / name).rename(blob)
@@ -223,18 +223,18 @@ def test_a_hubs_cache_is_links_all_over(tmp_path: Path) -> None:
     assert pellucid.load(snapshot).loaded.pooling is not None and _state(snapshot) == "ready"
 
 
-def test_links_that_are_never_opened_are_left_alone(tmp_path: Path) -> None:
-    folder = sentence(tmp_path / "model")
+def test_links_that_are_not_opened_are_ignored(tmp_path: Path) -> None:
+    folder = sentence_encoder(tmp_path / "model")
     for name in ("README.md", "runs", "best"):
-        moved_out(folder, name)
+        move_outside(folder, name)
         (tmp_path / "outside").unlink()
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / CONFIG).write_text("{}")
     assert pellucid.load(folder).config.hidden_size == 24
 
 
-def test_a_second_mode_lies_beside_the_first(tmp_path: Path) -> None:
-    folder = sentence(tmp_path / "model")
-    edit_json(folder / POOLING, lambda config: config.update(pooling_mode_cls_token=True))
+def test_two_pooling_modes_are_concatenated(tmp_path: Path) -> None:
+    folder = sentence_encoder(tmp_path / "model")
+    edit_json(folder / POOLING_CONFIG, lambda config: config.update(pooling_mode_cls_token=True))
     with_file("vocab.txt", "\n".join(vocabulary()))(folder)
     assert pellucid.load(folder).embed("abc").shape == (48,)

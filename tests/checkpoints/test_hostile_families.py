@@ -11,18 +11,27 @@ from pellucid.checkpoints.weights import stored_tensors
 from pellucid.config import Config, Gated, Plain
 from pellucid.config.checks import ACTIVATIONS
 from pellucid.errors import CorruptFileError
-from tests.checkpoints.builders import CORRUPT, MISMATCH, WEIGHTS, Case, each, refused, with_config, write_raw
-from tests.checkpoints.families import TINY, runs, save
+from tests.checkpoints.builders import (
+    CORRUPT,
+    MISMATCH,
+    WEIGHTS,
+    Case,
+    assert_refused,
+    parametrize_cases,
+    with_config,
+    write_raw,
+)
+from tests.checkpoints.families import TINY, assert_runs, save
 
 pytestmark = pytest.mark.timeout(60)
 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-WIDE = {"rope_scaling": LLAMA3 | {"original_max_position_embeddings": 64}}
+ROPE_SCALING = {"rope_scaling": LLAMA3 | {"original_max_position_embeddings": 64}}
 
 
-def case(family: str, error: type, says: str, most: int = 400, **facts: object) -> Case:
+def case(family: str, error: type, message: str, max_length: int = 400, **facts: object) -> Case:
     (key, value), *_ = facts.items()
-    return Case(f"{family} {key} {str(value)[:40]}", with_config(**facts), error, says, most)
+    return Case(f"{family} {key} {str(value)[:40]}", with_config(**facts), error, message, max_length)
 
 
 CASES = [
@@ -36,7 +45,7 @@ CASES = [
     case("albert", CORRUPT, "num_hidden_groups is 3, expected a whole number from 1 to 2", num_hidden_groups=3),
     case("albert", CORRUPT, "num_hidden_groups is 0, expected", num_hidden_groups=0),
     case("albert", MISMATCH, "inner_group_num is 2; only 1 is understood", inner_group_num=2),
-    case("albert", MISMATCH, "expected [2, 17]", embedding_size=17, most=700),
+    case("albert", MISMATCH, "expected [2, 17]", embedding_size=17, max_length=700),
     case("mpnet", MISMATCH, "num_buckets is 10; only 32 is understood", relative_attention_num_buckets=10),
     case("mpnet", MISMATCH, "pad_token_id is 0; only 1 is understood", pad_token_id=0),
     case("gpt2", CORRUPT, "n_inner is '96', expected", n_inner="96"),
@@ -85,7 +94,7 @@ CASES = [
     case("t5", CORRUPT, "num_decoder_layers is 0, expected", num_decoder_layers=0),
     case("t5", CORRUPT, "scale_decoder_outputs is 'x', expected", scale_decoder_outputs="x"),
     case("t5", CORRUPT, "relative_attention_max_distance 3", relative_attention_max_distance=3),
-    case("t5", MISMATCH, "missing (encoder.block.0", feed_forward_proj="gated-gelu", most=1200),
+    case("t5", MISMATCH, "missing (encoder.block.0", feed_forward_proj="gated-gelu", max_length=1200),
     case("transformer", CORRUPT, "waves is 'x', expected one of", waves="x"),
     case("transformer", CORRUPT, "residual is ['post'], expected a name", residual=["post"]),
     case("transformer", CORRUPT, "logits_bias is 1, expected true or false", logits_bias=1),
@@ -94,11 +103,11 @@ CASES = [
 ]
 
 
-@each(CASES)
-def test_a_config_that_lies_is_refused(case: Case, tmp_path: Path) -> None:
+@parametrize_cases(CASES)
+def test_false_config_values_are_refused(case: Case, tmp_path: Path) -> None:
     folder = save(case.name.split()[0], tmp_path / "model")
     case.damage(folder)
-    refused(folder, case, seconds=1.5)
+    assert_refused(folder, case, seconds=1.5)
 
 
 SIZES = ("hidden_size", "dim", "n_embd", "d_model")
@@ -110,28 +119,28 @@ def test_an_absurd_size_is_refused_before_memory_is_taken(model_type: str, tmp_p
     """At 10^8 columns each matrix would take 4 * 10^16 bytes: an attempt to allocate one would never return."""
     folder = save(model_type, tmp_path / "model")
     with_config(**dict.fromkeys(SIZES, 10**8))(folder)
-    refused(folder, Case("wide", len, MISMATCH, "has shape", most=2000), seconds=1.5)
+    assert_refused(folder, Case("wide", len, MISMATCH, "has shape", max_length=2000), seconds=1.5)
     own = {"num_hidden_groups": 1000} if model_type == "albert" else {}  # groups, each shared by many layers
     with_config(**dict.fromkeys(SIZES, 24), **dict.fromkeys(DEPTHS, 1000), **own)(folder)
-    refused(folder, Case("deep", len, MISMATCH, "1000 layers, and the weights hold"), seconds=1.5)
+    assert_refused(folder, Case("deep", len, MISMATCH, "1000 layers, and the weights hold"), seconds=1.5)
 
 
 @pytest.mark.parametrize("model_type", TINY)
-def test_the_checkpoint_itself_loads_and_runs(model_type: str, tmp_path: Path) -> None:
-    runs(save(model_type, tmp_path / "model"))
-    runs(save(model_type, tmp_path / "body", head=False))
+def test_undamaged_checkpoint_loads_and_runs(model_type: str, tmp_path: Path) -> None:
+    assert_runs(save(model_type, tmp_path / "model"))
+    assert_runs(save(model_type, tmp_path / "body", head=False))
 
 
-def test_honest_lists_and_scalings_load(tmp_path: Path) -> None:
+def test_valid_end_token_lists_and_rope_scaling_load(tmp_path: Path) -> None:
     folder = save("llama", tmp_path / "model")
-    with_config(eos_token_id=[2, 5, 9], **WIDE)(folder)
-    runs(folder)
+    with_config(eos_token_id=[2, 5, 9], **ROPE_SCALING)(folder)
+    assert_runs(folder)
     assert pellucid.load(folder).config.end_tokens == (2, 5, 9)
 
 
 @pytest.mark.parametrize("kind", [Gated, Plain])
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_every_activation_has_a_word_in_t5_s_files(kind: type[Gated] | type[Plain], name: str, tmp_path: Path) -> None:
+def test_every_activation_has_a_name_in_t5_configs(kind: type[Gated] | type[Plain], name: str, tmp_path: Path) -> None:
     """Of these, "gated-gelu" means gelu_new, as in the reference's first files."""
     part = kind(40, name, False)
     config = Config.of("t5", **TINY["t5"]).replace(feed_forward=part)
@@ -145,13 +154,13 @@ def test_every_activation_has_a_word_in_t5_s_files(kind: type[Gated] | type[Plai
 def test_a_file_that_shrinks_while_it_is_open_is_an_error(model_type: str, tmp_path: Path) -> None:
     """Weights are read and not memory-mapped, since a mapped file that shrinks kills the process."""
     folder = save(model_type, tmp_path / "model")
-    held = stored_tensors(folder)
+    tensors = stored_tensors(folder)
     os.truncate(folder / WEIGHTS, (folder / WEIGHTS).stat().st_size // 2)
     with pytest.raises(CorruptFileError, match="became shorter while it was read"):
-        [tensor.read() for tensor in held.values()]
+        [tensor.read() for tensor in tensors.values()]
 
 
-def test_a_terabyte_of_holes_is_not_read(tmp_path: Path) -> None:
+def test_sparse_terabyte_is_not_read(tmp_path: Path) -> None:
     """The sparse file does hold its terabyte; a tensor whose shape the config contradicts is never read."""
     folder = save("gpt2", tmp_path / "model")
     name = "transformer.wte.weight"
@@ -159,4 +168,6 @@ def test_a_terabyte_of_holes_is_not_read(tmp_path: Path) -> None:
     assert name in load_file(folder / WEIGHTS)
     write_raw(folder / WEIGHTS, {name: {"dtype": "F32", "shape": shape, "data_offsets": [0, 2**40]}})
     os.truncate(folder / WEIGHTS, (folder / WEIGHTS).stat().st_size + 2**40)
-    refused(folder, Case("sparse", len, MISMATCH, "transformer.wte.weight has shape [274877906944, 1]", most=900))
+    assert_refused(
+        folder, Case("sparse", len, MISMATCH, "transformer.wte.weight has shape [274877906944, 1]", max_length=900)
+    )

@@ -11,7 +11,7 @@ import torch
 from pellucid.checkpoints.gguf import open_gguf
 from pellucid.checkpoints.gguf.header import MAX_STRINGS, read_header
 from pellucid.errors import CorruptFileError, PellucidError, UnsafeFileError
-from tests.checkpoints.gguf_files import array, entry, fact, raw_file, string, text, whole, write
+from tests.checkpoints.gguf_files import array, entry, fact, integer, raw_file, string, text, write_gguf
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -88,9 +88,9 @@ HOSTILE = {
     ),
     "bytes at the end": (raw_file([], ONE, NUMBERS + bytes(33)), "33 bytes at its end"),
     "bytes at the end of a vocabulary": (raw_file([ARCHITECTURE], [], bytes(1000)), "bytes at its end"),
-    "alignment 0": (raw_file([whole("general.alignment", 0)], ONE, NUMBERS), "general.alignment is 0"),
-    "alignment 24": (raw_file([whole("general.alignment", 24)], ONE, NUMBERS), "general.alignment is 24"),
-    "alignment 2^31": (raw_file([whole("general.alignment", 2**31)], ONE, NUMBERS), "a power of two up to"),
+    "alignment 0": (raw_file([integer("general.alignment", 0)], ONE, NUMBERS), "general.alignment is 0"),
+    "alignment 24": (raw_file([integer("general.alignment", 24)], ONE, NUMBERS), "general.alignment is 24"),
+    "alignment 2^31": (raw_file([integer("general.alignment", 2**31)], ONE, NUMBERS), "a power of two up to"),
     "alignment text": (raw_file([text("general.alignment", "32")], ONE, NUMBERS), "general.alignment is 32"),
     "alignment list": (
         raw_file([array("general.alignment", 4, 1, struct.pack("<I", 32))], ONE, NUMBERS),
@@ -100,7 +100,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_refused_in_one_sentence(name: str, tmp_path: Path) -> None:
+def test_hostile_files_are_refused_in_one_sentence(name: str, tmp_path: Path) -> None:
     raw, message = HOSTILE[name]
     path = tmp_path / "model.gguf"
     path.write_bytes(raw)
@@ -112,9 +112,9 @@ def test_refused_in_one_sentence(name: str, tmp_path: Path) -> None:
     assert str(path) in sentence and "\n" not in sentence and len(sentence) < 300 + len(str(path))
 
 
-def test_the_honest_file_of_this_battery_is_read(tmp_path: Path) -> None:
+def test_valid_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
-    path.write_bytes(raw_file([ARCHITECTURE, whole("general.alignment", 64)], ONE, NUMBERS, alignment=64))
+    path.write_bytes(raw_file([ARCHITECTURE, integer("general.alignment", 64)], ONE, NUMBERS, alignment=64))
     header = read_header(path)
     assert header.metadata == {"general.architecture": "llama", "general.alignment": 64}
     assert header.tensors["a.weight"].shape == (32,)
@@ -123,10 +123,12 @@ def test_the_honest_file_of_this_battery_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tensors", [0, 2])
-def test_cut_short_at_any_byte(tensors: int, tmp_path: Path) -> None:
+def test_file_truncated_at_any_byte_is_refused(tensors: int, tmp_path: Path) -> None:
     facts = {"llama.block_count": 1, "a.words": ["x", "yz"], "a.numbers": [1, 2, 3], "a.real": 0.5, "a.true": True}
     parts = {f"blk.{i}.attn_q.weight": torch.randn(4, 32) for i in range(tensors)}
-    whole_file = write(tmp_path / "a.gguf", "llama", facts, parts).read_bytes().rstrip(b"\0")  # padding may be missing
+    whole_file = (
+        write_gguf(tmp_path / "a.gguf", "llama", facts, parts).read_bytes().rstrip(b"\0")
+    )  # padding may be missing
     path = tmp_path / "cut.gguf"
     for length in range(len(whole_file)):
         path.write_bytes(whole_file[:length])
@@ -134,15 +136,15 @@ def test_cut_short_at_any_byte(tensors: int, tmp_path: Path) -> None:
             read_header(path)
 
 
-def test_any_flipped_byte_is_read_or_refused_and_nothing_else(tmp_path: Path) -> None:
+def test_changed_bytes_raise_only_our_errors(tmp_path: Path) -> None:
     facts = {"llama.block_count": 1, "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": ["x", "yz"]}
     parts = {"blk.0.attn_q.weight": torch.randn(4, 32), "output_norm.weight": torch.randn(32)}
-    good = write(tmp_path / "a.gguf", "llama", facts, parts).read_bytes()
+    good = write_gguf(tmp_path / "a.gguf", "llama", facts, parts).read_bytes()
     path = tmp_path / "flipped.gguf"
     refused = 0
-    for place in range(len(good) - 640):  # tensor data may be any bytes
-        for value in (0, 0x7F, 0xFF, good[place] ^ 1):
-            path.write_bytes(good[:place] + bytes([value]) + good[place + 1 :])
+    for position in range(len(good) - 640):  # tensor data may be any bytes
+        for value in (0, 0x7F, 0xFF, good[position] ^ 1):
+            path.write_bytes(good[:position] + bytes([value]) + good[position + 1 :])
             try:
                 open_gguf(path)
             except PellucidError:
@@ -151,7 +153,7 @@ def test_any_flipped_byte_is_read_or_refused_and_nothing_else(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_nothing_is_allocated_for_a_claim(name: str, tmp_path: Path) -> None:
+def test_claimed_sizes_allocate_nothing(name: str, tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(HOSTILE[name][0])
     tracemalloc.start()
@@ -162,7 +164,7 @@ def test_nothing_is_allocated_for_a_claim(name: str, tmp_path: Path) -> None:
     assert peak < 2**18 + 2 * path.stat().st_size
 
 
-def test_a_million_strings_are_the_most(tmp_path: Path) -> None:
+def test_more_than_a_million_strings_are_refused(tmp_path: Path) -> None:
     """A little more than the largest in use: each string takes time, and six times its bytes once it is read."""
     path = tmp_path / "model.gguf"
     count = MAX_STRINGS // 2 + 1
@@ -174,23 +176,23 @@ def test_a_million_strings_are_the_most(tmp_path: Path) -> None:
     assert time.process_time() - begin < 2
 
 
-def test_a_list_of_strings_makes_them_when_they_are_asked_for(tmp_path: Path) -> None:
-    words = ["", "x", "Ġthe", "a\r\nb", "\n", "🙂", "", "日本"]
+def test_string_list_behaves_as_a_list(tmp_path: Path) -> None:
+    strings = ["", "x", "Ġthe", "a\r\nb", "\n", "🙂", "", "日本"]
     path = tmp_path / "model.gguf"
-    path.write_bytes(raw_file([array("a", 8, len(words), b"".join(map(string, words)))], []))
+    path.write_bytes(raw_file([array("a", 8, len(strings), b"".join(map(string, strings)))], []))
     found = read_header(path).metadata["a"]
-    assert list(found) == words and len(found) == len(words)
-    assert [found[i] for i in range(-len(words), len(words))] == words * 2
-    assert found[2:7:2] == words[2:7:2] and found[::-1] == words[::-1] and found[8:] == []
-    assert found == words and found != words[:-1] and found != "x"
+    assert list(found) == strings and len(found) == len(strings)
+    assert [found[i] for i in range(-len(strings), len(strings))] == strings * 2
+    assert found[2:7:2] == strings[2:7:2] and found[::-1] == strings[::-1] and found[8:] == []
+    assert found == strings and found != strings[:-1] and found != "x"
     assert repr(found) == "['', 'x', 'Ġthe', ... 8 strings]" and repr(found[:2]) == "['', 'x']"
     assert "日本" in found and "b" not in found and found.index("🙂") == 5
-    for beyond in (len(words), -len(words) - 1):
+    for index in (len(strings), -len(strings) - 1):
         with pytest.raises(IndexError):
-            found[beyond]
+            found[index]
 
 
-def test_a_header_without_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overlong_header_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pellucid.checkpoints.gguf.header.MAX_HEADER_BYTES", 1000)
     path = tmp_path / "model.gguf"
     path.write_bytes(raw_file([array("a", 0, 2000, bytes(2000))], []))
@@ -198,6 +200,6 @@ def test_a_header_without_end_is_not_read(tmp_path: Path, monkeypatch: pytest.Mo
         read_header(path)
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
+def test_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CorruptFileError, match="not a regular file"):
         read_header(tmp_path)

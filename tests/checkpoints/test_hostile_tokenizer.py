@@ -14,9 +14,9 @@ from tests.checkpoints.builders import (
     MISMATCH,
     Case,
     Damage,
-    each,
-    good,
-    refused,
+    assert_refused,
+    parametrize_cases,
+    valid_checkpoint,
     vocabulary,
     with_bytes,
     with_file,
@@ -24,15 +24,15 @@ from tests.checkpoints.builders import (
 
 pytestmark = pytest.mark.timeout(60)
 
-WORDS = "tokenizer.json"
+TOKENIZER = "tokenizer.json"
 SETTINGS = "tokenizer_config.json"
 
 
 def backend() -> tokenizers.Tokenizer:
-    made = tokenizers.Tokenizer(models.WordPiece({w: i for i, w in enumerate(vocabulary())}, unk_token="[UNK]"))
-    made.normalizer = normalizers.BertNormalizer()
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return made
+    tokenizer = tokenizers.Tokenizer(models.WordPiece({w: i for i, w in enumerate(vocabulary())}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer
 
 
 def changed(**parts: Any) -> Damage:
@@ -43,21 +43,21 @@ def changed(**parts: Any) -> Damage:
         for name, value in parts.items():
             inner, _, key = name.rpartition("__")
             (whole[inner] if inner else whole)[key] = value
-        (folder / WORDS).write_text(json.dumps(whole))
+        (folder / TOKENIZER).write_text(json.dumps(whole))
 
     return damage
 
 
-def words(*more: str, number: int = 60) -> Damage:
+def with_vocabulary(*more: str, number: int = 60) -> Damage:
     return with_file("vocab.txt", "\n".join([*vocabulary(number), *more]))
 
 
-def settings(**values: Any) -> Damage:
+def with_settings(**values: Any) -> Damage:
     """Settings beside a `vocab.txt`."""
 
     def damage(folder: Path) -> None:
-        words()(folder)
-        (folder / WORDS).unlink()
+        with_vocabulary()(folder)
+        (folder / TOKENIZER).unlink()
         with_file(SETTINGS, values)(folder)
 
     return damage
@@ -87,7 +87,7 @@ def sequence(kind: str, steps: list[dict[str, Any]]) -> dict[str, Any]:
     return {"type": "Sequence", f"{kind.replace('_', '')}s": steps}
 
 
-together = changed(
+grow_both = changed(
     normalizer=sequence("normalizer", replaced(100)), pre_tokenizer=sequence("pre_tokenizer", [WHOLE] * 3)
 )
 
@@ -116,9 +116,9 @@ def numbered(last: int) -> dict[str, int]:
     return {word: i for i, word in enumerate(vocabulary())} | {"z": last}
 
 
-def only_words(content: str | bytes) -> Damage:
+def only_vocabulary(content: str | bytes) -> Damage:
     def damage(folder: Path) -> None:
-        (folder / WORDS).unlink()
+        (folder / TOKENIZER).unlink()
         with_file("vocab.txt", content)(folder)
 
     return damage
@@ -131,7 +131,7 @@ CASES = [
     Case("A46 growing between", grown("normalizer", replaced(*[1] * 25, Regex="(?=a)")), CORRUPT, "may make 847,288,6"),
     Case("A46 growing bytes", grown("normalizer", [BYTES] * 22), CORRUPT, "may make 17,592,186,044,416 characters of"),
     Case("A46 growing pieces", grown("pre_tokenizer", [WHOLE] * 9), CORRUPT, "may make 786,432 characters of one"),
-    Case("A46 growing together", together, CORRUPT, "normalizer and pre_tokenizer may make 6,400 characters of one"),
+    Case("A46 growing together", grow_both, CORRUPT, "normalizer and pre_tokenizer may make 6,400 characters of one"),
     Case("A46 growing words", grown("decoder", replaced(100, 100)), CORRUPT, "decoder may make 10,000 characters of"),
     Case("A46 growing template", changed(post_processor=around(50)), CORRUPT, "2,500 special tokens surround"),
     Case("A46 no such token", changed(post_processor=around(1, "[NO]")), CORRUPT, "its post_processor fails"),
@@ -145,40 +145,40 @@ CASES = [
     Case("A46 id -1", changed(model__vocab=numbered(-1)), CORRUPT, "tokenizer.json is not a tokenizer"),
     Case("A46 id 2^31", changed(model__vocab=numbered(2**31)), MISMATCH, "gives ids up to 2147483648"),
     Case("A46 id 2^32", changed(model__vocab=numbered(2**32)), CORRUPT, "tokenizer.json is not a tokenizer"),
-    Case("A46 truncated", with_bytes(lambda raw: raw[:-50], WORDS), CORRUPT, "tokenizer.json is not a tokenizer"),
-    Case("A46 empty", with_file(WORDS, ""), CORRUPT, "tokenizer.json is not a tokenizer"),
-    Case("A46 a list", with_file(WORDS, []), CORRUPT, "tokenizer.json is not a tokenizer"),
-    Case("A46 deep", with_file(WORDS, "[" * 533_000), CORRUPT, "tokenizer.json is not a tokenizer"),
-    Case("A46 not UTF-8", with_file(WORDS, b"\xff\xfe"), CORRUPT, "tokenizer.json is not a tokenizer"),
+    Case("A46 truncated", with_bytes(lambda raw: raw[:-50], TOKENIZER), CORRUPT, "tokenizer.json is not a tokenizer"),
+    Case("A46 empty", with_file(TOKENIZER, ""), CORRUPT, "tokenizer.json is not a tokenizer"),
+    Case("A46 a list", with_file(TOKENIZER, []), CORRUPT, "tokenizer.json is not a tokenizer"),
+    Case("A46 deep", with_file(TOKENIZER, "[" * 533_000), CORRUPT, "tokenizer.json is not a tokenizer"),
+    Case("A46 not UTF-8", with_file(TOKENIZER, b"\xff\xfe"), CORRUPT, "tokenizer.json is not a tokenizer"),
     Case("A46 unknown model", changed(model__type="payload.Model"), CORRUPT, "tokenizer.json is not a tokenizer"),
     Case("A46 terminal codes", changed(model__type="\x1b[2J" * 99), CORRUPT, "tokenizer.json is not a tokenizer"),
     Case("A47 words", changed(model__vocab=numbered(60)), MISMATCH, "model's table of tokens has 60 rows"),
-    Case("A47 list", only_words("\n".join(vocabulary(57) + list("ABCDE"))), MISMATCH, "gives ids up to 61"),
-    Case("A46 no [UNK]", only_words("[CLS]\n[SEP]\na"), CORRUPT, "vocab.txt lacks [UNK], needed for unknown"),
-    Case("A46 empty list", only_words(""), CORRUPT, "vocab.txt lacks [UNK], [CLS], [SEP]"),
-    Case("A46 list in UTF-16", only_words("[UNK]".encode("utf-16")), CORRUPT, "vocab.txt is not UTF-8 text"),
+    Case("A47 list", only_vocabulary("\n".join(vocabulary(57) + list("ABCDE"))), MISMATCH, "gives ids up to 61"),
+    Case("A46 no [UNK]", only_vocabulary("[CLS]\n[SEP]\na"), CORRUPT, "vocab.txt lacks [UNK], needed for unknown"),
+    Case("A46 empty list", only_vocabulary(""), CORRUPT, "vocab.txt lacks [UNK], [CLS], [SEP]"),
+    Case("A46 list in UTF-16", only_vocabulary("[UNK]".encode("utf-16")), CORRUPT, "vocab.txt is not UTF-8 text"),
     Case("settings not JSON", with_file(SETTINGS, "{"), CORRUPT, "tokenizer_config.json is not JSON"),
     Case("settings a list", with_file(SETTINGS, []), CORRUPT, "tokenizer_config.json holds a list"),
     Case("settings deep", with_file(SETTINGS, "[" * 1_000_000), CORRUPT, "tokenizer_config.json is not JSON"),
     Case("settings 21 MB", with_file(SETTINGS, " " * 21_000_000), CORRUPT, "expected at most 20,000,000"),
     Case("5,000 digits", with_file(SETTINGS, '{"a": %s}' % ("9" * 5000)), CORRUPT, "tokenizer_config.json is not JSON"),
-    Case("lower case", settings(do_lower_case="no"), CORRUPT, "do_lower_case is 'no', expected true or false"),
-    Case("accents", settings(strip_accents=5), CORRUPT, "strip_accents is 5, expected true or false"),
-    Case("token 5", settings(pad_token=5), CORRUPT, "pad_token is 5, expected a token"),
-    Case("token of nothing", settings(cls_token={"content": None}), CORRUPT, "cls_token is {'content': None}"),
+    Case("lower case", with_settings(do_lower_case="no"), CORRUPT, "do_lower_case is 'no', expected true or false"),
+    Case("accents", with_settings(strip_accents=5), CORRUPT, "strip_accents is 5, expected true or false"),
+    Case("token 5", with_settings(pad_token=5), CORRUPT, "pad_token is 5, expected a token"),
+    Case("token of nothing", with_settings(cls_token={"content": None}), CORRUPT, "cls_token is {'content': None}"),
 ]  # fmt: skip
 
 
-@each(CASES)
+@parametrize_cases(CASES)
 def test_a_hostile_tokenizer_is_refused(case: Case, tmp_path: Path) -> None:
-    folder = good(tmp_path / "model")
-    (folder / WORDS).write_text(backend().to_str())
+    folder = valid_checkpoint(tmp_path / "model")
+    (folder / TOKENIZER).write_text(backend().to_str())
     assert pellucid.load(folder).embed("abc").shape == (24,)
     case.damage(folder)
-    refused(folder, case)
+    assert_refused(folder, case)
 
 
-ODD = {
+HARMLESS = {
     "a large added token": changed(added_tokens=added(59)),
     "length NaN": with_file(SETTINGS, {"model_max_length": float("nan")}),
     "length below 1": with_file(SETTINGS, {"model_max_length": 0.5}),
@@ -190,9 +190,9 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name", HARMLESS)
 def test_odd_and_harmless_settings_load_and_run(name: str, tmp_path: Path) -> None:
-    folder = good(tmp_path / "model")
-    (folder / WORDS).write_text(backend().to_str())
-    ODD[name](folder)
+    folder = valid_checkpoint(tmp_path / "model")
+    (folder / TOKENIZER).write_text(backend().to_str())
+    HARMLESS[name](folder)
     assert pellucid.load(folder).embed(["abc", "abc " * 50]).shape == (2, 24)

@@ -13,15 +13,24 @@ import pytest
 from huggingface_hub.utils import WeakFileLock
 
 from pellucid.checkpoints.cache import is_complete, update_ref
-from tests.checkpoints.builders import WEIGHTS, good, with_file
-from tests.checkpoints.hub import LOCATE, NAME, Hub, ask, asking, fails, found, words
+from tests.checkpoints.builders import WEIGHTS, valid_checkpoint, with_file
+from tests.checkpoints.hub import (
+    LOCATE,
+    NAME,
+    Hub,
+    error_message,
+    find_snapshot,
+    pellucid_command,
+    run_pellucid,
+    vocab_size,
+)
 
 pytestmark = pytest.mark.timeout(120)
 
 CONFIG = "config.json"
 
 
-def same(snapshot: Path, repository: Path) -> None:
+def assert_same_files(snapshot: Path, repository: Path) -> None:
     """Each file of a snapshot equals that of the repository, byte for byte."""
     for path in snapshot.rglob("*"):
         assert path.read_bytes() == (repository / path.relative_to(snapshot)).read_bytes(), path
@@ -31,75 +40,78 @@ def same(snapshot: Path, repository: Path) -> None:
 
 
 @pytest.mark.parametrize("file", [WEIGHTS, CONFIG])
-def test_a_file_that_was_cut_short_is_fetched_anew(file: str, hub: Hub, home: Path, tmp_path: Path) -> None:
+def test_truncated_file_is_fetched_again(file: str, hub: Hub, home: Path, tmp_path: Path) -> None:
     """By a pull, as the error advises, and by opening the model with network."""
-    hub.add(NAME, good(tmp_path / "repository"))
-    snapshot = found(hub, home)
-    for mend in (lambda: ask(hub.url, home, "pull", NAME).stdout.strip(), lambda: str(found(hub, home))):
+    hub.add(NAME, valid_checkpoint(tmp_path / "repository"))
+    snapshot = find_snapshot(hub, home)
+    for fetch in (
+        lambda: run_pellucid(hub.url, home, "pull", NAME).stdout.strip(),
+        lambda: str(find_snapshot(hub, home)),
+    ):
         os.truncate(snapshot / file, 0 if file == CONFIG else (snapshot / file).stat().st_size - 5_000)
         assert not is_complete(snapshot)
-        rows = json.loads(ask(hub.url, home, "models", "--json").stdout)
+        rows = json.loads(run_pellucid(hub.url, home, "models", "--json").stdout)
         assert f"incomplete: another size than on the hub: {file}" in {row["state"] for row in rows}
-        told = ask(hub.url, home, "-c", LOCATE.format(NAME, ""), HF_HUB_OFFLINE="1").stderr
-        assert f"o/tiny has {file} in another size than the hub lists: its answers may differ; run: pellucid" in told
+        message = run_pellucid(hub.url, home, "-c", LOCATE.format(NAME, ""), HF_HUB_OFFLINE="1").stderr
+        assert f"o/tiny has {file} in another size than the hub lists: its answers may differ; run: pellucid" in message
         hub.asked.clear()
-        assert mend() == str(snapshot)
+        assert fetch() == str(snapshot)
         assert hub.fetched() == {file} and is_complete(snapshot)
-        same(snapshot, tmp_path / "repository")
+        assert_same_files(snapshot, tmp_path / "repository")
 
 
-def test_what_was_there_stays_until_the_other_has_come(hub: Hub, home: Path, tmp_path: Path) -> None:
+def test_old_file_stays_until_its_replacement_is_verified(hub: Hub, home: Path, tmp_path: Path) -> None:
     """An edited file that opens stays until its replacement is verified; here that is corrupt, and is discarded."""
-    hub.add(NAME, good(tmp_path / "repository"))
-    snapshot = found(hub, home)
+    hub.add(NAME, valid_checkpoint(tmp_path / "repository"))
+    snapshot = find_snapshot(hub, home)
     edited = (snapshot / CONFIG).read_bytes() + b"\n\n"
     (snapshot / CONFIG).write_bytes(edited)
     hub.lies[CONFIG] = lambda body: body[:-1] + b" "
-    assert f"{CONFIG} came with " in fails(hub.url, home, "pull", NAME)
+    assert f"{CONFIG} came with " in error_message(hub.url, home, "pull", NAME)
     assert (snapshot / CONFIG).read_bytes() == edited
-    opened = ask(hub.url, home, "-c", LOCATE.format(NAME, ""), HF_HUB_OFFLINE="1")
+    opened = run_pellucid(hub.url, home, "-c", LOCATE.format(NAME, ""), HF_HUB_OFFLINE="1")
     assert opened.stdout.strip() == str(snapshot), opened.stderr
     assert not list(snapshot.parents[1].rglob("*.aside"))
     hub.lies.clear()
-    assert ask(hub.url, home, "pull", NAME).stdout.strip() == str(snapshot)
-    same(snapshot, tmp_path / "repository")
+    assert run_pellucid(hub.url, home, "pull", NAME).stdout.strip() == str(snapshot)
+    assert_same_files(snapshot, tmp_path / "repository")
 
 
-def test_a_cut_file_is_known_without_a_list(hub: Hub, home: Path, tmp_path: Path) -> None:
+def test_truncated_file_is_detected_without_a_list(hub: Hub, home: Path, tmp_path: Path) -> None:
     """Other tools leave no list; the hub is then queried."""
-    hub.add(NAME, good(tmp_path / "repository"))
-    snapshot = found(hub, home)
+    hub.add(NAME, valid_checkpoint(tmp_path / "repository"))
+    snapshot = find_snapshot(hub, home)
     for listed in (snapshot.parents[1] / "trees").iterdir():
         listed.unlink()
     os.truncate(snapshot / WEIGHTS, 100)
-    assert ask(hub.url, home, "pull", NAME).stdout.strip() == str(snapshot)
-    same(snapshot, tmp_path / "repository")
+    assert run_pellucid(hub.url, home, "pull", NAME).stdout.strip() == str(snapshot)
+    assert_same_files(snapshot, tmp_path / "repository")
 
 
-def test_what_is_not_a_part_of_the_model_may_be_of_any_size(hub: Hub, home: Path, repository: Path) -> None:
+def test_sizes_of_unused_files_are_ignored(hub: Hub, home: Path, repository: Path) -> None:
     hub.add(NAME, repository)
     fetch = "import huggingface_hub as hub; print(hub.snapshot_download({0!r}))"
-    snapshot = found(hub, home, program=fetch)
+    snapshot = find_snapshot(hub, home, program=fetch)
     for name in ("tf_model.h5", "pytorch_model.bin"):  # not read beside model.safetensors
         os.truncate(snapshot / name, 1)
     hub.asked.clear()
-    assert found(hub, home) == snapshot and hub.asked == []
+    assert find_snapshot(hub, home) == snapshot and hub.asked == []
 
 
-def test_bytes_of_another_commit_that_were_cut_short_are_not_taken(hub: Hub, home: Path, tmp_path: Path) -> None:
-    hub.add(NAME, good(tmp_path / "a"))
-    old = found(hub, home)
+def test_truncated_blob_of_another_commit_is_not_reused(hub: Hub, home: Path, tmp_path: Path) -> None:
+    hub.add(NAME, valid_checkpoint(tmp_path / "a"))
+    old = find_snapshot(hub, home)
     os.truncate(old / WEIGHTS, 100)
-    with_file("vocab.txt", "a b c")(good(tmp_path / "b"))
+    with_file("vocab.txt", "a b c")(valid_checkpoint(tmp_path / "b"))
     hub.add(NAME, tmp_path / "a", tmp_path / "b")
-    same(Path(ask(hub.url, home, "pull", NAME).stdout.strip()), tmp_path / "b")
+    assert_same_files(Path(run_pellucid(hub.url, home, "pull", NAME).stdout.strip()), tmp_path / "b")
 
 
 # -- what comes from the hub -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("file", "lie", "told"),
+    ("file", "change", "difference"),
     [
         (WEIGHTS, lambda body: body[:-10], "bytes, where the hub lists "),
         (WEIGHTS, lambda body: body + bytes(10), "bytes, where the hub lists "),
@@ -108,81 +120,79 @@ def test_bytes_of_another_commit_that_were_cut_short_are_not_taken(hub: Hub, hom
     ],
     ids=["too few", "too many", "others of a large file", "others of a small file"],
 )
-def test_what_the_hub_does_not_list_is_refused_and_not_kept(
-    file: str, lie: Callable[[bytes], bytes], told: str, hub: Hub, home: Path, tmp_path: Path
+def test_content_that_differs_from_the_list_is_refused(
+    file: str, change: Callable[[bytes], bytes], difference: str, hub: Hub, home: Path, tmp_path: Path
 ) -> None:
-    hub.add(NAME, good(tmp_path / "repository"))
-    hub.lies[file] = lie
-    said = fails(hub.url, home, "pull", NAME)
-    assert f"'o/tiny' was not fetched: {file} came with " in said and told in said
-    assert "and was removed; try again with network" in said
+    hub.add(NAME, valid_checkpoint(tmp_path / "repository"))
+    hub.lies[file] = change
+    message = error_message(hub.url, home, "pull", NAME)
+    assert f"'o/tiny' was not fetched: {file} came with " in message and difference in message
+    assert "and was removed; try again with network" in message
     hub.lies.clear()
     hub.asked.clear()
-    same(Path(ask(hub.url, home, "pull", NAME).stdout.strip()), tmp_path / "repository")
+    assert_same_files(Path(run_pellucid(hub.url, home, "pull", NAME).stdout.strip()), tmp_path / "repository")
     assert file in hub.fetched()
 
 
-def test_a_list_that_cannot_be_read_is_asked_for_again(hub: Hub, home: Path, tmp_path: Path) -> None:
-    hub.add(NAME, good(tmp_path / "repository"))
-    snapshot = found(hub, home)
+def test_unreadable_file_list_is_fetched_again(hub: Hub, home: Path, tmp_path: Path) -> None:
+    hub.add(NAME, valid_checkpoint(tmp_path / "repository"))
+    snapshot = find_snapshot(hub, home)
     listed = home / "hub" / "models--o--tiny" / "trees" / f"{snapshot.name}.json"
-    for text, said in (("[]", 0), ("{", 1)):
+    for text, warnings in (("[]", 0), ("{", 1)):
         for how in ([], ["-q"]):
             listed.write_text(text)
-            done = ask(hub.url, home, *how, "pull", NAME)
-            assert done.returncode == 0 and is_complete(snapshot)
-            assert done.stderr.count("Ignoring corrupted tree cache file") == (0 if how else said), done.stderr
+            result = run_pellucid(hub.url, home, *how, "pull", NAME)
+            assert result.returncode == 0 and is_complete(snapshot)
+            assert result.stderr.count("Ignoring corrupted tree cache file") == (0 if how else warnings), result.stderr
             assert json.loads(listed.read_text())["files"]
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "message"),
     [
         (404, f"'o/tiny' was not fetched: the hub answered 404 to /o/tiny/resolve/{'1' * 40}/config.json; try again"),
         (401, "the hub refused 'o/tiny': check HF_TOKEN"),
     ],
 )
-def test_a_file_that_is_not_given_is_no_unknown_name(
-    status: int, told: str, hub: Hub, home: Path, tmp_path: Path
-) -> None:
-    hub.add(NAME, good(tmp_path / "repository"))
+def test_file_that_the_hub_refuses_is_named(status: int, message: str, hub: Hub, home: Path, tmp_path: Path) -> None:
+    hub.add(NAME, valid_checkpoint(tmp_path / "repository"))
     hub.refuses[CONFIG] = status
-    assert told in fails(hub.url, home, "pull", NAME)
+    assert message in error_message(hub.url, home, "pull", NAME)
 
 
-def test_a_branch_that_leads_nowhere_is_named(hub: Hub, home: Path, tmp_path: Path) -> None:
-    hub.add(NAME, good(tmp_path / "repository")).refs["main"] = "f" * 40
-    assert "'o/tiny' has no revision 'main' on the hub" in fails(hub.url, home, "pull", NAME)
+def test_branch_without_a_commit_is_named(hub: Hub, home: Path, tmp_path: Path) -> None:
+    hub.add(NAME, valid_checkpoint(tmp_path / "repository")).refs["main"] = "f" * 40
+    assert "'o/tiny' has no revision 'main' on the hub" in error_message(hub.url, home, "pull", NAME)
 
 
-def test_a_cache_that_is_a_link_to_itself_is_named(hub: Hub, home: Path, tmp_path: Path) -> None:
+def test_cache_that_links_to_itself_is_named(hub: Hub, home: Path, tmp_path: Path) -> None:
     (loop := tmp_path / "loop").symlink_to(loop)
-    hub.add(NAME, good(tmp_path / "repository"))
-    assert f"{loop} can" in fails(hub.url, home, "pull", NAME, HF_HUB_CACHE=str(loop))
+    hub.add(NAME, valid_checkpoint(tmp_path / "repository"))
+    assert f"{loop} can" in error_message(hub.url, home, "pull", NAME, HF_HUB_CACHE=str(loop))
 
 
 # -- several processes -------------------------------------------------------------------------------------------------
 
 
-def test_an_older_pull_that_ends_later_leaves_the_name(hub: Hub, home: Path, tmp_path: Path) -> None:
-    old, goes_on = good(tmp_path / "a", vocab_size=50), threading.Event()
+def test_older_pull_does_not_overwrite_a_newer_ref(hub: Hub, home: Path, tmp_path: Path) -> None:
+    old, goes_on = valid_checkpoint(tmp_path / "a", vocab_size=50), threading.Event()
     hub.add(NAME, old)
     body = (old / WEIGHTS).read_bytes()
     hub.lies[WEIGHTS] = lambda given: given if given != body or goes_on.wait(9) else b""
-    command, environment = asking(hub.url, home, "pull", NAME)
+    command, environment = pellucid_command(hub.url, home, "pull", NAME)
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as older:
         while not any(line.endswith(WEIGHTS) for line in hub.asked):
             time.sleep(0.01)
-        hub.add(NAME, old, good(tmp_path / "b", vocab_size=60))
-        newer = Path(ask(hub.url, home, "pull", NAME).stdout.strip())
+        hub.add(NAME, old, valid_checkpoint(tmp_path / "b", vocab_size=60))
+        newer = Path(run_pellucid(hub.url, home, "pull", NAME).stdout.strip())
         goes_on.set()
-        told = older.communicate()[1]
-    assert "another process has asked the hub more recently for main of o/tiny: it is not set to " + "1" * 40 in told
-    assert older.returncode == 0 and words(newer) == 60
-    assert found(hub, home, HF_HUB_OFFLINE="1") == newer
+        message = older.communicate()[1]
+    assert "another process has asked the hub more recently for main of o/tiny: it is not set to " + "1" * 40 in message
+    assert older.returncode == 0 and vocab_size(newer) == 60
+    assert find_snapshot(hub, home, HF_HUB_OFFLINE="1") == newer
 
 
-def test_whoever_asked_last_says_what_a_name_stands_for(tmp_path: Path) -> None:
+def test_latest_request_determines_a_ref(tmp_path: Path) -> None:
     repository, now = tmp_path / "models--o--tiny", time.time_ns()
     old, new = (repository / "snapshots" / (digit * 40) for digit in "12")
     ref = repository / "refs" / "main"
@@ -196,39 +206,39 @@ def test_whoever_asked_last_says_what_a_name_stands_for(tmp_path: Path) -> None:
     assert ref.read_text() == old.name
 
 
-@pytest.mark.parametrize("by", ["pull", "hf download"])
-def test_who_waits_for_another_download_says_so(by: str, hub: Hub, home: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("downloader", ["pull", "hf download"])
+def test_waiting_for_another_download_is_reported(downloader: str, hub: Hub, home: Path, tmp_path: Path) -> None:
     """Another pull locks the commit, the hub's own client each file; the process that holds a lock may be suspended."""
-    hub.add(NAME, good(tmp_path / "repository"))
+    hub.add(NAME, valid_checkpoint(tmp_path / "repository"))
     program = "from pellucid.checkpoints import downloaded; downloaded._SILENT_WAIT = 0.5; " + LOCATE.format(NAME, "")
-    command, environment = asking(hub.url, home, "-c", program)
+    command, environment = pellucid_command(hub.url, home, "-c", program)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     locks = home / "hub" / ".locks" / "models--o--tiny"
     lock = locks / f"commit-{'1' * 40}.lock"
-    if by == "hf download":
-        found(hub, home)
+    if downloader == "hf download":
+        find_snapshot(hub, home)
         stored = (home / "hub" / "models--o--tiny" / "snapshots" / ("1" * 40) / WEIGHTS).readlink().name
         shutil.rmtree(home / "hub")
         locks.mkdir(parents=True)
         lock = locks / f"{stored}.lock"
         hub.asked.clear()
     with WeakFileLock(lock):
-        waits = subprocess.Popen(command, env=environment, **pipes)
-        told = waits.stderr.readline()
-        assert "another process is fetching o/tiny: waiting until it is done; if it has stopped, end it" in told
-        assert str(lock) in told
+        process = subprocess.Popen(command, env=environment, **pipes)
+        message = process.stderr.readline()
+        assert "another process is fetching o/tiny: waiting until it is done; if it has stopped, end it" in message
+        assert str(lock) in message
         assert hub.fetched() == set()
-    same(Path(waits.communicate()[0].strip()), tmp_path / "repository")
+    assert_same_files(Path(process.communicate()[0].strip()), tmp_path / "repository")
 
 
-def test_what_a_killed_pull_left_is_taken_away(hub: Hub, home: Path, tmp_path: Path) -> None:
-    hub.add(NAME, good(tmp_path / "repository"))
-    found(hub, home)
+def test_files_left_by_a_killed_pull_are_removed(hub: Hub, home: Path, tmp_path: Path) -> None:
+    hub.add(NAME, valid_checkpoint(tmp_path / "repository"))
+    find_snapshot(hub, home)
     blobs = home / "hub" / "models--o--tiny" / "blobs"
-    left, held, young = (blobs / f"{digit * 40}.12345678.incomplete" for digit in "abc")
-    for path in (left, held, young):
+    left, locked, young = (blobs / f"{digit * 40}.12345678.incomplete" for digit in "abc")
+    for path in (left, locked, young):
         path.write_bytes(b"half")
         os.utime(path, (1, 1) if path != young else None)
     with WeakFileLock(home / "hub" / ".locks" / "models--o--tiny" / f"{'b' * 40}.lock"):
-        assert ask(hub.url, home, "pull", NAME).returncode == 0
-    assert not left.exists() and held.exists() and young.exists()
+        assert run_pellucid(hub.url, home, "pull", NAME).returncode == 0
+    assert not left.exists() and locked.exists() and young.exists()

@@ -16,36 +16,36 @@ PAIR = ("Apple Inc.", "The city has a large river")
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("settings", "has_types"),
     [
         ({"model_input_names": ["input_ids", "attention_mask"]}, False),
         ({"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}, True),
         ({"model_input_names": None, "tokenizer_class": "TokenizersBackend"}, False),
     ],
 )
-def test_what_the_files_list_is_told_to_the_model(said: dict[str, Any], told: bool, tmp_path: Path) -> None:
+def test_listed_inputs_reach_the_model(settings: dict[str, Any], has_types: bool, tmp_path: Path) -> None:
     folder = write("bert-feelings", tmp_path / "model")
     edit_json(
         folder / "tokenizer_config.json",
         lambda found: [
-            found.pop(name, None) if one is None else found.update({name: one}) for name, one in said.items()
+            found.pop(name, None) if one is None else found.update({name: one}) for name, one in settings.items()
         ],
     )
     inputs: Any = AutoTokenizer.from_pretrained(folder)(*PAIR, return_tensors="pt")
-    assert ("token_type_ids" in inputs) == told
+    assert ("token_type_ids" in inputs) == has_types
     with torch.no_grad():
-        wanted = AutoModelForSequenceClassification.from_pretrained(folder).eval()(**inputs).logits.softmax(-1)
+        expected = AutoModelForSequenceClassification.from_pretrained(folder).eval()(**inputs).logits.softmax(-1)
     model = pellucid.load(folder)
     for one in (model, pellucid.load(model.save(tmp_path / "again"))):
         answer = pellucid.pipeline("text-classification", one)({"text": PAIR[0], "text_pair": PAIR[1]})
-        assert answer["score"] == pytest.approx(wanted.max().item(), abs=1e-6)
+        assert answer["score"] == pytest.approx(expected.max().item(), abs=1e-6)
         traced = one.trace(*PAIR)["logits"].softmax(-1)
-        torch.testing.assert_close(traced.flatten(), wanted.flatten(), rtol=0, atol=1e-5)
+        torch.testing.assert_close(traced.flatten(), expected.flatten(), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "distilbert", "t5"])
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "vocab.txt"])
-def test_what_is_saved_lists_what_the_model_reads(family: str, kind: str, tmp_path: Path) -> None:
+def test_saved_tokenizer_lists_the_inputs_of_the_model(family: str, kind: str, tmp_path: Path) -> None:
     """The class that takes a file as it is would list no token types, or BERT's for a GPT-2."""
     facts = TINY[family] | {"vocab_size": 300}
     if kind == "vocab.txt":

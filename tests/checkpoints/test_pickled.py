@@ -14,84 +14,86 @@ from pellucid.checkpoints.pickled import LEGACY_MAGIC, read_pickled
 from pellucid.errors import CorruptFileError, PellucidError, UnsafeFileError
 
 
-def oldest(path: Path, content: Any) -> Path:
+def save_legacy(path: Path, content: Any) -> Path:
     torch.save(content, path, _use_new_zipfile_serialization=False)
     return path
 
 
-def zipped(path: Path, content: Any) -> Path:
+def save_zipped(path: Path, content: Any) -> Path:
     torch.save(content, path)
     return path
 
 
-class Calling:
-    """Pickles as a call of `what`."""
+class Call:
+    """Pickles as a call of `function`."""
 
-    def __init__(self, what: Any, *given: Any) -> None:
-        self.what, self.given = what, given
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.function, self.arguments = function, arguments
 
     def __reduce__(self) -> Any:
-        return self.what, self.given
+        return self.function, self.arguments
 
 
-@pytest.fixture(params=[oldest, zipped])
+@pytest.fixture(params=[save_legacy, save_zipped])
 def write(request: pytest.FixtureRequest) -> Any:
     """Writes one of the two layouts."""
     return request.param
 
 
-def test_tensors_come_back(write: Any, tmp_path: Path) -> None:
+def test_tensors_round_trip(write: Any, tmp_path: Path) -> None:
     whole = torch.randn(6, 4)
-    wanted = {"a": whole, "b.c": whole[2:4], "d": torch.ones(3, dtype=torch.float16), "e": torch.arange(3.0).double()}
-    wanted |= {
+    expected = {"a": whole, "b.c": whole[2:4], "d": torch.ones(3, dtype=torch.float16), "e": torch.arange(3.0).double()}
+    expected |= {
         "turned": whole.T,
         "none": torch.ones(0, 4),
         "one": torch.tensor(7),
         "flags": torch.tensor([True, False]),
     }
-    wanted |= {"learned": torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))}
-    path = write(tmp_path / "a.bin", wanted)
-    assert path.read_bytes().startswith(LEGACY_MAGIC) is (write is oldest)
+    expected |= {"learned": torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))}
+    path = write(tmp_path / "a.bin", expected)
+    assert path.read_bytes().startswith(LEGACY_MAGIC) is (write is save_legacy)
     found = read_pickled(path)
-    assert all(torch.equal(found[name], wanted[name]) and found[name].dtype == wanted[name].dtype for name in wanted)
+    assert all(
+        torch.equal(found[name], expected[name]) and found[name].dtype == expected[name].dtype for name in expected
+    )
 
 
-def test_a_module_s_own_list_comes_back(write: Any, tmp_path: Path) -> None:
+def test_state_dict_round_trip(write: Any, tmp_path: Path) -> None:
     """A state dict is an ordered dict with the versions of its modules; it may be under a key of the file."""
     module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
-    wanted = module.state_dict()
-    for content in (wanted, {"state_dict": wanted}, module.state_dict(keep_vars=True)):
+    expected = module.state_dict()
+    for content in (expected, {"state_dict": expected}, module.state_dict(keep_vars=True)):
         found = read_pickled(write(tmp_path / "a.bin", content))
-        assert list(found) == list(wanted) and all(torch.equal(found[name], wanted[name]) for name in wanted)
+        assert list(found) == list(expected) and all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def rewritten(path: Path, content: Any, **entries: bytes) -> Path:
+def rewrite_entries(path: Path, content: Any, **entries: bytes) -> Path:
     """A zip in which some entries have other contents."""
-    with zipfile.ZipFile(zipped(path.with_suffix(".old"), content)) as old:
-        held = {name: old.read(name) for name in old.namelist()}
+    with zipfile.ZipFile(save_zipped(path.with_suffix(".old"), content)) as old:
+        contents = {name: old.read(name) for name in old.namelist()}
     with zipfile.ZipFile(path, "w") as new:
-        for name, content in held.items():
+        for name, content in contents.items():
             new.writestr(name, entries.get(name.rpartition("/")[2], content))
     return path
 
 
-def test_numbers_of_another_machine_are_turned_round(tmp_path: Path) -> None:
-    wanted = torch.randn(5)
-    turned = wanted.numpy().byteswap().tobytes()
-    path = rewritten(tmp_path / "a.bin", {"a": wanted}, **{"byteorder": b"big", "0": turned})
-    assert torch.equal(read_pickled(path)["a"], wanted)
+def test_big_endian_values_are_swapped(tmp_path: Path) -> None:
+    expected = torch.randn(5)
+    swapped = expected.numpy().byteswap().tobytes()
+    path = rewrite_entries(tmp_path / "a.bin", {"a": expected}, **{"byteorder": b"big", "0": swapped})
+    assert torch.equal(read_pickled(path)["a"], expected)
 
 
-def test_numbers_that_are_still_to_be_negated_are_refused(write: Any, tmp_path: Path) -> None:
+def test_lazily_negated_tensor_is_refused(write: Any, tmp_path: Path) -> None:
     """PyTorch stores the imaginary part of a conjugate unchanged, with a flag that its sign is to be inverted."""
     path = write(tmp_path / "a.bin", {"a": torch.randn(3, dtype=torch.complex64).conj().imag})
     with pytest.raises(UnsafeFileError, match="numbers that are computed from those that are stored"):
         read_pickled(path)
 
 
-def test_an_order_of_bytes_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+def test_unknown_byte_order_is_refused(tmp_path: Path) -> None:
     """The tensors would be read with other values."""
-    path = rewritten(tmp_path / "a.bin", {"a": torch.ones(2)}, byteorder=b"littel")
+    path = rewrite_entries(tmp_path / "a.bin", {"a": torch.ones(2)}, byteorder=b"littel")
     with pytest.raises(CorruptFileError, match="its byteorder is 'littel', expected 'little' or 'big'"):
         read_pickled(path)
 
@@ -115,7 +117,7 @@ SLOW = {
 @pytest.mark.parametrize("name", SLOW)
 def test_small_files_take_little_time(name: str, tmp_path: Path) -> None:
     """What a pickle stores and refers to again costs a few bytes, however long it is."""
-    path = rewritten(tmp_path / "a.bin", {}, **{"data.pkl": BEGIN + SLOW[name] + b"."})
+    path = rewrite_entries(tmp_path / "a.bin", {}, **{"data.pkl": BEGIN + SLOW[name] + b"."})
     assert path.stat().st_size < 500_000
     start = time.process_time()
     with pytest.raises(PellucidError):
@@ -139,32 +141,32 @@ CALLS = {
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_nothing_is_called(write: Any, call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_function_is_called(write: Any, call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither code, nor what would allocate memory that the file does not fill."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UnsafeFileError, match="would do more than load tensors"):
-        read_pickled(write(tmp_path / "a.bin", {"a": Calling(*call)}))
+        read_pickled(write(tmp_path / "a.bin", {"a": Call(*call)}))
     assert not (tmp_path / "was-run").exists()
 
 
-def test_a_pickle_behind_the_right_beginning_is_looked_at_too(tmp_path: Path) -> None:
+def test_pickle_after_a_valid_magic_number_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
-    call = Calling(os.mkdir, "was-run")
+    call = Call(os.mkdir, "was-run")
     path.write_bytes(LEGACY_MAGIC + pickle.dumps(1001, 2) + pickle.dumps(call, 2) + pickle.dumps({}, 2))
     with pytest.raises(UnsafeFileError):
         read_pickled(path)
 
 
-def test_a_name_with_a_backslash_is_damage(tmp_path: Path) -> None:
+def test_name_with_a_backslash_is_refused(tmp_path: Path) -> None:
     """Python's own unpickler would warn of it, and a warning is no error of ours."""
-    path = oldest(tmp_path / "a.bin", {"a": torch.ones(5, 3)})
+    path = save_legacy(tmp_path / "a.bin", {"a": torch.ones(5, 3)})
     path.write_bytes(path.read_bytes().replace(b"torch\nFloatStorage\n", b"torch\nFloat\\torage\n"))
     with pytest.raises(CorruptFileError, match="a name with a backslash"):
         read_pickled(path)
 
 
 def test_a_claim_beyond_the_file_takes_no_memory(tmp_path: Path) -> None:
-    path = oldest(tmp_path / "a.bin", {"a": torch.ones(70_000)})
+    path = save_legacy(tmp_path / "a.bin", {"a": torch.ones(70_000)})
     data = path.read_bytes()
     size = (70_000).to_bytes(4, "little")
     path.write_bytes(data.replace(b"J" + size, b"J" + (2**31 - 1).to_bytes(4, "little")))
@@ -172,11 +174,11 @@ def test_a_claim_beyond_the_file_takes_no_memory(tmp_path: Path) -> None:
         read_pickled(path)
 
 
-def test_every_cut_and_every_turned_bit_is_an_error_of_ours_or_harmless(write: Any, tmp_path: Path) -> None:
+def test_truncation_and_flipped_bits_raise_only_our_errors(write: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "a.bin", {"a": torch.ones(5, 3), "b": torch.zeros(2)})
     data = path.read_bytes()
-    for place in range(len(data)):
-        for damaged in (data[:place], data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :]):
+    for position in range(len(data)):
+        for damaged in (data[:position], data[:position] + bytes([data[position] ^ 0x41]) + data[position + 1 :]):
             path.write_bytes(damaged)
             try:
                 read_pickled(path)

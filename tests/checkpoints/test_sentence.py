@@ -15,7 +15,7 @@ from pellucid.checkpoints.save import save_checkpoint
 from pellucid.checkpoints.sentence import SENTENCE_CONFIG, TRANSFORMER_CONFIGS, read_pooling
 from pellucid.config.pooling import Pooling
 from pellucid.errors import CheckpointMismatchError, CorruptFileError
-from tests.checkpoints.builders import KIND, edit_json, modules
+from tests.checkpoints.builders import MODULES, edit_json, module_entries
 from tests.checkpoints.families import save
 from tests.parity.tiny import write
 
@@ -31,77 +31,79 @@ def folder(tmp_path: Path) -> Path:
     return pellucid.Model(dataclasses.replace(plain, pooling=Pooling(normalize=True))).save(tmp_path / "model")
 
 
-def say(folder: Path, name: str, **values: Any) -> None:
+def edit(folder: Path, name: str, **values: Any) -> None:
     edit_json(folder / name, lambda found: found.update(values))
 
 
-def encoded(folder: Path, **how: Any) -> torch.Tensor:
+def reference_vectors(folder: Path, **how: Any) -> torch.Tensor:
     return torch.tensor(SentenceTransformer(str(folder), device="cpu").encode(TEXTS, **how))
 
 
-def lower(folder: Path) -> None:
-    say(folder, TRANSFORMER_CONFIGS[0], do_lower_case=True)
+def set_lower_case(folder: Path) -> None:
+    edit(folder, TRANSFORMER_CONFIGS[0], do_lower_case=True)
 
 
-def short_by_another_name(folder: Path) -> None:
+def set_length_in_another_file(folder: Path) -> None:
     (folder / TRANSFORMER_CONFIGS[0]).rename(folder / "sentence_roberta_config.json")
-    say(folder, "sentence_roberta_config.json", max_seq_length=4)
+    edit(folder, "sentence_roberta_config.json", max_seq_length=4)
 
 
-def narrow(folder: Path) -> None:
-    say(folder, SENTENCE_CONFIG, truncate_dim=7)
+def set_truncation(folder: Path) -> None:
+    edit(folder, SENTENCE_CONFIG, truncate_dim=7)
 
 
-def turned_round(folder: Path) -> None:
+def set_several_modes(folder: Path) -> None:
     (folder / POOLED).write_text(json.dumps({"embedding_dimension": 32, "pooling_mode": ["mean", "cls"]}))
 
 
-def prompted(folder: Path) -> None:
-    say(folder, SENTENCE_CONFIG, prompts=PROMPTS, default_prompt_name="document")
-    say(folder, POOLED, include_prompt=False)
+def set_prompts(folder: Path) -> None:
+    edit(folder, SENTENCE_CONFIG, prompts=PROMPTS, default_prompt_name="document")
+    edit(folder, POOLED, include_prompt=False)
 
 
-@pytest.mark.parametrize("change", [lower, short_by_another_name, narrow, turned_round, prompted])
-def test_a_setting_is_the_reference_s_and_outlives_saving(folder: Path, change: Any) -> None:
-    plain = encoded(folder)
+@pytest.mark.parametrize(
+    "change", [set_lower_case, set_length_in_another_file, set_truncation, set_several_modes, set_prompts]
+)
+def test_settings_match_the_reference_and_are_saved(folder: Path, change: Any) -> None:
+    plain = reference_vectors(folder)
     change(folder)
-    model, wanted = pellucid.load(folder), encoded(folder)
-    assert change is prompted or wanted.shape != plain.shape or not torch.allclose(wanted, plain, atol=1e-2)
-    torch.testing.assert_close(model.embed(TEXTS), wanted, rtol=0, atol=1e-5)
+    model, expected = pellucid.load(folder), reference_vectors(folder)
+    assert change is set_prompts or expected.shape != plain.shape or not torch.allclose(expected, plain, atol=1e-2)
+    torch.testing.assert_close(model.embed(TEXTS), expected, rtol=0, atol=1e-5)
     model.save(again := folder.parent / "again")
-    torch.testing.assert_close(encoded(again), wanted, rtol=0, atol=1e-5)
+    torch.testing.assert_close(reference_vectors(again), expected, rtol=0, atol=1e-5)
     assert pellucid.load(again).loaded.pooling == model.loaded.pooling
 
 
-def test_a_cut_vector_is_compared_and_scaled_as_such(folder: Path) -> None:
-    say(folder, SENTENCE_CONFIG, truncate_dim=7)
+def test_truncated_vectors_are_compared_and_normalised(folder: Path) -> None:
+    edit(folder, SENTENCE_CONFIG, truncate_dim=7)
     model, theirs = pellucid.load(folder), SentenceTransformer(str(folder), device="cpu")
-    scaled = encoded(folder, normalize_embeddings=True)
+    scaled = reference_vectors(folder, normalize_embeddings=True)
     torch.testing.assert_close(model.embed(TEXTS, normalize=True), scaled, rtol=0, atol=1e-5)
-    wanted = theirs.similarity(*(theirs.encode([text]) for text in TEXTS[:2])).item()
-    assert pellucid.pipeline("sentence-similarity", model)(*TEXTS[:2])["score"] == pytest.approx(wanted, abs=1e-5)
+    expected = theirs.similarity(*(theirs.encode([text]) for text in TEXTS[:2])).item()
+    assert pellucid.pipeline("sentence-similarity", model)(*TEXTS[:2])["score"] == pytest.approx(expected, abs=1e-5)
     index = pellucid.Index.build(model, TEXTS[:3], folder.parent / "index")
     assert index.manifest.encoder.dimension == 7
     assert index.search(TEXTS[2], k=1, mode="dense")[0].similarity == pytest.approx(1.0)
 
 
-def test_prompts_are_kept_for_whoever_reads_them(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    prompted(folder)
+def test_prompts_are_saved(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    set_prompts(folder)
     with caplog.at_level(logging.WARNING, "pellucid"):
         pellucid.load(folder).save(again := folder.parent / "again")
     assert "include_prompt is false" in caplog.text
     query = {"prompt_name": "query"}
-    torch.testing.assert_close(encoded(again, **query), encoded(folder, **query), rtol=0, atol=1e-6)
+    torch.testing.assert_close(reference_vectors(again, **query), reference_vectors(folder, **query), rtol=0, atol=1e-6)
     assert read_pooling(again).prompts == PROMPTS
 
 
 def test_a_prompt_before_every_text_is_refused(folder: Path) -> None:
-    say(folder, SENTENCE_CONFIG, prompts=PROMPTS, default_prompt_name="query")
+    edit(folder, SENTENCE_CONFIG, prompts=PROMPTS, default_prompt_name="query")
     with pytest.raises(CheckpointMismatchError, match="default_prompt_name is 'query', a prompt before every text"):
         pellucid.load(folder)
 
 
-def test_texts_that_the_library_puts_into_a_chat_template_are_refused(tmp_path: Path) -> None:
+def test_chat_template_for_texts_is_refused(tmp_path: Path) -> None:
     """The library saves a model so if its tokenizer has a template; without that setting, as advised, both agree."""
     theirs = SentenceTransformer(str(write("qwen2-feelings", tmp_path / "plain")), device="cpu")
     theirs.save_pretrained(str(folder := tmp_path / "theirs"))
@@ -111,17 +113,17 @@ def test_texts_that_the_library_puts_into_a_chat_template_are_refused(tmp_path: 
     ):
         pellucid.load(folder)
     edit_json(folder / TRANSFORMER_CONFIGS[0], lambda found: found.pop("modality_config"))
-    wanted = torch.tensor(SentenceTransformer(str(folder), device="cpu").encode(TEXTS[:3]))
-    torch.testing.assert_close(pellucid.load(folder).embed(TEXTS[:3]), wanted, rtol=0, atol=1e-5)
-    assert not torch.allclose(wanted, torch.tensor(theirs.encode(TEXTS[:3])), atol=1e-2)
+    expected = torch.tensor(SentenceTransformer(str(folder), device="cpu").encode(TEXTS[:3]))
+    torch.testing.assert_close(pellucid.load(folder).embed(TEXTS[:3]), expected, rtol=0, atol=1e-5)
+    assert not torch.allclose(expected, torch.tensor(theirs.encode(TEXTS[:3])), atol=1e-2)
 
 
 @pytest.mark.parametrize(
-    "found",
+    "modality_config",
     [["text"], *({"text": {"method": "forward", "method_output_name": name}} for name in ("pooler_output", "logits"))],
 )
-def test_a_text_that_is_not_read_as_everywhere_is_refused(folder: Path, found: Any) -> None:
-    say(folder, TRANSFORMER_CONFIGS[0], modality_config=found)
+def test_other_modality_configs_are_refused(folder: Path, modality_config: Any) -> None:
+    edit(folder, TRANSFORMER_CONFIGS[0], modality_config=modality_config)
     with pytest.raises(CheckpointMismatchError, match=r"modality_config is .*texts as they are"):
         pellucid.load(folder)
 
@@ -136,14 +138,14 @@ def test_a_text_that_is_not_read_as_everywhere_is_refused(folder: Path, found: A
         (POOLED, {"include_prompt": 1}, "include_prompt is 1, expected true or false"),
     ],
 )
-def test_a_value_of_another_kind_is_refused(folder: Path, name: str, values: dict[str, Any], message: str) -> None:
-    say(folder, name, **values)
+def test_values_of_another_type_are_refused(folder: Path, name: str, values: dict[str, Any], message: str) -> None:
+    edit(folder, name, **values)
     with pytest.raises(CorruptFileError, match=message):
         read_pooling(folder)
 
 
-def test_a_key_that_nobody_knows_is_named(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    say(
+def test_unknown_keys_are_named(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    edit(
         folder,
         TRANSFORMER_CONFIGS[0],
         colour="blue",
@@ -169,7 +171,7 @@ def test_a_key_that_nobody_knows_is_named(folder: Path, caplog: pytest.LogCaptur
     ],
 )
 def test_a_setting_that_overrules_other_files_is_refused(folder: Path, key: str, setting: dict[str, Any]) -> None:
-    say(folder, TRANSFORMER_CONFIGS[0], **{key: setting | {"trust_remote_code": False}})
+    edit(folder, TRANSFORMER_CONFIGS[0], **{key: setting | {"trust_remote_code": False}})
     with pytest.raises(CheckpointMismatchError, match=f"{key} sets '{next(iter(setting))}', which is not supported"):
         pellucid.load(folder)
 
@@ -179,26 +181,26 @@ def test_a_setting_that_overrules_other_files_is_refused(folder: Path, key: str,
     [[], ["Transformer"], ["Transformer", "Normalize", "Pooling"], ["Pooling", "Transformer"], ["Transformer"] * 2],
 )
 def test_modules_in_another_order_are_refused(folder: Path, kinds: list[str]) -> None:
-    (folder / "modules.json").write_text(json.dumps(modules(*(KIND + kind for kind in kinds))))
+    (folder / "modules.json").write_text(json.dumps(module_entries(*(MODULES + kind for kind in kinds))))
     found = ", ".join(kinds) or "none"
     with pytest.raises(CheckpointMismatchError, match=f"modules.json: the modules are {found}; only Transformer, Pool"):
         pellucid.load(folder)
 
 
 @pytest.mark.parametrize(("root", "pooling"), [("", "1_Pooling/"), (".", "1_Pooling"), ("./", "1_Pooling/")])
-def test_paths_of_modules_as_others_write_them(folder: Path, root: str, pooling: str) -> None:
-    wanted = encoded(folder)
+def test_module_paths_of_other_tools(folder: Path, root: str, pooling: str) -> None:
+    expected = reference_vectors(folder)
 
     def change(found: list[dict[str, Any]]) -> None:
         found[0]["path"], found[1]["path"] = root, pooling
 
     edit_json(folder / "modules.json", change)
-    torch.testing.assert_close(encoded(folder), wanted)
-    torch.testing.assert_close(pellucid.load(folder).embed(TEXTS), wanted, rtol=0, atol=1e-5)
+    torch.testing.assert_close(reference_vectors(folder), expected)
+    torch.testing.assert_close(pellucid.load(folder).embed(TEXTS), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("root", ["/", "..", "../"])
-def test_a_transformer_that_lies_elsewhere_is_refused(folder: Path, root: str) -> None:
+def test_transformer_outside_the_folder_is_refused(folder: Path, root: str) -> None:
     edit_json(folder / "modules.json", lambda found: found[0].update(path=root))
     with pytest.raises(CheckpointMismatchError, match=r"modules.json says that the Transformer is in"):
         pellucid.load(folder)
@@ -214,36 +216,36 @@ def test_a_transformer_in_a_folder_of_its_own_is_refused(folder: Path, alone: bo
         pellucid.load(folder)
 
 
-def test_the_length_of_a_sentence_goes_over_the_tokenizer_s(folder: Path) -> None:
-    say(folder, "tokenizer_config.json", model_max_length=4)
-    short = encoded(folder)
-    say(folder, TRANSFORMER_CONFIGS[0], max_seq_length=7)
-    wanted = encoded(folder)
-    assert not torch.allclose(short, wanted, atol=1e-2)
+def test_max_seq_length_overrides_the_tokenizer(folder: Path) -> None:
+    edit(folder, "tokenizer_config.json", model_max_length=4)
+    short = reference_vectors(folder)
+    edit(folder, TRANSFORMER_CONFIGS[0], max_seq_length=7)
+    expected = reference_vectors(folder)
+    assert not torch.allclose(short, expected, atol=1e-2)
     model = pellucid.load(folder)
-    torch.testing.assert_close(model.embed(TEXTS), wanted, rtol=0, atol=1e-5)
-    torch.testing.assert_close(encoded(model.save(folder.parent / "again")), wanted, rtol=0, atol=1e-5)
-    say(folder, TRANSFORMER_CONFIGS[0], max_seq_length=None)
+    torch.testing.assert_close(model.embed(TEXTS), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(reference_vectors(model.save(folder.parent / "again")), expected, rtol=0, atol=1e-5)
+    edit(folder, TRANSFORMER_CONFIGS[0], max_seq_length=None)
     torch.testing.assert_close(pellucid.load(folder).embed(TEXTS), short, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("value", ["false", 1, -1, []])
 def test_a_flag_is_true_or_false(folder: Path, value: object) -> None:
-    say(folder, POOLED, pooling_mode_mean_tokens=value)
+    edit(folder, POOLED, pooling_mode_mean_tokens=value)
     with pytest.raises(CorruptFileError, match=r"pooling_mode_mean_tokens is .*, expected true or false"):
         pellucid.load(folder)
-    say(folder, POOLED, pooling_mode_mean_tokens=None)
+    edit(folder, POOLED, pooling_mode_mean_tokens=None)
     pellucid.load(folder)
 
 
-def test_the_pooling_is_of_the_model_s_vectors(folder: Path) -> None:
-    say(folder, POOLED, word_embedding_dimension=7)
+def test_pooling_of_another_dimension_is_refused(folder: Path) -> None:
+    edit(folder, POOLED, word_embedding_dimension=7)
     with pytest.raises(CheckpointMismatchError, match=r"the pooling is for states of 7 numbers, the model's have \d+"):
         pellucid.load(folder)
 
 
 @pytest.mark.parametrize("family", ["bart", "t5", "bert"])
-def test_that_others_take_the_states_of_a_decoder_is_told(
+def test_other_pooling_of_encoder_decoders_is_reported(
     family: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = pellucid.load(save(family, tmp_path / "plain", head=False))
@@ -253,9 +255,9 @@ def test_that_others_take_the_states_of_a_decoder_is_told(
     assert caplog.text.count("sentence-transformers takes the decoder's") == (2 if family == "bart" else 0)
 
 
-def test_half_a_character_is_saved_as_none(folder: Path) -> None:
+def test_lone_surrogates_are_replaced(folder: Path) -> None:
     (folder / SENTENCE_CONFIG).write_text(json.dumps({"prompts": {"query": "a\ud800"}}))
-    say(folder, "tokenizer_config.json", chat_template="{{messages}}\ud800")
+    edit(folder, "tokenizer_config.json", chat_template="{{messages}}\ud800")
     model = pellucid.load(folder)
     again = pellucid.load(model.save(folder.parent / "again"))
     assert again.loaded.pooling is not None and again.loaded.pooling.prompts == {"query": "a\ufffd"}

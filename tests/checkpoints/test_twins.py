@@ -41,10 +41,10 @@ def reference(kind: str, tied: bool) -> Any:
 
 
 @torch.no_grad()
-def same_answers(kind: str, folder: Path) -> "pellucid.Model":
+def checked_model(kind: str, folder: Path) -> "pellucid.Model":
     """The model of a folder, which the reference also loads, with the same logits and no missing or unexpected key."""
-    opened = getattr(transformers, f"{kind}ForMaskedLM")
-    theirs, report = opened.from_pretrained(folder, output_loading_info=True)
+    model_class = getattr(transformers, f"{kind}ForMaskedLM")
+    theirs, report = model_class.from_pretrained(folder, output_loading_info=True)
     assert not any(report.values())
     ours = pellucid.load(folder)
     torch.testing.assert_close(ours(IDS)["logits"], theirs.eval()(IDS).logits, rtol=1e-5, atol=1e-5)
@@ -52,7 +52,7 @@ def same_answers(kind: str, folder: Path) -> "pellucid.Model":
 
 
 @pytest.mark.parametrize("first", ["bias", "decoder.bias"])
-def test_of_two_biases_the_one_that_is_computed_with_counts(
+def test_bias_used_by_the_reference_wins(
     kind: str, tied: bool, first: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder, prefix = tmp_path / "theirs", KINDS[kind]
@@ -63,24 +63,24 @@ def test_of_two_biases_the_one_that_is_computed_with_counts(
     tensors = {name: biases[name] for name in order}
     save_file(load_file(folder / WEIGHTS) | tensors, folder / WEIGHTS, metadata={"format": "pt"})
     with caplog.at_level(logging.WARNING, logger="pellucid"):
-        model = same_answers(kind, folder)
+        model = checked_model(kind, folder)
     assert torch.equal(model.module.head.decoder.bias, other)
-    said = [record.getMessage() for record in caplog.records if record.name == "pellucid"]
+    messages = [record.getMessage() for record in caplog.records if record.name == "pellucid"]
     assert [one.location.tensor_name for one in read_plan(folder).duplicates if one.may_differ] == [f"{prefix}bias"]
-    assert said == [f"{prefix}bias and {prefix}decoder.bias differ: the second is used, as in the reference"]
+    assert messages == [f"{prefix}bias and {prefix}decoder.bias differ: the second is used, as in the reference"]
     for dtype in ("int8", "int4"):
         packed = pellucid.load(folder, dtype=dtype)
         assert torch.equal(packed.module.head.decoder.bias, other)
     caplog.clear()
-    same_answers(kind, model.save(tmp_path / "ours"))
+    checked_model(kind, model.save(tmp_path / "ours"))
     assert not [record for record in caplog.records if record.name == "pellucid"]
 
 
-def test_either_of_them_is_enough_and_neither_is_not(kind: str, tied: bool, tmp_path: Path) -> None:
+def test_one_of_the_two_biases_is_required(kind: str, tied: bool, tmp_path: Path) -> None:
     folder, prefix = tmp_path / "theirs", KINDS[kind]
     reference(kind, tied).save_pretrained(folder)
     names = [f"{prefix}bias", f"{prefix}decoder.bias"]
-    tensors = {name: held for name, held in load_file(folder / WEIGHTS).items() if name not in names}
+    tensors = {name: tensor for name, tensor in load_file(folder / WEIGHTS).items() if name not in names}
     bias = torch.arange(30.0)
     for name in names:
         save_file(tensors | {name: bias}, folder / WEIGHTS, metadata={"format": "pt"})
@@ -92,7 +92,7 @@ def test_either_of_them_is_enough_and_neither_is_not(kind: str, tied: bool, tmp_
 
 
 @pytest.mark.parametrize("name", ["bias", "decoder.bias"])
-def test_what_does_not_count_must_still_fit(kind: str, tied: bool, name: str, tmp_path: Path) -> None:
+def test_unused_bias_is_still_checked(kind: str, tied: bool, name: str, tmp_path: Path) -> None:
     folder, prefix = tmp_path / "theirs", KINDS[kind]
     reference(kind, tied).save_pretrained(folder)
     tensors = load_file(folder / WEIGHTS)

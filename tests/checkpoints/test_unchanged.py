@@ -13,7 +13,7 @@ import pellucid
 from pellucid.checkpoints import contents, load
 from pellucid.checkpoints.source import locate
 from pellucid.errors import CorruptFileError, InputError
-from tests.checkpoints.builders import WEIGHTS, good, shards
+from tests.checkpoints.builders import WEIGHTS, split_into_shards, valid_checkpoint
 from tests.conftest import tiny_config
 from tests.torch_state import make_unopenable
 
@@ -26,21 +26,21 @@ READ = {
 }
 
 
-def before(patch: pytest.MonkeyPatch, place: Any, name: str, done: Callable[[], object]) -> None:
+def run_before(patch: pytest.MonkeyPatch, module: Any, name: str, action: Callable[[], object]) -> None:
     """Runs `done` just before a part of a checkpoint is read."""
-    read = getattr(place, name)
+    read = getattr(module, name)
 
-    def meanwhile(*given: Any, **said: Any) -> Any:
-        done()
-        return read(*given, **said)
+    def run_first(*arguments: Any, **options: Any) -> Any:
+        action()
+        return read(*arguments, **options)
 
-    patch.setattr(place, name, meanwhile)
+    patch.setattr(module, name, run_first)
 
 
 @pytest.mark.parametrize("part", READ)
-def test_a_save_in_between_is_noticed(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, other = good(tmp_path / "model"), pellucid.build(tiny_config(), seed=2)
-    before(monkeypatch, *READ[part], lambda: other.save(folder, overwrite=True))
+def test_save_during_loading_is_noticed(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, other = valid_checkpoint(tmp_path / "model"), pellucid.build(tiny_config(), seed=2)
+    run_before(monkeypatch, *READ[part], lambda: other.save(folder, overwrite=True))
     with pytest.raises(CorruptFileError, match=r"was replaced while it was read: load it again"):
         pellucid.load(folder)
     monkeypatch.undo()
@@ -48,54 +48,52 @@ def test_a_save_in_between_is_noticed(part: str, tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("form", ["safetensors", "bin"])
-def test_so_is_one_shard(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = good(tmp_path / "model")
-    shards(folder, form)
+def test_replaced_shard_is_noticed(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = valid_checkpoint(tmp_path / "model")
+    split_into_shards(folder, form)
     first = sorted(folder.glob(f"*-of-*.{form}"))[0]
 
     def replaced() -> None:
         shutil.copy(first, tmp_path / "new")
         (tmp_path / "new").replace(first)
 
-    before(monkeypatch, load, "fill", replaced)
+    run_before(monkeypatch, load, "fill", replaced)
     with pytest.raises(CorruptFileError, match=rf"{first.name} was replaced while it was read: load it again"):
         pellucid.load(folder)
 
 
-def test_a_file_that_has_gone_meanwhile_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = good(tmp_path / "model")
-    before(monkeypatch, load, "fill", (folder / WEIGHTS).unlink)
+def test_file_deleted_during_loading_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = valid_checkpoint(tmp_path / "model")
+    run_before(monkeypatch, load, "fill", (folder / WEIGHTS).unlink)
     with pytest.raises(CorruptFileError, match=rf"{WEIGHTS} was replaced while it was read"):
         pellucid.load(folder)
 
 
-def test_a_file_that_was_written_over_in_place_is_told_by_more_than_its_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overwritten_file_with_a_restored_time_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Copying tools restore the time of the original, and two models of one shape have files of one size."""
-    folder = good(tmp_path / "model")
+    folder = valid_checkpoint(tmp_path / "model")
     weights = folder / WEIGHTS
 
-    def written() -> None:
+    def overwrite() -> None:
         found, content = weights.stat(), weights.read_bytes()
         time.sleep(0.02)  # longer than the resolution of file times
         weights.write_bytes(content[:-4] + bytes(4))
         os.utime(weights, ns=(found.st_atime_ns, found.st_mtime_ns))
 
-    before(monkeypatch, load, "fill", written)
+    run_before(monkeypatch, load, "fill", overwrite)
     with pytest.raises(CorruptFileError, match=rf"{WEIGHTS} was replaced while it was read"):
         pellucid.load(folder)
 
 
-def test_files_that_are_no_part_of_it_may_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = good(tmp_path / "model")
-    before(monkeypatch, load, "fill", lambda: (folder / "log.jsonl").write_text("{}"))
+def test_unrelated_files_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = valid_checkpoint(tmp_path / "model")
+    run_before(monkeypatch, load, "fill", lambda: (folder / "log.jsonl").write_text("{}"))
     pellucid.load(folder)
 
 
 @pytest.mark.parametrize("name", ["config.json", WEIGHTS])
-def test_a_file_that_may_not_be_read_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = good(tmp_path / "model")
+def test_unreadable_file_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = valid_checkpoint(tmp_path / "model")
     make_unopenable(monkeypatch, folder / name)
     for read in (pellucid.load, load.read_plan, load.read_config):
         if read is load.read_config and name == WEIGHTS:
@@ -105,7 +103,7 @@ def test_a_file_that_may_not_be_read_is_named(name: str, tmp_path: Path, monkeyp
         assert str(caught.value) == f"cannot read {folder / name}: Permission denied"
 
 
-def test_so_is_a_tokenizer(minilm: pellucid.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_tokenizer_is_named(minilm: pellucid.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     name = minilm.loaded.name
     path = locate(name).folder / "tokenizer.json"
     make_unopenable(monkeypatch, path)
@@ -114,7 +112,7 @@ def test_so_is_a_tokenizer(minilm: pellucid.Model, monkeypatch: pytest.MonkeyPat
     assert str(caught.value) == f"cannot read {path}: Permission denied"
 
 
-def test_so_is_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_trace_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "trace.safetensors").write_bytes(b"")
     make_unopenable(monkeypatch, tmp_path / "trace.safetensors")
     with pytest.raises(InputError) as caught:

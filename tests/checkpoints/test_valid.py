@@ -17,12 +17,12 @@ from pellucid.errors import InputError, PellucidError
 from tests.checkpoints.builders import (
     PICKLED,
     WEIGHTS,
-    as_bin,
+    assert_one_sentence,
+    convert_to_bin,
     edit_json,
-    good,
-    one_sentence,
     save_bin,
-    shards,
+    split_into_shards,
+    valid_checkpoint,
     with_bytes,
     with_config,
     with_tensors,
@@ -36,52 +36,54 @@ Numbers = dict[str, torch.Tensor]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return good(tmp_path / "model")
+    return valid_checkpoint(tmp_path / "model")
 
 
-def numbers(folder: Path, **settings: object) -> Numbers:
+def loaded_weights(folder: Path, **settings: object) -> Numbers:
     """The state dict of what loads."""
     return pellucid.load(folder, **settings).module.state_dict()
 
 
-def equal(found: Numbers, wanted: Numbers) -> bool:
-    return found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
+def same_tensors(found: Numbers, expected: Numbers) -> bool:
+    return found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 # -- names -------------------------------------------------------------------------------------------------------------
 
 
-def prefixed(tensors: Numbers) -> None:
+def add_prefix(tensors: Numbers) -> None:
     for name in list(tensors):
         tensors[f"bert.{name}"] = tensors.pop(name)
 
 
-def legacy(tensors: Numbers) -> None:
+def use_legacy_names(tensors: Numbers) -> None:
     for name in [name for name in tensors if "LayerNorm" in name]:
         other = name.replace(".weight", ".gamma").replace(".bias", ".beta")
         tensors[other] = tensors.pop(name)
 
 
-def counted(tensors: Numbers) -> None:
+def add_position_ids(tensors: Numbers) -> None:
     tensors["embeddings.position_ids"] = torch.arange(32)[None]
 
 
-def counted_and_prefixed(tensors: Numbers) -> None:
-    counted(tensors)
-    prefixed(tensors)
+def add_position_ids_and_prefix(tensors: Numbers) -> None:
+    add_position_ids(tensors)
+    add_prefix(tensors)
 
 
-def foreign_head(tensors: Numbers) -> None:
+def add_foreign_head(tensors: Numbers) -> None:
     tensors["classifier.weight"], tensors["classifier.bias"] = torch.ones(2, 24), torch.ones(2)
     tensors["cls.seq_relationship.weight"] = torch.ones(2, 24)
 
 
-@pytest.mark.parametrize("change", [len, prefixed, legacy, counted, counted_and_prefixed, foreign_head])
+@pytest.mark.parametrize(
+    "change", [len, add_prefix, use_legacy_names, add_position_ids, add_position_ids_and_prefix, add_foreign_head]
+)
 def test_every_spelling_of_the_names_loads(change: Callable[[Numbers], None], folder: Path) -> None:
-    wanted = numbers(folder)
+    expected = loaded_weights(folder)
     with_tensors(change)(folder)
-    assert equal(numbers(folder), wanted)
-    assert equal(numbers(folder, head=None), wanted)
+    assert same_tensors(loaded_weights(folder), expected)
+    assert same_tensors(loaded_weights(folder, head=None), expected)
 
 
 # -- forms -------------------------------------------------------------------------------------------------------------
@@ -89,51 +91,51 @@ def test_every_spelling_of_the_names_loads(change: Callable[[Numbers], None], fo
 
 @pytest.mark.parametrize("form", ["safetensors", "bin"])
 def test_shards_load(form: str, folder: Path) -> None:
-    wanted = numbers(folder)
-    shards(folder, form)
+    expected = loaded_weights(folder)
+    split_into_shards(folder, form)
     assert not (folder / WEIGHTS).exists()
-    assert equal(numbers(folder), wanted)
+    assert same_tensors(loaded_weights(folder), expected)
 
 
-def test_safetensors_go_before_bin(folder: Path) -> None:
-    wanted = numbers(folder)
+def test_safetensors_take_precedence_over_bin(folder: Path) -> None:
+    expected = loaded_weights(folder)
     save_bin({"not": "opened"}, folder / PICKLED)
-    assert equal(numbers(folder), wanted)
+    assert same_tensors(loaded_weights(folder), expected)
 
 
 def test_one_storage_under_many_names_loads_and_is_saved_in_pieces(folder: Path, tmp_path: Path) -> None:
-    wanted = load_file(folder / WEIGHTS)
+    expected = load_file(folder / WEIGHTS)
     size = (folder / WEIGHTS).stat().st_size
-    storage = torch.cat([value.flatten() for value in wanted.values()])
-    pieces = storage.split([value.numel() for value in wanted.values()])
-    as_bin(folder)
-    save_bin({n: p.view(v.shape) for (n, v), p in zip(wanted.items(), pieces, strict=True)}, folder / PICKLED)
+    storage = torch.cat([value.flatten() for value in expected.values()])
+    pieces = storage.split([value.numel() for value in expected.values()])
+    convert_to_bin(folder)
+    save_bin({n: p.view(v.shape) for (n, v), p in zip(expected.items(), pieces, strict=True)}, folder / PICKLED)
     pellucid.load(folder).save(tmp_path / "copy")
-    assert equal(load_file(tmp_path / "copy" / WEIGHTS), wanted)
+    assert same_tensors(load_file(tmp_path / "copy" / WEIGHTS), expected)
     assert (tmp_path / "copy" / WEIGHTS).stat().st_size == pytest.approx(size, rel=0.01)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("form", ["safetensors", "bin"])
-def test_every_kind_of_number_becomes_float32(dtype: torch.dtype, form: str, folder: Path) -> None:
-    wanted = {name: value.to(dtype) for name, value in numbers(folder).items()}
+def test_every_dtype_becomes_float32(dtype: torch.dtype, form: str, folder: Path) -> None:
+    expected = {name: value.to(dtype) for name, value in loaded_weights(folder).items()}
     with_tensors(lambda tensors: tensors.update({n: v.to(dtype) for n, v in tensors.items()}))(folder)
     if form == "bin":
-        as_bin(folder)
-    assert equal(numbers(folder), {name: value.float() for name, value in wanted.items()})
-    assert equal(numbers(folder, dtype="checkpoint"), wanted)
+        convert_to_bin(folder)
+    assert same_tensors(loaded_weights(folder), {name: value.float() for name, value in expected.items()})
+    assert same_tensors(loaded_weights(folder, dtype="checkpoint"), expected)
 
 
 def test_a_folder_behind_a_link_loads(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(folder, target_is_directory=True)
-    assert equal(numbers(tmp_path / "link"), numbers(folder))
+    assert same_tensors(loaded_weights(tmp_path / "link"), loaded_weights(folder))
 
 
 def test_a_link_inside_the_folder_loads(folder: Path) -> None:
-    wanted = numbers(folder)
+    expected = loaded_weights(folder)
     (folder / WEIGHTS).rename(folder / "real.safetensors")
     (folder / WEIGHTS).symlink_to("real.safetensors")
-    assert equal(numbers(folder), wanted)
+    assert same_tensors(loaded_weights(folder), expected)
 
 
 def test_a_config_with_a_byte_order_mark_loads(folder: Path) -> None:
@@ -143,66 +145,67 @@ def test_a_config_with_a_byte_order_mark_loads(folder: Path) -> None:
 
 def test_the_architecture_names_the_family_where_no_model_type_does(folder: Path, tmp_path: Path) -> None:
     """As in files older than that key, such as ProtBERT's."""
-    wanted = numbers(folder)
+    expected = loaded_weights(folder)
     edit_json(folder / "config.json", lambda config: config.pop("model_type"))
-    assert equal(numbers(folder), wanted)
+    assert same_tensors(loaded_weights(folder), expected)
     saved = pellucid.load(folder).save(tmp_path / "saved")
     assert json.loads((saved / "config.json").read_text(encoding="utf-8"))["model_type"] == "bert"
 
 
-def test_padding_by_minus_one_is_none(tmp_path: Path) -> None:
+def test_padding_id_of_minus_one_means_none(tmp_path: Path) -> None:
     """As in the first files of LLaMA, which the reference opens."""
     folder = save("llama", tmp_path / "model", pad_token_id=None)
     ids = torch.tensor([[5, 6, 7]])
-    wanted = pellucid.load(folder)(ids).logits
+    expected = pellucid.load(folder)(ids).logits
     with_config(pad_token_id=-1)(folder)
     theirs = LlamaForCausalLM.from_pretrained(folder).eval()
     ours = pellucid.load(folder)
     assert ours.config.pad_token_id is None
-    assert torch.equal(ours(ids).logits, wanted)
+    assert torch.equal(ours(ids).logits, expected)
     torch.testing.assert_close(ours(ids).logits, theirs(ids).logits, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("named", [{}, {"1": "a", "2": "b"}, {"0": "a", "1": "a"}, ["a", "b"]])
+@pytest.mark.parametrize("labels", [{}, {"1": "a", "2": "b"}, {"0": "a", "1": "a"}, ["a", "b"]])
 @pytest.mark.parametrize("architecture", ["BertModel", "BertForMaskedLM", "BertForQuestionAnswering"])
-def test_labels_that_are_none_are_told_of_where_nothing_reads_them(
-    architecture: str, named: object, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_invalid_labels_that_nothing_reads_are_reported(
+    architecture: str, labels: object, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = save("bert", tmp_path / "model")
-    wanted = pellucid.load(folder, head=None)(torch.tensor([[5, 6, 7]])).last_hidden_state
-    with_config(id2label=named, label2id={"a": 1}, architectures=[architecture])(folder)
+    expected = pellucid.load(folder, head=None)(torch.tensor([[5, 6, 7]])).last_hidden_state
+    with_config(id2label=labels, label2id={"a": 1}, architectures=[architecture])(folder)
     caplog.clear()
     found = pellucid.load(folder, head=None)
-    assert torch.equal(found(torch.tensor([[5, 6, 7]])).last_hidden_state, wanted)
+    assert torch.equal(found(torch.tensor([[5, 6, 7]])).last_hidden_state, expected)
     assert found.config.labels == ("LABEL_0", "LABEL_1")
-    told = [line for line in caplog.messages if "label" in line]
-    assert len(told) == 1 and "no two alike; it is left alone, and a head with labels calls them LABEL_0" in told[0]
+    messages = [line for line in caplog.messages if "label" in line]
+    assert (
+        len(messages) == 1
+        and "no two alike; it is left alone, and a head with labels calls them LABEL_0" in messages[0]
+    )
     with_config(architectures=["BertForTokenClassification"])(folder)
     with pytest.raises(PellucidError, match=r"id2label is|labels are"):
         pellucid.load(folder, head=None)
 
 
-def test_labels_left_alone_are_as_many_where_a_head_with_labels_is_asked_for(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_ignored_labels_keep_their_number_for_a_new_head(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = config_of("bert", SequenceClassification(), labels=("a", "b", "c"))
     folder = pellucid.build(config, seed=1).save(tmp_path / "model")
     ids = torch.tensor([[5, 6, 7]])
-    wanted = pellucid.load(folder)(ids).logits
+    expected = pellucid.load(folder)(ids).logits
     with_config(id2label={"0": "a", "1": "a", "2": "b"}, architectures=["BertForMaskedLM"])(folder)
     found = pellucid.load(folder, head="sequence-classification")
-    assert torch.equal(found(ids).logits, wanted) and found.config.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    assert torch.equal(found(ids).logits, expected) and found.config.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
     assert "id2label is {'0': 'a', '1': 'a', '2': 'b'}" in caplog.text
 
 
-def test_layers_beyond_those_of_the_config_are_no_state_dict_of_another_kind(folder: Path) -> None:
+def test_surplus_layers_are_unexpected_tensors(folder: Path) -> None:
     with_config(num_hidden_layers=1)(folder)
     with pytest.raises(pellucid.CheckpointMismatchError, match=r"unexpected tensors \(.*") as caught:
         pellucid.load(folder)
     assert "state dict" not in str(caught.value)
 
 
-def test_a_large_index_is_read_at_once(folder: Path) -> None:
+def test_large_header_is_read_quickly(folder: Path) -> None:
     """Time is linear in the size of the file, not quadratic."""
     more = {f"n{i}": torch.zeros(0) for i in range(20_000)}
     with_tensors(lambda tensors: tensors.update(more))(folder)
@@ -218,27 +221,29 @@ def test_a_head_in_the_file_is_left_out_on_request(tmp_path: Path) -> None:
     body = pellucid.load(tmp_path, head=None)
     assert body.config.head is None
     assert not [name for name in body.module.state_dict() if name.startswith("head.")]
-    held = load_file(tmp_path / WEIGHTS)
-    assert torch.equal(body.module.embeddings.token.weight, held["bert.embeddings.word_embeddings.weight"])
+    tensors = load_file(tmp_path / WEIGHTS)
+    assert torch.equal(body.module.embeddings.token.weight, tensors["bert.embeddings.word_embeddings.weight"])
 
 
 @pytest.mark.parametrize(
     ("name", "head"), [("llama-reader", "token-classification"), ("t5-feelings", "question-answering")]
 )
-def test_a_body_is_read_that_its_head_calls_otherwise(name: str, head: str, checkpoint: Callable[[str], Path]) -> None:
+def test_body_names_with_a_head_prefix_are_read(name: str, head: str, checkpoint: Callable[[str], Path]) -> None:
     """Only files with a head prefix the names of the body with "transformer."."""
     whole = pellucid.load(checkpoint(name))
     body, other = (pellucid.load(checkpoint(name), head=one) for one in (None, head))
-    wanted = {key: value for key, value in whole.module.state_dict().items() if not key.startswith("head.")}
-    assert equal(body.module.state_dict(), wanted)
-    assert equal({key: other.module.state_dict()[key] for key in wanted}, wanted)
+    expected = {key: value for key, value in whole.module.state_dict().items() if not key.startswith("head.")}
+    assert same_tensors(body.module.state_dict(), expected)
+    assert same_tensors({key: other.module.state_dict()[key] for key in expected}, expected)
 
 
 def test_a_new_head_says_that_it_is_untrained(folder: Path) -> None:
     model = pellucid.load(folder, head="sequence-classification")
     assert "sequence-classification head (UNTRAINED)" in repr(model)
     assert "UNTRAINED" not in repr(pellucid.load(folder))
-    assert equal(numbers(folder, head="sequence-classification"), model.module.state_dict())  # random, yet equal
+    assert same_tensors(
+        loaded_weights(folder, head="sequence-classification"), model.module.state_dict()
+    )  # random, yet equal
 
 
 def test_a_head_of_the_file_is_trained(tmp_path: Path) -> None:
@@ -253,13 +258,13 @@ def test_a_checkpoint_without_a_pooler_loads(folder: Path) -> None:
     assert output.last_hidden_state.shape == (1, 3, 24)
 
 
-def test_a_tied_table_that_stands_there_twice_is_one(tmp_path: Path) -> None:
+def test_tied_table_stored_twice_is_one(tmp_path: Path) -> None:
     """As in old `.bin` files: the decoder has a name of its own too."""
     theirs = reference(tmp_path, "BertForMaskedLM", dtype=torch.float32)
-    held = theirs.state_dict()
-    assert torch.equal(held["cls.predictions.decoder.weight"], held["bert.embeddings.word_embeddings.weight"])
+    tensors = theirs.state_dict()
+    assert torch.equal(tensors["cls.predictions.decoder.weight"], tensors["bert.embeddings.word_embeddings.weight"])
     (tmp_path / WEIGHTS).unlink()
-    save_bin(held, tmp_path / PICKLED)
+    save_bin(tensors, tmp_path / PICKLED)
     module = pellucid.load(tmp_path).module
     assert torch.equal(module.head.decoder.weight, module.embeddings.token.weight)
 
@@ -294,7 +299,7 @@ def test_unknown_keys_are_named_once(folder: Path, caplog: pytest.LogCaptureFixt
         ("qwen2", {"use_mrope": False}),
     ],
 )
-def test_what_the_most_used_files_say_beside_the_facts_is_no_news(
+def test_common_harmless_keys_give_no_warning(
     model_type: str, facts: dict[str, object], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = save(model_type, tmp_path / "model")
@@ -312,10 +317,10 @@ def test_a_warning_is_one_line_whatever_the_file_says(
     with caplog.at_level(logging.WARNING, logger="pellucid"):
         pellucid.load(folder)
     (record,) = caplog.records
-    one_sentence(record.getMessage(), folder)
+    assert_one_sentence(record.getMessage(), folder)
 
 
-def test_a_good_config_warns_of_nothing(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_valid_config_gives_no_warning(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="pellucid"):
         pellucid.load(folder)
     assert not caplog.records
@@ -329,14 +334,14 @@ def test_the_hubs_links_into_its_blobs_are_followed_and_no_others(folder: Path, 
     for path in folder.iterdir():
         shutil.copy(path, repository / "blobs" / path.name)
         (snapshot / path.name).symlink_to(f"../../blobs/{path.name}")
-    assert equal(numbers(snapshot), numbers(folder))
+    assert same_tensors(loaded_weights(snapshot), loaded_weights(folder))
     (snapshot / WEIGHTS).unlink()
     (snapshot / WEIGHTS).symlink_to(folder / WEIGHTS)
     with pytest.raises(pellucid.UnsafeFileError, match="outside the checkpoint"):
         pellucid.load(snapshot)
 
 
-def test_the_name_of_a_folder_is_no_html(tmp_path: Path) -> None:
-    folder = good(tmp_path / "m<img src=x onerror=alert(1)>")
+def test_folder_name_is_escaped_in_html(tmp_path: Path) -> None:
+    folder = valid_checkpoint(tmp_path / "m<img src=x onerror=alert(1)>")
     shown = pellucid.load(folder)._repr_html_()
     assert "<img" not in shown and "m&lt;img src=x onerror=alert(1)&gt;" in shown

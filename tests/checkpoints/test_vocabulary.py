@@ -9,7 +9,7 @@ import pytest
 
 import pellucid
 from pellucid.errors import CheckpointMismatchError
-from tests.checkpoints.builders import good, vocabulary
+from tests.checkpoints.builders import valid_checkpoint, vocabulary
 from tests.conftest import tiny_config
 
 PIECES = [
@@ -34,57 +34,57 @@ PIECES = [
 ]
 
 
-def texts(number: int) -> list[str]:
+def random_texts(number: int) -> list[str]:
     """Random mixtures of PIECES, the same ones every time."""
-    chance = random.Random(11)
+    generator = random.Random(11)
     glue = ["", " ", "  ", "-", "\n"]
-    return [chance.choice(glue).join(chance.choices(PIECES, k=chance.randint(1, 5))) for _ in range(number)]
+    return [generator.choice(glue).join(generator.choices(PIECES, k=generator.randint(1, 5))) for _ in range(number)]
 
 
 @pytest.mark.parametrize("lower", [True, False])
-def test_a_list_of_words_gives_the_references_ids(lower: bool, minilm_folder: Path, tmp_path: Path) -> None:
+def test_vocab_txt_gives_the_ids_of_the_reference(lower: bool, minilm_folder: Path, tmp_path: Path) -> None:
     from transformers import BertTokenizer
 
-    folder = good(tmp_path / "model", **vars_of(minilm_folder))
+    folder = valid_checkpoint(tmp_path / "model", **vocabulary_facts(minilm_folder))
     shutil.copy(minilm_folder / "vocab.txt", folder)
     (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lower}))
     ours = pellucid.load(folder).tokenizer
     theirs = BertTokenizer(vocab=str(folder / "vocab.txt"), do_lower_case=lower)
     assert ours is not None
-    for text in texts(200):
+    for text in random_texts(200):
         assert ours(text)["input_ids"] == theirs(text)["input_ids"], text
-    first, second = texts(2)
+    first, second = random_texts(2)
     assert ours(first, second)["input_ids"] == theirs(first, second)["input_ids"]
     assert ours(first, second)["token_type_ids"] == theirs(first, second)["token_type_ids"]
 
 
-def test_the_list_agrees_with_the_json(minilm_folder: Path, minilm: pellucid.Model, tmp_path: Path) -> None:
-    folder = good(tmp_path / "model", **vars_of(minilm_folder))
+def test_vocab_txt_agrees_with_tokenizer_json(minilm_folder: Path, minilm: pellucid.Model, tmp_path: Path) -> None:
+    folder = valid_checkpoint(tmp_path / "model", **vocabulary_facts(minilm_folder))
     shutil.copy(minilm_folder / "vocab.txt", folder)
     listed = pellucid.load(folder).tokenizer
     assert listed is not None
     assert minilm.tokenizer is not None
-    for text in texts(200):
+    for text in random_texts(200):
         assert listed(text)["input_ids"] == minilm.tokenizer(text)["input_ids"], text
 
 
-def vars_of(folder: Path) -> dict[str, int]:
+def vocabulary_facts(folder: Path) -> dict[str, int]:
     return {"vocab_size": len((folder / "vocab.txt").read_text(encoding="utf-8").splitlines())}
 
 
 def test_the_texts_are_mixed() -> None:
-    joined = "".join(texts(200))
+    joined = "".join(random_texts(200))
     assert tiny_config().vocab_size < len(set(joined))
     assert all(piece in joined for piece in PIECES)
 
 
-def test_a_word_of_the_list_may_hold_any_character_but_the_end_of_its_line(tmp_path: Path) -> None:
+def test_vocabulary_entries_may_hold_any_character_but_a_line_break(tmp_path: Path) -> None:
     """`str.splitlines` also splits at U+2028, U+0085 and others, which would shift every id after them."""
     from transformers import BertTokenizer
 
-    words = [*vocabulary(5), "a\u2028b", "a\x85b", "a\x0cb", "a\x1cb", "plain"]
-    folder = good(tmp_path / "model")
-    (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    entries = [*vocabulary(5), "a\u2028b", "a\x85b", "a\x0cb", "a\x1cb", "plain"]
+    folder = valid_checkpoint(tmp_path / "model")
+    (folder / "vocab.txt").write_text("\n".join(entries) + "\n", encoding="utf-8")
     ours = pellucid.load(folder).tokenizer
     assert ours is not None
     assert ours("plain")["input_ids"] == [2, 9, 3]
@@ -94,11 +94,11 @@ def test_a_word_of_the_list_may_hold_any_character_but_the_end_of_its_line(tmp_p
 PIECES_OF_CAMEMBERT = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>", "<s>", "</s>", *"▁abcdefghij", "<mask>")
 
 
-def test_a_camembert_that_transformers_5_saved_opens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_camembert_saved_by_transformers_5_opens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It adds `<unk>NOTUSED` after the vocabulary, for which no embedding table has a row."""
     from transformers import CamembertTokenizer
 
-    folder = good(tmp_path / "model", vocab_size=len(PIECES_OF_CAMEMBERT))
+    folder = valid_checkpoint(tmp_path / "model", vocab_size=len(PIECES_OF_CAMEMBERT))
     theirs = CamembertTokenizer(vocab=[(piece, 0.0) for piece in PIECES_OF_CAMEMBERT])
     theirs.save_pretrained(folder)
     assert len(theirs) == len(PIECES_OF_CAMEMBERT) + 1
@@ -113,7 +113,7 @@ def test_a_camembert_that_transformers_5_saved_opens(tmp_path: Path, caplog: pyt
 
 
 @pytest.mark.parametrize("role", ["pad", "mask", "cls", "template"])
-def test_tokens_without_a_row_are_passed_over_where_nothing_gives_them(role: str, tmp_path: Path) -> None:
+def test_tokens_without_a_row_are_ignored_where_unused(role: str, tmp_path: Path) -> None:
     from transformers import AutoTokenizer, BertTokenizer
 
     (tmp_path / "vocab.txt").write_text("\n".join(vocabulary()) + "\n", encoding="utf-8")
@@ -121,7 +121,7 @@ def test_tokens_without_a_row_are_passed_over_where_nothing_gives_them(role: str
         vocab=str(tmp_path / "vocab.txt"), **({} if role == "template" else {f"{role}_token": "<x>"})
     )
     theirs.add_special_tokens({"additional_special_tokens": ["<x>", "<y>"]})
-    folder = good(tmp_path / "model", vocab_size=57)
+    folder = valid_checkpoint(tmp_path / "model", vocab_size=57)
     theirs.save_pretrained(folder)
     if role == "template":
         (folder / "chat_template.jinja").write_text("{{ messages[0]['content'] }}<x>", encoding="utf-8")

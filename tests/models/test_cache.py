@@ -20,7 +20,7 @@ DECODERS = {
     "mistral": {"num_key_value_heads": 2, "sliding_window": 4, "head_dim": 8},
     "qwen2": {"num_key_value_heads": 1},
 }
-PAIRS = {
+ENCODER_DECODERS = {
     "bart": {"num_decoder_layers": 2, "decoder_attention_heads": 3, "decoder_intermediate_size": 20},
     "t5": {"num_decoder_layers": 2, "decoder_attention_heads": 4, "decoder_intermediate_size": 40},
     "transformer": {"num_decoder_layers": 2, "decoder_attention_heads": 2, "decoder_intermediate_size": 20},
@@ -39,11 +39,11 @@ def ids(rows: int = 2, length: int = 13) -> torch.Tensor:
 @pytest.mark.parametrize("attention", ["fused", "explicit"])
 @pytest.mark.parametrize("pieces", [(13,), (5, 8), (1,) * 13, (7, 1, 1, 4)])
 @pytest.mark.parametrize("family", DECODERS)
-def test_a_decoder_remembers(family: str, pieces: tuple[int, ...], attention: str) -> None:
+def test_decoder_read_in_pieces_equals_one_pass(family: str, pieces: tuple[int, ...], attention: str) -> None:
     module, text = decoder(family, attention).module, ids()
     cache = module.new_cache(13)
-    read = torch.cat([module(piece, cache=cache).logits for piece in text.split(pieces, dim=1)], dim=1)
-    torch.testing.assert_close(read, module(text).logits, rtol=0, atol=1e-12)
+    logits = torch.cat([module(piece, cache=cache).logits for piece in text.split(pieces, dim=1)], dim=1)
+    torch.testing.assert_close(logits, module(text).logits, rtol=0, atol=1e-12)
     assert cache.filled == 13
 
 
@@ -54,8 +54,8 @@ def test_padding_on_either_side_changes_nothing(family: str, side: str) -> None:
     short = text[1, :9]
     padded = text.clone()
     mask = torch.ones_like(text)
-    places = slice(0, 4) if side == "left" else slice(9, 13)
-    padded[1, places], mask[1, places] = 7, 0
+    padding = slice(0, 4) if side == "left" else slice(9, 13)
+    padded[1, padding], mask[1, padding] = 7, 0
     padded[1, mask[1].bool()] = short
     alone, together = module(short[None]).logits, module(padded, mask).logits
     torch.testing.assert_close(together[1][mask[1].bool()][None], alone, rtol=0, atol=1e-12)
@@ -64,7 +64,7 @@ def test_padding_on_either_side_changes_nothing(family: str, side: str) -> None:
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("family", DECODERS)
-def test_a_padded_batch_goes_on_as_each_text_alone(family: str, side: str) -> None:
+def test_padded_batch_continues_as_each_text_alone(family: str, side: str) -> None:
     module, text, more = decoder(family).module, ids(), ids(length=3)
     mask = torch.ones_like(text)
     mask[1, :4] = 0
@@ -88,37 +88,37 @@ def test_padding_within_a_text_changes_nothing(family: str) -> None:
     torch.testing.assert_close(module(text, mask).logits[1, mask[1].bool()], alone, rtol=0, atol=1e-12)
     cache = module.new_cache(13)
     pieces = zip(text.split((4, 6, 3), dim=1), mask.split((4, 6, 3), dim=1))
-    read = torch.cat([module(*piece, cache=cache).logits for piece in pieces], dim=1)
-    torch.testing.assert_close(read[1, mask[1].bool()], alone, rtol=0, atol=1e-12)
+    logits = torch.cat([module(*piece, cache=cache).logits for piece in pieces], dim=1)
+    torch.testing.assert_close(logits[1, mask[1].bool()], alone, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("pieces", [(5, 8), (1,) * 13, (3, 1, 1, 8)])
 @pytest.mark.parametrize("family", DECODERS)
-def test_a_padded_batch_read_in_pieces_is_the_batch(family: str, pieces: tuple[int, ...]) -> None:
+def test_padded_batch_read_in_pieces_equals_one_pass(family: str, pieces: tuple[int, ...]) -> None:
     """A piece may consist of padding only in some row, or begin with it."""
     module, text = decoder(family).module, ids(rows=3)
     mask = torch.ones_like(text)
     mask[1, :4] = mask[2, :11] = 0
     cache = module.new_cache(13)
     parts = zip(text.split(pieces, dim=1), mask.split(pieces, dim=1))
-    read = torch.cat([module(*part, cache=cache).logits for part in parts], dim=1)
-    torch.testing.assert_close(read[mask.bool()], module(text, mask).logits[mask.bool()], rtol=0, atol=1e-12)
+    logits = torch.cat([module(*part, cache=cache).logits for part in parts], dim=1)
+    torch.testing.assert_close(logits[mask.bool()], module(text, mask).logits[mask.bool()], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("family", DECODERS)
-def test_what_goes_on_with_texts_of_several_lengths_may_be_padded_on_either_side(family: str) -> None:
+def test_continuation_may_be_padded_on_either_side(family: str) -> None:
     module, text, more = decoder(family).module, ids(), ids(length=3)
     mask = torch.tensor([[1, 1, 1], [0, 0, 1]])
     alone = module(torch.cat((text[1:], more[1:, :1]), dim=1)).logits[:, -1]
-    for given, real, place in ((more.roll(2, dims=1), mask, 2), (more, mask.flip(1), 0)):
+    for tokens, padding_mask, position in ((more.roll(2, dims=1), mask, 2), (more, mask.flip(1), 0)):
         cache = module.new_cache(16)
         module(text, cache=cache)
-        read = module(given, real, cache=cache).logits[1:, place]
-        torch.testing.assert_close(read, alone, rtol=0, atol=1e-12)
+        logits = module(tokens, padding_mask, cache=cache).logits[1:, position]
+        torch.testing.assert_close(logits, alone, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("family", DECODERS)
-def test_rows_are_chosen_and_doubled(family: str) -> None:
+def test_rows_are_selected_and_duplicated(family: str) -> None:
     module, text = decoder(family).module, ids()
     cache = module.new_cache(14)
     module(text, cache=cache)
@@ -128,9 +128,9 @@ def test_rows_are_chosen_and_doubled(family: str) -> None:
     torch.testing.assert_close(module(more, cache=cache).logits, module(whole).logits[:, -1:], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("family", PAIRS)
-def test_a_pair_remembers_both_texts(family: str) -> None:
-    config = Config.of(family, **SMALL, **PAIRS[family], head=SequenceToSequenceLM())
+@pytest.mark.parametrize("family", ENCODER_DECODERS)
+def test_encoder_decoder_read_in_pieces_equals_one_pass(family: str) -> None:
+    config = Config.of(family, **SMALL, **ENCODER_DECODERS[family], head=SequenceToSequenceLM())
     module = pellucid.build(config, seed=2, dtype="float64").module
     source, text = ids(), ids(length=6)
     mask = torch.ones_like(source)
@@ -138,25 +138,25 @@ def test_a_pair_remembers_both_texts(family: str) -> None:
     whole = module(source, mask, text)
     cache = module.new_cache(6)
     memory = whole.encoder_last_hidden_state
-    read = [module(None, mask, text[:, i : i + 1], memory=memory, cache=cache).logits for i in range(6)]
-    torch.testing.assert_close(torch.cat(read, dim=1), whole.logits, rtol=0, atol=1e-12)
+    logits = [module(None, mask, text[:, i : i + 1], memory=memory, cache=cache).logits for i in range(6)]
+    torch.testing.assert_close(torch.cat(logits, dim=1), whole.logits, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("family", PAIRS)
-def test_a_pair_in_pieces_counts_padding_as_at_once(family: str) -> None:
-    config = Config.of(family, **SMALL, **PAIRS[family], head=SequenceToSequenceLM())
+@pytest.mark.parametrize("family", ENCODER_DECODERS)
+def test_padded_encoder_decoder_read_in_pieces_equals_one_pass(family: str) -> None:
+    config = Config.of(family, **SMALL, **ENCODER_DECODERS[family], head=SequenceToSequenceLM())
     module = pellucid.build(config, seed=2, dtype="float64").module
     source, text = ids(), ids(length=6)
-    mask, own = torch.ones_like(source), torch.ones_like(text)
-    own[0, 2] = own[1, 0] = own[1, 5] = 0
-    whole = module(source, mask, text, own)
+    mask, target_mask = torch.ones_like(source), torch.ones_like(text)
+    target_mask[0, 2] = target_mask[1, 0] = target_mask[1, 5] = 0
+    whole = module(source, mask, text, target_mask)
     cache, memory = module.new_cache(6), whole.encoder_last_hidden_state
-    pieces = zip(text.split((3, 1, 2), dim=1), own.split((3, 1, 2), dim=1))
-    read = torch.cat([module(None, mask, *piece, memory=memory, cache=cache).logits for piece in pieces], dim=1)
-    torch.testing.assert_close(read[own.bool()], whole.logits[own.bool()], rtol=0, atol=1e-12)
+    pieces = zip(text.split((3, 1, 2), dim=1), target_mask.split((3, 1, 2), dim=1))
+    logits = torch.cat([module(None, mask, *piece, memory=memory, cache=cache).logits for piece in pieces], dim=1)
+    torch.testing.assert_close(logits[target_mask.bool()], whole.logits[target_mask.bool()], rtol=0, atol=1e-12)
 
 
-def test_caches_of_two_models_do_not_go_together() -> None:
+def test_caches_of_two_models_cannot_be_merged() -> None:
     module = decoder("llama").module
     caches = [one.new_cache(9) for one in (module, decoder("llama").module)]
     for one, cache in zip((module, decoder("llama").module), caches):
@@ -165,7 +165,7 @@ def test_caches_of_two_models_do_not_go_together() -> None:
         Cache.merge(caches)
 
 
-def test_a_full_cache_says_so() -> None:
+def test_full_cache_raises_an_error() -> None:
     module = decoder("llama").module
     cache = module.new_cache(13)
     module(ids(), cache=cache)
@@ -177,13 +177,13 @@ def test_a_full_cache_says_so() -> None:
         module(ids(rows=3, length=1), cache=cache)
 
 
-@pytest.mark.parametrize("carried", ["as it is", "together", "apart"])
-@pytest.mark.parametrize("backwards", [False, True], ids=["plain first", "packed first"])
-def test_what_the_plain_module_has_read_its_packed_copy_does_not_read_on(backwards: bool, carried: str) -> None:
+@pytest.mark.parametrize("operation", ["as it is", "together", "apart"])
+@pytest.mark.parametrize("packed_first", [False, True], ids=["plain first", "packed first"])
+def test_packed_copy_refuses_a_cache_of_the_plain_module(packed_first: bool, operation: str) -> None:
     """The columns of their keys are permuted differently: the scores would be wrong, without an error."""
     config = Config.of("llama", **SMALL, **DECODERS["llama"], head=CausalLM())
     module = pellucid.build(config, seed=1).module
-    first, second = (module.packed_copy(), module) if backwards else (module, module.packed_copy())
+    first, second = (module.packed_copy(), module) if packed_first else (module, module.packed_copy())
     with torch.inference_mode():
         cache = module.new_cache(20)
         first(ids(rows=1, length=4), cache=cache)
@@ -191,7 +191,7 @@ def test_what_the_plain_module_has_read_its_packed_copy_does_not_read_on(backwar
             "as it is": lambda: cache,
             "together": lambda: Cache.merge([cache, cache]),
             "apart": lambda: cache.split_texts([2, 2], 20),
-        }[carried]()
+        }[operation]()
         with pytest.raises(InputError, match="filled by another model, or by the packed copy of this one"):
             second(ids(rows=len(cache.positions), length=1), cache=cache)
 
@@ -202,7 +202,7 @@ MODES = {"gradients": torch.enable_grad, "no gradients": torch.no_grad, "inferen
 @pytest.mark.parametrize("then", MODES)
 @pytest.mark.parametrize("chosen", MODES)
 @pytest.mark.parametrize("first", MODES)
-def test_rows_are_read_chosen_and_read_on_in_any_mode(first: str, chosen: str, then: str) -> None:
+def test_rows_are_selected_and_continued_in_any_gradient_mode(first: str, chosen: str, then: str) -> None:
     module = decoder("llama").module
     for rows, since in (([1, 0], 0), ([1, 0], 3), ([1], 0), ([1, 0, 1], 0)):
         found = []
@@ -220,7 +220,7 @@ def test_rows_are_read_chosen_and_read_on_in_any_mode(first: str, chosen: str, t
 
 @pytest.mark.parametrize("first", MODES)
 @pytest.mark.parametrize("then", MODES)
-def test_texts_are_read_end_to_end_and_parted_in_any_mode(first: str, then: str) -> None:
+def test_concatenated_texts_are_split_in_any_gradient_mode(first: str, then: str) -> None:
     module, found = decoder("llama").module, []
     for modes in ((first, then), ("no gradients",) * 2):
         cache = module.new_cache(20)
@@ -233,22 +233,22 @@ def test_texts_are_read_end_to_end_and_parted_in_any_mode(first: str, then: str)
     torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("family", [*DECODERS, *PAIRS])
+@pytest.mark.parametrize("family", [*DECODERS, *ENCODER_DECODERS])
 @pytest.mark.parametrize("layers", [1, 5])
-def test_a_cache_of_other_layers_is_refused_before_anything_is_written(family: str, layers: int) -> None:
+def test_cache_with_another_number_of_layers_is_refused_before_writing(family: str, layers: int) -> None:
     if family in DECODERS:
-        model, given = decoder(family), {}
+        model, arguments = decoder(family), {}
     else:
-        config = Config.of(family, **SMALL, **PAIRS[family], head=SequenceToSequenceLM())
+        config = Config.of(family, **SMALL, **ENCODER_DECODERS[family], head=SequenceToSequenceLM())
         model = pellucid.build(config, seed=1)
-        given = {"decoder_input_ids": ids()}
+        arguments = {"decoder_input_ids": ids()}
     cache = Cache(layers, 20)
     with pytest.raises(InputError, match=rf"^[23] layers were given a cache of {layers}: model.module.new_cache\("):
-        model.module(ids(), **given, cache=cache)
+        model.module(ids(), **arguments, cache=cache)
     assert not any(layer.self_attention.filled or layer.cross_attention.filled for layer in cache.layers)
 
 
-def test_a_cache_and_its_copy_are_read_on_together() -> None:
+def test_cache_and_its_copy_can_be_merged() -> None:
     module = decoder("llama").module
     cache = module.new_cache(20)
     with torch.no_grad():
@@ -260,18 +260,18 @@ def test_a_cache_and_its_copy_are_read_on_together() -> None:
             decoder("llama").module(ids(rows=2, length=1), cache=Cache.merge([copy.deepcopy(cache), cache]))
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))])
-def test_a_copy_of_what_gradients_go_back_through_is_read_on(copied: Callable[[Cache], Cache]) -> None:
+@pytest.mark.parametrize("make_copy", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))])
+def test_copied_cache_with_gradients_can_be_continued(make_copy: Callable[[Cache], Cache]) -> None:
     module = decoder("llama").module
     cache = module.new_cache(20)
     module(ids(length=4), cache=cache)
-    other = copied(cache)
-    wanted = module(ids(length=2), cache=cache).logits
-    assert torch.equal(module(ids(length=2), cache=other).logits, wanted)
+    other = make_copy(cache)
+    expected = module(ids(length=2), cache=cache).logits
+    assert torch.equal(module(ids(length=2), cache=other).logits, expected)
 
 
 @torch.no_grad()
-def test_what_one_model_has_read_no_other_reads_on() -> None:
+def test_cache_of_another_model_is_refused() -> None:
     """Even of the same shapes: the result would be meaningless. A copy of a cache belongs to its first user."""
     config = Config.of("gpt2", **SMALL, **DECODERS["gpt2"], head=CausalLM())
     module, other = (pellucid.build(config, seed=seed, dtype="float64").module for seed in (1, 2))
@@ -280,45 +280,45 @@ def test_what_one_model_has_read_no_other_reads_on() -> None:
     with pytest.raises(InputError, match="filled by another model"):
         other(ids(length=1), cache=cache)
     again, stored = copy.deepcopy(cache), pickle.loads(pickle.dumps(cache))
-    read = module(ids(length=1), cache=cache).logits
+    logits = module(ids(length=1), cache=cache).logits
     for one in (again, stored):
-        assert torch.equal(module(ids(length=1), cache=one).logits, read)
+        assert torch.equal(module(ids(length=1), cache=one).logits, logits)
         with pytest.raises(InputError, match="filled by another model"):
             other(ids(length=1), cache=one)
 
 
-def test_an_edited_model_reads_on_what_the_plain_one_has_read() -> None:
+def test_edited_model_continues_a_cache_of_the_plain_one() -> None:
     """What was read before does not change; the same holds in reverse."""
     model, text = decoder("llama"), ids(rows=1)
     cache = model.module.new_cache(13)
     model.module(text[:, :8], cache=cache)
     with model.edit({"layers.2.residual.post": edits.add(1.0, position=[9])}):
-        read = model.module(text[:, 8:12], cache=cache).logits
-        torch.testing.assert_close(read, model.module(text).logits[:, 8:12], rtol=0, atol=1e-12)
+        logits = model.module(text[:, 8:12], cache=cache).logits
+        torch.testing.assert_close(logits, model.module(text).logits[:, 8:12], rtol=0, atol=1e-12)
     plain = model.module(text[:, 12:], cache=cache).logits  # an edit of the last layer does not reach the cache
     torch.testing.assert_close(plain, model.module(text).logits[:, 12:], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("place", ["layers.1.attention", "layers.1.feed_forward", "head"])
+@pytest.mark.parametrize("point", ["layers.1.attention", "layers.1.feed_forward", "head"])
 @pytest.mark.parametrize("family", ["llama", "bart"])
-def test_a_cache_of_a_pass_that_was_broken_off_is_refused(family: str, place: str) -> None:
+def test_cache_of_an_interrupted_pass_is_refused(family: str, point: str) -> None:
     """After the last attention the cache is already complete: reading the token again would cache it twice."""
     if family == "bart":
-        config = Config.of("bart", **SMALL, **PAIRS["bart"], head=SequenceToSequenceLM())
-        module, given = pellucid.build(config, seed=2).module, {"memory": torch.randn(2, 3, 24)}
-        place = place if place == "head" else f"decoder.{place}"
+        config = Config.of("bart", **SMALL, **ENCODER_DECODERS["bart"], head=SequenceToSequenceLM())
+        module, arguments = pellucid.build(config, seed=2).module, {"memory": torch.randn(2, 3, 24)}
+        point = point if point == "head" else f"decoder.{point}"
     else:
-        module, given = decoder("llama").module, {}
-    name = "decoder_input_ids" if given else "input_ids"
+        module, arguments = decoder("llama").module, {}
+    name = "decoder_input_ids" if arguments else "input_ids"
     cache = module.new_cache(20)
-    module(**{name: ids(length=4)}, **given, cache=cache)
+    module(**{name: ids(length=4)}, **arguments, cache=cache)
 
-    def ends(*_: object) -> None:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    broken = module.get_submodule(place).register_forward_pre_hook(ends)
+    hook = module.get_submodule(point).register_forward_pre_hook(interrupt)
     with pytest.raises(KeyboardInterrupt):
-        module(**{name: ids(length=1)}, **given, cache=cache)
-    broken.remove()
+        module(**{name: ids(length=1)}, **arguments, cache=cache)
+    hook.remove()
     with pytest.raises(InputError, match="a pass was interrupted at position 5 of this cache: make a new one"):
-        module(**{name: ids(length=1)}, **given, cache=cache)
+        module(**{name: ids(length=1)}, **arguments, cache=cache)

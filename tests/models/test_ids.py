@@ -19,14 +19,14 @@ def model() -> pellucid.Model:
 
 
 @pytest.mark.parametrize("mask", [MASK.tolist(), MASK.bool(), MASK.float(), MASK.to(torch.int8)])
-def test_a_mask_is_the_same_in_every_form(model: pellucid.Model, mask: Any) -> None:
-    wanted = model(IDS, MASK, torch.zeros_like(IDS)).last_hidden_state
+def test_mask_of_any_type_gives_the_same_output(model: pellucid.Model, mask: Any) -> None:
+    expected = model(IDS, MASK, torch.zeros_like(IDS)).last_hidden_state
     found = model(IDS.tolist(), mask, torch.zeros_like(IDS).tolist()).last_hidden_state
-    assert torch.equal(found, wanted)
+    assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("inputs", "message"),
     [
         ({"attention_mask": (1 - MASK.float()) * -10_000}, "attention_mask holds -10000, expected 0 and 1 alone"),
         ({"attention_mask": MASK * 0.5}, "attention_mask holds 0.5, expected 0 and 1 alone"),
@@ -71,26 +71,26 @@ def test_a_mask_is_the_same_in_every_form(model: pellucid.Model, mask: Any) -> N
         ({"input_ids": IDS[:1].bool()}, r"input_ids are bool\[1, 4\], expected int64 or int32 numbers"),
     ],
 )
-def test_what_says_something_else_is_refused(model: pellucid.Model, given: dict[str, Any], message: str) -> None:
+def test_invalid_inputs_are_refused(model: pellucid.Model, inputs: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        model(**({"input_ids": IDS} | given))
+        model(**({"input_ids": IDS} | inputs))
 
 
 @pytest.mark.parametrize("rows", [(2, 3), (1, 2), (2, 1)])
 @pytest.mark.parametrize("family", ["bart", "t5", "transformer"])
-def test_what_a_decoder_reads_has_a_row_for_each_text(family: str, rows: tuple[int, int]) -> None:
+def test_decoder_inputs_need_one_row_per_text(family: str, rows: tuple[int, int]) -> None:
     """A single row used to be silently broadcast to all texts; other numbers ended in an error of PyTorch's."""
     sizes: dict[str, Any] = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     sizes |= {"intermediate_size": 16, "num_decoder_layers": 1, "decoder_attention_heads": 2}
-    pair = pellucid.build(pellucid.Config.of(family, **sizes, decoder_intermediate_size=16))
+    model = pellucid.build(pellucid.Config.of(family, **sizes, decoder_intermediate_size=16))
     ours, theirs = torch.full((rows[0], 3), 7), torch.full((rows[1], 4), 8)
-    said = (
+    message = (
         rf"^decoder_input_ids are int64\[{rows[0]}, 3\] and %s\[{rows[1]}, 4%s\]: give one row of each for every text$"
     )
-    with pytest.raises(InputError, match=said % ("input_ids int64", "")):
-        pair(theirs, decoder_input_ids=ours)
-    with pytest.raises(InputError, match=said % ("input_ids int64", "")):
-        pair.module.before_head(theirs, decoder_input_ids=ours)
-    memory = pair(theirs).encoder_last_hidden_state
-    with pytest.raises(InputError, match=said % ("memory float32", ", 8")):
-        pair.module(decoder_input_ids=ours, memory=memory)
+    with pytest.raises(InputError, match=message % ("input_ids int64", "")):
+        model(theirs, decoder_input_ids=ours)
+    with pytest.raises(InputError, match=message % ("input_ids int64", "")):
+        model.module.before_head(theirs, decoder_input_ids=ours)
+    memory = model(theirs).encoder_last_hidden_state
+    with pytest.raises(InputError, match=message % ("memory float32", ", 8")):
+        model.module(decoder_input_ids=ours, memory=memory)

@@ -22,13 +22,13 @@ def model(minilm: pellucid.Model) -> pellucid.Model:
 
 
 @pytest.fixture(scope="module")
-def under_their_names(model: pellucid.Model, tmp_path_factory: pytest.TempPathFactory) -> compat.PreTrainedModel:
+def compat_model(model: pellucid.Model, tmp_path_factory: pytest.TempPathFactory) -> compat.PreTrainedModel:
     return compat.AutoModel.from_pretrained(model.save(tmp_path_factory.mktemp("bert")))
 
 
 @pytest.mark.parametrize("name", EQUIVALENTS)
-def test_a_name_of_others_leads_to_what_does_it(
-    name: str, model: pellucid.Model, under_their_names: compat.PreTrainedModel
+def test_foreign_name_raises_an_error_with_the_equivalent(
+    name: str, model: pellucid.Model, compat_model: compat.PreTrainedModel
 ) -> None:
     """And the equivalent exists."""
     with pytest.raises(
@@ -37,19 +37,19 @@ def test_a_name_of_others_leads_to_what_does_it(
         getattr(model, name)
     assert (caught.value.name, caught.value.obj) == (name, model)
     assert not hasattr(model, name) and getattr(model, name, 7) == 7
-    for called in re.findall(r"\bmodel\.([\w.]+)", EQUIVALENTS[name]):
-        thing = model
-        for part in called.split("."):
-            thing = getattr(thing, part)
-    for called in re.findall(r"\bpellucid\.(load|pipeline|compat|train)\b", EQUIVALENTS[name]):
-        assert getattr(pellucid, called, None) or __import__(f"pellucid.{called}")
+    for path in re.findall(r"\bmodel\.([\w.]+)", EQUIVALENTS[name]):
+        value = model
+        for part in path.split("."):
+            value = getattr(value, part)
+    for path in re.findall(r"\bpellucid\.(load|pipeline|compat|train)\b", EQUIVALENTS[name]):
+        assert getattr(pellucid, path, None) or __import__(f"pellucid.{path}")
     if "which has it" in EQUIVALENTS[name]:
         assert hasattr(model.module, name)
     if "answers to the names" in EQUIVALENTS[name]:
-        assert hasattr(under_their_names, name)
+        assert hasattr(compat_model, name)
 
 
-def test_what_is_said_works(model: pellucid.Model) -> None:
+def test_documented_equivalents_work(model: pellucid.Model) -> None:
     vectors = model.embed(["time flies", "fruit flies"], normalize=True)
     one, other = vectors
     torch.testing.assert_close((vectors @ vectors.T)[0, 1], torch.cosine_similarity(one, other, dim=0))
@@ -62,7 +62,7 @@ def test_what_is_said_works(model: pellucid.Model) -> None:
     assert Settings(activation_checkpointing=True).activation_checkpointing
 
 
-def test_all_else_is_as_it_was(model: pellucid.Model) -> None:
+def test_other_attributes_behave_as_usual(model: pellucid.Model) -> None:
     for name in ("nothing_like_it", "_repr_png_", "_ipython_canary_method_should_not_exist_", "__len__"):
         with pytest.raises(AttributeError, match=f"^'Model' object has no attribute '{name}'$"):
             getattr(model, name)
@@ -74,7 +74,7 @@ def test_all_else_is_as_it_was(model: pellucid.Model) -> None:
     assert not inspect.isabstract(model) and "encode" not in dir(model)
 
 
-def test_the_error_of_a_property_is_its_own(model: pellucid.Model) -> None:
+def test_error_inside_a_property_is_not_replaced(model: pellucid.Model) -> None:
     class Broken(pellucid.Model):
         @property
         def encode(self) -> None:
@@ -91,23 +91,25 @@ def test_the_error_of_a_property_is_its_own(model: pellucid.Model) -> None:
         broken.slow  # noqa: B018 - it is read for its error
 
 
-def test_the_table_is_read_by_whoever_asks_for_a_name_of_it() -> None:
-    look = "import pellucid, sys; pellucid.Model; print('pellucid.models.other_libraries' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True).stdout == "False\n"
+def test_table_is_imported_only_on_demand() -> None:
+    script = "import pellucid, sys; pellucid.Model; print('pellucid.models.other_libraries' in sys.modules)"
+    assert (
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "False\n"
+    )
 
 
-def test_an_output_says_what_it_has(model: pellucid.Model) -> None:
+def test_output_errors_list_the_names_of_the_output(model: pellucid.Model) -> None:
     output = model("time flies")
-    has = ", ".join(output)
+    names = ", ".join(output)
     for error in (KeyError, pellucid.InputError):
         with pytest.raises(error) as caught:
             output[0]
-        assert str(caught.value) == f"an output is indexed by name, not by 0; it has {has}"
-        for given in (slice(1), [1], ["hidden"], None):
+        assert str(caught.value) == f"an output is indexed by name, not by 0; it has {names}"
+        for index in (slice(1), [1], ["hidden"], None):
             with pytest.raises(error) as caught:
-                output[given]
-            assert str(caught.value) == f"an output is indexed by name, not by {given!r}; it has {has}"
+                output[index]
+            assert str(caught.value) == f"an output is indexed by name, not by {index!r}; it has {names}"
         with pytest.raises(error) as caught:
             output["hidden"]
-        assert str(caught.value) == f"this output has no 'hidden'; it has {has}"
+        assert str(caught.value) == f"this output has no 'hidden'; it has {names}"
     assert output.get("hidden") is None and "hidden" not in output and 0 not in output

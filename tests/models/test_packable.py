@@ -27,37 +27,37 @@ def folder(tmp_path: Path) -> Path:
     return pellucid.build(pellucid.Config.of("llama", **TINY["llama"]), seed=3).save(tmp_path / "model")
 
 
-def states(model: pellucid.Model, ids: Tensor = IDS) -> Tensor:
+def packed_states(model: pellucid.Model, ids: Tensor = IDS) -> Tensor:
     with torch.inference_mode():
         return model.module.packed_copy().states(ids)
 
 
-@pytest.mark.parametrize("held", ["float32", "int8"])
-@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
-def test_the_usual_kind_of_number_changes_none(folder: Path, held: str, kind: torch.dtype) -> None:
-    wanted, before = states(pellucid.load(folder, dtype=held)), torch.get_default_dtype()
-    torch.set_default_dtype(kind)
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("default_dtype", [torch.float64, torch.bfloat16])
+def test_default_dtype_changes_nothing(folder: Path, dtype: str, default_dtype: torch.dtype) -> None:
+    expected, before = packed_states(pellucid.load(folder, dtype=dtype)), torch.get_default_dtype()
+    torch.set_default_dtype(default_dtype)
     try:
-        found = states(pellucid.load(folder, dtype=held))
+        found = packed_states(pellucid.load(folder, dtype=dtype))
         built = pellucid.build(pellucid.load(folder).config, seed=3)
     finally:
         torch.set_default_dtype(before)
-    assert torch.equal(found, wanted)
-    assert held == "int8" or torch.equal(states(built), wanted)
+    assert torch.equal(found, expected)
+    assert dtype == "int8" or torch.equal(packed_states(built), expected)
 
 
-def test_a_model_made_in_inference_mode_answers_and_learns(folder: Path) -> None:
+def test_model_loaded_in_inference_mode_runs_and_trains(folder: Path) -> None:
     with torch.inference_mode():
         model = pellucid.load(folder)
-        inside = states(model)
-        moved = states(pellucid.load(folder).to(dtype="float64"))
-    assert torch.equal(states(model), inside)
+        inside = packed_states(model)
+        moved = packed_states(pellucid.load(folder).to(dtype="float64"))
+    assert torch.equal(packed_states(model), inside)
     torch.testing.assert_close(moved.float(), inside)
     model(IDS).last_hidden_state.sum().backward()
     table = model.module.embeddings.token.weight
     with torch.no_grad():
         table.sub_(table.grad)
-    assert not torch.equal(states(model), inside)
+    assert not torch.equal(packed_states(model), inside)
 
 
 # -- what was made of a model is not used when it has become another --------------------------------------------------
@@ -81,7 +81,7 @@ class Twice(nn.Linear):
         return 2 * super().forward(x)
 
 
-def twice(old: nn.Linear) -> nn.Linear:
+def doubled_linear(old: nn.Linear) -> nn.Linear:
     new = Twice(old.in_features, old.out_features, bias=old.bias is not None)
     new.load_state_dict(old.state_dict())
     return new
@@ -101,50 +101,50 @@ class Masked(nn.Module):
 def check_plain_and_packed_agree(model: pellucid.Model, before: Tensor, ids: Tensor = IDS) -> None:
     plain = model(ids).last_hidden_state.detach()
     assert not torch.allclose(plain, before, atol=1e-3)
-    torch.testing.assert_close(states(model, ids), plain, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(packed_states(model, ids), plain, atol=1e-5, rtol=1e-5)
 
 
-def bent(old: nn.Linear) -> nn.Module:
+def with_threshold(old: nn.Linear) -> nn.Module:
     return nn.Sequential(old, nn.Threshold(1e3, 1.0))
 
 
-@pytest.mark.parametrize("way", [Doubled, twice, bent])
+@pytest.mark.parametrize("replace", [Doubled, doubled_linear, with_threshold])
 @pytest.mark.parametrize("path", ["attention.query", "attention.output", "feed_forward.gate", "feed_forward.down"])
-def test_a_part_of_somebody_else_s_is_asked(folder: Path, path: str, way: Callable[[nn.Linear], nn.Module]) -> None:
+def test_foreign_module_is_run(folder: Path, path: str, replace: Callable[[nn.Linear], nn.Module]) -> None:
     model = pellucid.load(folder)
-    before, layer = states(model), f"layers.0.{path}"
-    model.module.set_submodule(layer, way(cast(nn.Linear, model.module.get_submodule(layer))))
+    before, layer = packed_states(model), f"layers.0.{path}"
+    model.module.set_submodule(layer, replace(cast(nn.Linear, model.module.get_submodule(layer))))
     check_plain_and_packed_agree(model, before)
     with pytest.raises(InputError, match=r"layers\.0\..* is of another library"):
         model.module.training_copy(TrainingContext(torch.float32))
 
 
-def test_a_buffer_that_was_written_to_is_asked(folder: Path) -> None:
+def test_changed_buffer_takes_effect(folder: Path) -> None:
     model = pellucid.load(folder)
     part = model.module.get_submodule("layers.0.feed_forward.down")
     parametrize.register_parametrization(part, "weight", Masked(part.weight))
-    before = states(model)
+    before = packed_states(model)
     part.parametrizations.weight[0].mask.zero_()
     check_plain_and_packed_agree(model, before)
 
 
-@pytest.mark.parametrize("gone", ["query", "key", "value"])
+@pytest.mark.parametrize("removed", ["query", "key", "value"])
 @pytest.mark.parametrize("family", ["bert", "gpt2", "qwen2"])
-def test_a_bias_that_was_taken_away_takes_no_other_with_it(family: str, gone: str) -> None:
+def test_removed_bias_leaves_the_others(family: str, removed: str) -> None:
     model = pellucid.build(pellucid.Config.of(family, **TINY[family]), seed=3)
     part, attention = "layers.0.attention", model.module.get_submodule("layers.0.attention")
     with torch.no_grad():
         for one in (attention.query, attention.key, attention.value):
             one.bias.normal_()
-        getattr(attention, gone).bias.zero_()
-    wanted = model(IDS).last_hidden_state.detach()
-    model.module.get_submodule(f"{part}.{gone}").bias = None
-    assert torch.equal(model(IDS).last_hidden_state, wanted)
-    torch.testing.assert_close(states(model), wanted, atol=1e-5, rtol=1e-5)
+        getattr(attention, removed).bias.zero_()
+    expected = model(IDS).last_hidden_state.detach()
+    model.module.get_submodule(f"{part}.{removed}").bias = None
+    assert torch.equal(model(IDS).last_hidden_state, expected)
+    torch.testing.assert_close(packed_states(model), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["bert", "llama", "bart"])
-def test_the_layers_that_are_there_are_run(family: str) -> None:
+def test_removed_and_appended_layers_take_effect(family: str) -> None:
     config = pellucid.Config.of(family, **TINY[family])
     model, short = (pellucid.build(config.replace(num_hidden_layers=n), seed=3) for n in (3, 2))
     stack, other = (getattr(one.module, "encoder", one.module) for one in (model, short))
@@ -166,21 +166,21 @@ def test_the_layers_that_are_there_are_run(family: str) -> None:
     ],
     ids=["sine", "another module", "scale", "eps"],
 )
-def test_what_a_part_says_of_itself_is_asked(family: str, path: str, new: object) -> None:
+def test_changed_attributes_take_effect(family: str, path: str, new: object) -> None:
     model = pellucid.build(pellucid.Config.of(family, **TINY[family]), seed=3)
     with torch.no_grad():
         for table in model.module.parameters():
             table.mul_(3)  # so that the activations are not nearly linear
-    before, (part, _, name) = states(model), path.rpartition(".")
+    before, (part, _, name) = packed_states(model), path.rpartition(".")
     assert model.module.packed_copy() is model.module.packed_copy()
     setattr(model.module.get_submodule(f"layers.1.{part}"), name, new)
     check_plain_and_packed_agree(model, before)
-    kept = model.module.packed_copy()
-    states(model)
-    assert model.module.train().packed_copy() is kept and model.module.eval().packed_copy() is kept
+    packed = model.module.packed_copy()
+    packed_states(model)
+    assert model.module.train().packed_copy() is packed and model.module.eval().packed_copy() is packed
 
 
-class Doubled(nn.Module):
+class DoubledWeight(nn.Module):
     """A parametrization that doubles a weight."""
 
     def forward(self, weight: Tensor) -> Tensor:
@@ -188,88 +188,86 @@ class Doubled(nn.Module):
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
-def test_a_norm_whose_numbers_are_computed_answers_and_learns(family: str) -> None:
+def test_parametrized_norm_runs_and_trains(family: str) -> None:
     model = pellucid.build(pellucid.Config.of(family, **TINY[family]).replace(dropout=Dropout(0.0, 0.0)), seed=3)
-    before = states(model)
+    before = packed_states(model)
     for layer in model.module.layers:
-        parametrize.register_parametrization(layer.attention_norm, "weight", Doubled())
+        parametrize.register_parametrization(layer.attention_norm, "weight", DoubledWeight())
     check_plain_and_packed_agree(model, before)
-    learner, wanted = model.module.training_copy(TrainingContext(torch.float32)), model(IDS).last_hidden_state
-    torch.testing.assert_close(learner.states(IDS), wanted, rtol=0, atol=1e-5)
+    learner, expected = model.module.training_copy(TrainingContext(torch.float32)), model(IDS).last_hidden_state
+    torch.testing.assert_close(learner.states(IDS), expected, rtol=0, atol=1e-5)
 
 
-def test_a_decoder_answers_in_float64_whatever_it_holds(folder: Path) -> None:
+def test_float32_decoder_runs_in_float64(folder: Path) -> None:
     wide, narrow = pellucid.load(folder, dtype="float64"), pellucid.load(folder)
     with torch.inference_mode():
         found = narrow.module.packed_copy(torch.float64).states(IDS)
-    torch.testing.assert_close(found, states(wide), rtol=0, atol=1e-12)
+    torch.testing.assert_close(found, packed_states(wide), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("path", ["attention.value", "feed_forward.up", "feed_forward", ""])
-def test_a_hook_is_asked_as_long_as_it_is_there(folder: Path, path: str) -> None:
+def test_hook_runs_until_it_is_removed(folder: Path, path: str) -> None:
     model = pellucid.load(folder)
-    before = states(model)
+    before = packed_states(model)
     part = model.module.get_submodule(f"layers.1.{path}".rstrip("."))
     hook = part.register_forward_hook(lambda _part, _given, found: -found)
     check_plain_and_packed_agree(model, before)
     hook.remove()
-    assert torch.equal(states(model), before)
+    assert torch.equal(packed_states(model), before)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
 @pytest.mark.parametrize("name", ["bert-body", "gpt2", "llama", "t5-tied"])
-def test_a_part_of_few_bits_hears_a_hook_or_refuses_it(
-    checkpoint: Callable[[str], Path], name: str, dtype: str
-) -> None:
+def test_hooks_on_low_bit_modules_run_or_are_refused(checkpoint: Callable[[str], Path], name: str, dtype: str) -> None:
     for rows in (1, 64):  # with 64 rows, sums and their norms are one step
-        wanted, _ = who_hears(checkpoint(name), "float32", rows)
-        heard, refused = who_hears(checkpoint(name), dtype, rows)
-        there = {path for path, _ in pellucid.load(checkpoint(name), dtype=dtype).module.named_modules()}
-        assert wanted & there == heard | (refused & wanted) and "layers.0" in "".join(refused)
+        expected, _ = hooks_called(checkpoint(name), "float32", rows)
+        called, refused = hooks_called(checkpoint(name), dtype, rows)
+        paths = {path for path, _ in pellucid.load(checkpoint(name), dtype=dtype).module.named_modules()}
+        assert expected & paths == called | (refused & expected) and "layers.0" in "".join(refused)
 
 
-def who_hears(folder: Path, dtype: str, rows: int) -> tuple[set[str], set[str]]:
+def hooks_called(folder: Path, dtype: str, rows: int) -> tuple[set[str], set[str]]:
     """The modules whose hooks a pass calls, and those that refuse hooks. Dropout modules are left out."""
     module = pellucid.load(folder, dtype=dtype).module
-    heard, refused = set[str](), set[str]()
+    called, refused = set[str](), set[str]()
     for path, part in module.named_modules():
         try:
             if not isinstance(part, nn.Dropout):
-                part.register_forward_hook(lambda *_, path=path: heard.add(path))
+                part.register_forward_hook(lambda *_, path=path: called.add(path))
         except InputError as error:
             assert "would ignore a hook" in str(error)
             refused.add(path)
     ids = torch.full((rows, 16), 5)
     module(input_ids=ids, **({"decoder_input_ids": ids} if hasattr(module, "decoder") else {}))
-    return heard, refused
+    return called, refused
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
 @pytest.mark.parametrize("name", ["bert-body", "gpt2", "llama"])
-def test_a_changed_number_of_a_model_of_few_bits_counts(
+def test_changed_parameter_of_a_low_bit_model_takes_effect(
     checkpoint: Callable[[str], Path], name: str, dtype: str
 ) -> None:
     module = pellucid.load(checkpoint(name), dtype=dtype).module
     for rows in (1, 64):
         ids = torch.full((rows, 16), 5)
         before = module.states(ids)
-        for path, number in module.named_parameters():
+        for path, parameter in module.named_parameters():
             if path.startswith("layers") and "attention.key" not in path:
-                kept = number.detach().clone()
+                old = parameter.detach().clone()
                 with torch.no_grad():
-                    number.mul_(0.5).add_(0.25)
+                    parameter.mul_(0.5).add_(0.25)
                     changed = module.states(ids)
                     assert not torch.equal(changed, before), path
                     copied = copy.deepcopy(module)
                     assert torch.equal(copied.states(ids), changed), path
                     dict(copied.named_parameters())[path].mul_(2)  # with the same version counter as the original
                     assert not torch.equal(copied.states(ids), changed), path
-                    number.copy_(kept)
+                    parameter.copy_(old)
         assert torch.equal(module.states(ids), before)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
-def test_numbers_of_a_model_of_few_bits_that_lie_elsewhere_count(folder: Path, dtype: str) -> None:
+def test_replaced_storage_of_a_low_bit_model_takes_effect(folder: Path, dtype: str) -> None:
     module = pellucid.load(folder, dtype=dtype).module
     norms = [number for path, number in module.named_parameters() if "norm" in path]
     with torch.no_grad():
@@ -283,7 +281,7 @@ def test_numbers_of_a_model_of_few_bits_that_lie_elsewhere_count(folder: Path, d
 
 
 @pytest.mark.parametrize("way", ["copy", "pickle"])
-def test_a_copy_of_a_model_of_few_bits_counts_what_is_written_into_it(folder: Path, way: str) -> None:
+def test_writes_into_a_copied_low_bit_model_take_effect(folder: Path, way: str) -> None:
     module = pellucid.load(folder, dtype="int8").module
     with torch.no_grad():
         for times in range(4):
@@ -299,7 +297,7 @@ def test_a_copy_of_a_model_of_few_bits_counts_what_is_written_into_it(folder: Pa
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
 @pytest.mark.parametrize("cached", [False, True])
-def test_tables_that_stay_real_in_a_model_of_few_bits_learn(folder: Path, dtype: str, cached: bool) -> None:
+def test_float_matrices_of_a_low_bit_model_get_gradients(folder: Path, dtype: str, cached: bool) -> None:
     model = pellucid.load(folder, dtype=dtype)
     real = [one.requires_grad_() for path, one in model.module.named_parameters() if path.endswith("product.weight")]
     ids, cache = (IDS[:, :1], model.module.new_cache(4)) if cached else (IDS, None)
@@ -308,20 +306,20 @@ def test_tables_that_stay_real_in_a_model_of_few_bits_learn(folder: Path, dtype:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
-def test_a_model_of_few_bits_goes_through_functional_calls_and_answers_after_them(folder: Path, dtype: str) -> None:
+def test_low_bit_model_supports_functional_calls(folder: Path, dtype: str) -> None:
     module = pellucid.load(folder, dtype=dtype).module
     gain, before = module.norm.weight.detach(), module.states(IDS)
 
-    def said(gain: Tensor) -> Tensor:
+    def loss(gain: Tensor) -> Tensor:
         found = torch.func.functional_call(module, {"norm.weight": gain}, (IDS,))
         return found["last_hidden_state"].pow(3).sum()
 
-    assert torch.func.grad(said)(gain).any()
-    assert torch.func.vmap(said)(torch.stack([gain, 2 * gain])).diff().any()
+    assert torch.func.grad(loss)(gain).any()
+    assert torch.func.vmap(loss)(torch.stack([gain, 2 * gain])).diff().any()
     assert torch.equal(module.states(IDS), before)
 
 
-def test_a_narrow_table_is_made_anew_where_other_numbers_came_to_lie_in_its_place() -> None:
+def test_bfloat16_copy_is_renewed_when_the_storage_is_replaced() -> None:
     for width in (8, 64, 512):
         context, linear = TrainingContext(torch.bfloat16), nn.Linear(width, width, bias=False)
         linear.weight.data.fill_(1.0)
@@ -332,13 +330,13 @@ def test_a_narrow_table_is_made_anew_where_other_numbers_came_to_lie_in_its_plac
 
 
 @pytest.mark.parametrize("note", [torch.eye(3).to_sparse(), torch.eye(3)])
-def test_whatever_tensor_stands_in_a_part_it_answers(folder: Path, note: Tensor) -> None:
+def test_extra_tensor_attribute_changes_nothing(folder: Path, note: Tensor) -> None:
     model = pellucid.load(folder)
-    before, model.module.layers[0].note = states(model), note
-    assert torch.equal(states(model), before)
+    before, model.module.layers[0].note = packed_states(model), note
+    assert torch.equal(packed_states(model), before)
 
 
-def test_a_number_that_stands_beside_the_parameters_is_asked(folder: Path) -> None:
+def test_changed_tensor_attribute_takes_effect(folder: Path) -> None:
     class Scaled(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -349,14 +347,14 @@ def test_a_number_that_stands_beside_the_parameters_is_asked(folder: Path) -> No
 
     model, scaled = pellucid.load(folder), Scaled()
     parametrize.register_parametrization(model.module.layers[0].feed_forward.down, "weight", scaled)
-    before = states(model)
+    before = packed_states(model)
     scaled.by.mul_(3)
     check_plain_and_packed_agree(model, before)
 
 
-def test_a_hook_on_every_module_is_asked_as_long_as_it_is_there(folder: Path) -> None:
+def test_global_hook_runs_until_it_is_removed(folder: Path) -> None:
     model = pellucid.load(folder)
-    before = states(model)
+    before = packed_states(model)
     hook = nn.modules.module.register_module_forward_hook(
         lambda part, _given, found: -found if isinstance(part, nn.Linear) else None
     )
@@ -364,66 +362,66 @@ def test_a_hook_on_every_module_is_asked_as_long_as_it_is_there(folder: Path) ->
         check_plain_and_packed_agree(model, before)
     finally:
         hook.remove()
-    assert torch.equal(states(model), before)
+    assert torch.equal(packed_states(model), before)
 
 
 @pytest.mark.parametrize("path", ["attention.query", "attention.value", "attention", "feed_forward.up", ""])
-def test_another_forward_that_somebody_set_on_a_part_is_asked_as_long_as_it_is_there(folder: Path, path: str) -> None:
+def test_replaced_forward_runs_until_it_is_removed(folder: Path, path: str) -> None:
     model = pellucid.load(folder)
-    before = states(model)
+    before = packed_states(model)
     part = model.module.get_submodule(f"layers.1.{path}".rstrip("."))
     of_class = part.forward
-    part.forward = lambda *given, **named: turned(of_class(*given, **named))  # as accelerate does
+    part.forward = lambda *given, **named: flipped(of_class(*given, **named))  # as accelerate does
     check_plain_and_packed_agree(model, before)
     del part.forward
-    assert torch.equal(states(model), before)
+    assert torch.equal(packed_states(model), before)
 
 
-def turned(found: Tensor) -> Tensor:
+def flipped(found: Tensor) -> Tensor:
     return found.flip(-1)
 
 
 @pytest.mark.parametrize("path", ["attention.query", "attention.value", "feed_forward.up"])
-def test_a_hook_on_the_way_back_is_asked(folder: Path, path: str) -> None:
-    model, asked = pellucid.load(folder), []
-    model.module.get_submodule(f"layers.1.{path}").register_full_backward_hook(lambda *given: asked.append(given[0]))
+def test_backward_hook_runs(folder: Path, path: str) -> None:
+    model, calls = pellucid.load(folder), []
+    model.module.get_submodule(f"layers.1.{path}").register_full_backward_hook(lambda *given: calls.append(given[0]))
     model(IDS).last_hidden_state.sum().backward()
-    assert len(asked) == 1
+    assert len(calls) == 1
 
 
-def test_what_came_to_stand_where_a_table_was_freed_is_not_taken_for_it(folder: Path) -> None:
+def test_new_parameter_at_a_freed_address_takes_effect(folder: Path) -> None:
     model = pellucid.load(folder)
     up = cast(nn.Linear, model.module.get_submodule("layers.0.feed_forward.up"))
-    kept = up.weight.detach().clone()
+    weight = up.weight.detach().clone()
     for i in range(1, 20):
-        before = states(model)
+        before = packed_states(model)
         del up.weight
-        up.weight = nn.Parameter(kept * (1 + i))
-        assert not torch.equal(states(model), before)
+        up.weight = nn.Parameter(weight * (1 + i))
+        assert not torch.equal(packed_states(model), before)
 
 
-def test_writing_into_the_memory_of_a_parameter_under_a_new_name_for_it_is_seen(folder: Path) -> None:
+def test_writes_after_a_version_counter_reset_take_effect(folder: Path) -> None:
     model = pellucid.load(folder)
     up = cast(nn.Linear, model.module.get_submodule("layers.0.feed_forward.up"))
-    before, written = states(model), up.weight._version
+    before, written = packed_states(model), up.weight._version
     up.weight = nn.Parameter(up.weight.data)  # resets the version counter
     with torch.no_grad():
         for _ in range(written):
             up.weight.mul_(3)
-    assert not torch.equal(states(model), before)
+    assert not torch.equal(packed_states(model), before)
 
 
-def by_new_numbers(model: nn.Module) -> None:
+def replace_storage(model: nn.Module) -> None:
     for one in model.parameters():
         one.data = one.data.clone()
 
 
-def to_another_kind(model: nn.Module) -> None:
+def convert_to_bfloat16(model: nn.Module) -> None:
     model.bfloat16()
 
 
-@pytest.mark.parametrize("change", [by_new_numbers, to_another_kind])
-def test_a_copy_of_what_a_model_was_holds_no_memory(folder: Path, change: Callable[[nn.Module], None]) -> None:
+@pytest.mark.parametrize("change", [replace_storage, convert_to_bfloat16])
+def test_outdated_packed_copy_frees_its_memory(folder: Path, change: Callable[[nn.Module], None]) -> None:
     """It shares what it does not repack, such as token embeddings or matrices that single rows are multiplied by."""
     model = pellucid.load(folder).module
     model.packed_copy()
@@ -433,7 +431,7 @@ def test_a_copy_of_what_a_model_was_holds_no_memory(folder: Path, change: Callab
     assert all(one.expired() for one in old)
 
 
-WAYS: dict[str, Callable[[nn.Module, Tensor], object]] = {
+WEIGHT_CHANGES: dict[str, Callable[[nn.Module, Tensor], object]] = {
     "in place": lambda model, table: table.mul_(3),
     "within inference mode": lambda model, table: torch.inference_mode()(table.mul_)(3),
     "through a view": lambda model, table: table.view(-1)[3:].mul_(3),
@@ -442,8 +440,8 @@ WAYS: dict[str, Callable[[nn.Module, Tensor], object]] = {
     "other numbers": lambda model, table: setattr(table, "data", table * 3),
     "numbers that lie otherwise": lambda model, table: setattr(table, "data", (table * 3).T.contiguous().T),
     "other memory": lambda model, table: table.set_(table * 3),
-    "a state": lambda model, table: model.load_state_dict(thrice(model)),
-    "a state, assigned": lambda model, table: model.load_state_dict(thrice(model), assign=True),
+    "a state": lambda model, table: model.load_state_dict(tripled_state(model)),
+    "a state, assigned": lambda model, table: model.load_state_dict(tripled_state(model), assign=True),
     "a vector": lambda model, table: vector_to_parameters(1.5 * parameters_to_vector(model.parameters()),
                                                           model.parameters()),
     "shared between processes": lambda model, table: (model.share_memory(), table.mul_(3)),
@@ -452,35 +450,35 @@ WAYS: dict[str, Callable[[nn.Module, Tensor], object]] = {
 """Ways of changing a model's weights, including `table`, that PyTorch's version counters register or that move them."""
 
 
-def thrice(model: nn.Module) -> dict[str, Tensor]:
+def tripled_state(model: nn.Module) -> dict[str, Tensor]:
     return {name: 3 * one for name, one in model.state_dict().items()}
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_no_copy_mixes_old_numbers_with_new_ones(folder: Path, way: str) -> None:
+@pytest.mark.parametrize("way", WEIGHT_CHANGES)
+def test_packed_copy_follows_every_weight_change(folder: Path, way: str) -> None:
     """With kernels, a single row reads the model's own matrices, and several rows read the packed ones."""
     model = pellucid.load(folder)
-    before, one_before = states(model), states(model, IDS[:, :1])
+    before, one_before = packed_states(model), packed_states(model, IDS[:, :1])
     with torch.no_grad():
-        WAYS[way](model.module, model.module.layers[0].feed_forward.down.weight)
+        WEIGHT_CHANGES[way](model.module, model.module.layers[0].feed_forward.down.weight)
     check_plain_and_packed_agree(model, before)
     check_plain_and_packed_agree(model, one_before, IDS[:, :1])
 
 
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad"])
-def test_a_fused_step_of_somebody_s_own_training_is_seen(folder: Path, kind: str) -> None:
+def test_fused_optimizer_step_takes_effect(folder: Path, kind: str) -> None:
     model = pellucid.load(folder)
-    before = states(model)
+    before = packed_states(model)
     optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.1, fused=True)
     model(IDS).last_hidden_state.pow(2).sum().backward()
     optimizer.step()
     check_plain_and_packed_agree(model, before)
 
 
-def test_adapters_of_peft_on_attention_are_heard_and_learn(folder: Path) -> None:
+def test_peft_adapters_on_attention_run_and_get_gradients(folder: Path) -> None:
     peft = pytest.importorskip("peft")
     model = pellucid.load(folder)
-    before = states(model)
+    before = packed_states(model)
     peft.inject_adapter_in_model(peft.LoraConfig(target_modules=["query"], init_lora_weights=False), model.module)
     check_plain_and_packed_agree(model, before)
     model(IDS).last_hidden_state.pow(2).sum().backward()

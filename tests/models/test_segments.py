@@ -35,12 +35,12 @@ def _parts(states: Tensor) -> list[Tensor]:
     return list(states[0, : sum(map(len, TEXTS))].split([len(text) for text in TEXTS]))
 
 
-def test_places_begin_anew() -> None:
+def test_positions_restart_with_each_segment() -> None:
     segments = torch.tensor([[1, 1, 2, 2, 2, 0, 0], [1, 2, 3, 4, 4, 4, 4]])
     assert segment_positions(segments).tolist() == [[0, 1, 0, 1, 2, -1, -1], [0, 0, 0, 0, 1, 2, 3]]
 
 
-def test_who_sees_whom() -> None:
+def test_segmented_mask() -> None:
     mask = segmented_mask(torch.tensor([[1, 1, 1, 2, 0]]), causal=True, window=2)[0, 0]
     assert mask.int().tolist() == [
         [1, 0, 0, 0, 0],
@@ -55,7 +55,7 @@ def test_who_sees_whom() -> None:
 
 @pytest.mark.parametrize("family", KINDS)
 @pytest.mark.parametrize("attention", ["fused", "explicit"])
-def test_each_text_is_read_as_if_it_stood_alone(family: str, attention: str) -> None:
+def test_segments_equal_texts_read_alone(family: str, attention: str) -> None:
     config = pellucid.Config.of(family, **SMALL, **KINDS[family])
     module = pellucid.build(config, seed=4, dtype="float64", attention=attention).module
     ids, segments = _packed()
@@ -67,7 +67,7 @@ def test_each_text_is_read_as_if_it_stood_alone(family: str, attention: str) -> 
 
 
 @pytest.mark.parametrize("family", KINDS)
-def test_the_quick_copy_reads_them_so_too(family: str) -> None:
+def test_packed_copy_reads_segments_alike(family: str) -> None:
     module = pellucid.build(pellucid.Config.of(family, **SMALL, **KINDS[family]), seed=4).module
     ids, segments = _packed()
     with torch.no_grad():
@@ -76,7 +76,7 @@ def test_the_quick_copy_reads_them_so_too(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", KINDS)
-def test_one_text_leaves_no_trace_in_another(family: str) -> None:
+def test_segments_do_not_affect_each_other(family: str) -> None:
     module = _model(family).module
     ids, segments = _packed()
     other = ids.clone()
@@ -92,10 +92,10 @@ def test_no_gradient_flows_from_one_text_to_another(family: str) -> None:
     module = _model(family).module
     ids, segments = _packed()
     _parts(module.states(ids, segments=segments))[1].square().sum().backward()
-    slopes = module.embeddings.token.weight.grad
-    assert slopes is not None
+    gradient = module.embeddings.token.weight.grad
+    assert gradient is not None
     own = set(TEXTS[1])
-    assert all(bool(slopes[i].any()) == (i in own) for text in TEXTS for i in text)
+    assert all(bool(gradient[i].any()) == (i in own) for text in TEXTS for i in text)
 
 
 def test_the_first_pass_of_a_cache_may_hold_several_texts() -> None:
@@ -105,25 +105,25 @@ def test_the_first_pass_of_a_cache_may_hold_several_texts() -> None:
     with torch.no_grad():
         found = module.states(ids, cache=cache, segments=segments)
         assert torch.equal(found, module.states(ids, segments=segments))
-    assert cache.positions.tolist() == [[place for text in TEXTS for place in range(len(text))]]
+    assert cache.positions.tolist() == [[position for text in TEXTS for position in range(len(text))]]
     with pytest.raises(InputError, match="segments cannot follow the 15 positions"):
         module.states(ids[:, :1], cache=cache, segments=segments[:, :1])
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda m, i, s: m(i, segments=s[:, :3]), "segments is int64"),
         (lambda m, i, s: m(i, torch.ones_like(i), segments=s), "segments and an attention_mask"),
         (lambda m, i, s: m(i, segments=torch.ones_like(s)), "17 tokens are too many"),
     ],
 )
-def test_what_cannot_be_read_is_told(call: Callable[[Any, Tensor, Tensor], object], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_invalid_segments_are_refused(call: Callable[[Any, Tensor, Tensor], object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         call(_model("gpt2").module, *_packed())
 
 
-def test_a_model_that_counts_places_by_its_words_refuses() -> None:
+def test_model_with_token_dependent_positions_refuses_segments() -> None:
     config = pellucid.Config.of("roberta", **SMALL, intermediate_size=40, max_position_embeddings=40)
     with pytest.raises(InputError, match="counts positions by its tokens"):
         pellucid.build(config).module(*_packed()[:1], segments=_packed()[1])

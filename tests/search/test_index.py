@@ -28,7 +28,7 @@ from pellucid.search.encoder import check_encoder, encoder_of, passage_span_func
 from pellucid.search.manifest import read_manifest, write_manifest
 from pellucid.text.truncation import start_without_marks
 from pellucid.training.manifest import digest_of_model
-from tests.models.test_packable import twice
+from tests.models.test_packable import doubled_linear
 
 
 def ids(hits: list) -> list[str]:
@@ -331,7 +331,7 @@ def test_model_changed_since_loading_is_refused(
     with pytest.raises(InputError, match=r"^scale of layers\.0\.attention of .* is not what its config says"):
         pellucid.Index.build(saved, ["a cat"], progress=False)
     saved = pellucid.load(tmp_path / "new")
-    saved.module.layers[1].attention.query = twice(saved.module.layers[1].attention.query)
+    saved.module.layers[1].attention.query = doubled_linear(saved.module.layers[1].attention.query)
     with pytest.raises(InputError, match=r"^layers\.1\.attention\.query is a Twice, .* put back what it replaced$"):
         pellucid.Index.build(saved, ["a cat"], progress=False)
     wide = pellucid.load(tmp_path / "new", dtype="float64")

@@ -121,10 +121,10 @@ def test_missing_base_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_peft_gives_the_same_answers(classify: "pellucid.Pipeline", folder: Path, minilm_folder: Path) -> None:
-    model = peft_files.opened(minilm_folder, folder, "sequence-classification")
+    model = peft_files.open_adapter(minilm_folder, folder, "sequence-classification")
     tokenizer = classify.model.tokenizer
     assert tokenizer is not None
     for text in (GOOD[0], BAD[0]):
         ids = torch.tensor([tokenizer.encode([text])[0].ids])
-        theirs = peft_files.answer(model, ids, "sequence-classification")
+        theirs = peft_files.model_output(model, ids, "sequence-classification")
         torch.testing.assert_close(classify.model(ids)["logits"].detach(), theirs, rtol=0, atol=1e-5)

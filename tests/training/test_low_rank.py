@@ -209,7 +209,7 @@ def test_gradients_equal_peft_s(checkpoint: Checkpoint, tmp_path: Path) -> None:
     loaded = perturbed(model_for_training(loaded_base, TextClassification(classes=loaded_base.config.labels), settings))
     folder = save(loaded, settings, tmp_path / "adapter")
     no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    theirs = peft_files.opened(base, folder, head, learns=True, **no_dropout)
+    theirs = peft_files.open_adapter(base, folder, head, learns=True, **no_dropout)
     labels = torch.tensor([0, 1])
     nn.functional.cross_entropy(theirs(input_ids=IDS).logits, labels).backward()
     learner = Learner(loaded, settings)
@@ -391,11 +391,11 @@ def test_sentence_transformers_loads_the_adapter_only_folder(name: str, checkpoi
     torch.testing.assert_close(reloaded.embed(texts), expected, rtol=0, atol=1e-6)
     assert reloaded.tokenizer is not None and model.tokenizer is not None
     assert reloaded.tokenizer(texts)["input_ids"] == model.tokenizer(texts)["input_ids"]
-    with peft_files.spoken() as peft:
+    with peft_files.quiet_peft() as peft:
         peft_model = peft.AutoPeftModelForFeatureExtraction.from_pretrained(folder)
     ids = torch.tensor([reloaded.tokenizer(texts[1])["input_ids"]])
     states = model(ids).last_hidden_state.detach()
-    torch.testing.assert_close(peft_files.answer(peft_model, ids, None), states, rtol=0, atol=1e-5)
+    torch.testing.assert_close(peft_files.model_output(peft_model, ids, None), states, rtol=0, atol=1e-5)
 
 
 def test_adapter_only_folder_saves_the_prefix(checkpoint: Checkpoint, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(chr(97 + i) for i in range(26))]
 
 
-class Named(torch.nn.Module):
+class NamedInputs(torch.nn.Module):
     """Passes its inputs by name, as tracing a bare BertModel requires; its parameter names begin with `inner.`."""
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -51,27 +51,27 @@ def tiny_bert(head: str, **changes: Any) -> PreTrainedModel:
     return model
 
 
-def ids(rows: int = 2, length: int = 7) -> tuple[torch.Tensor, ...]:
+def example_inputs(rows: int = 2, length: int = 7) -> tuple[torch.Tensor, ...]:
     """Input ids, attention mask and token types, `[rows, length]` each; every row but the first is padded."""
-    chance = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(1)
     mask = torch.ones(rows, length, dtype=torch.long)
     mask[1:, -2:] = 0
-    return torch.randint(5, 60, (rows, length), generator=chance), mask, torch.arange(length).expand(rows, -1) // 4
+    return torch.randint(5, 60, (rows, length), generator=generator), mask, torch.arange(length).expand(rows, -1) // 4
 
 
-def traced(
-    module: torch.nn.Module, path: Path, opset: int = 14, *, free: bool = True, names: Sequence[str] = INPUTS
+def export_traced(
+    module: torch.nn.Module, path: Path, opset: int = 14, *, dynamic: bool = True, names: Sequence[str] = INPUTS
 ) -> None:
     """Exports a module of these inputs, in their order, with the older exporter, which traces it.
 
-    free: whether the batch and sequence axes are dynamic.
+    dynamic: whether the batch and sequence axes are dynamic.
     """
-    axes = {name: {0: "batch", 1: "seq"} for name in names} if free else {}
+    axes = {name: {0: "batch", 1: "seq"} for name in names} if dynamic else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
             module.eval(),
-            tuple(value for name, value in zip(INPUTS, ids()) if name in names),
+            tuple(value for name, value in zip(INPUTS, example_inputs()) if name in names),
             path,
             input_names=list(names),
             dynamic_axes=axes,
@@ -92,13 +92,13 @@ def export(model: PreTrainedModel, folder: Path, exporter: str, opset: int = 14,
         warnings.simplefilter("ignore")
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         if exporter == "traced":
-            traced(Named(model), path, opset)
+            export_traced(NamedInputs(model), path, opset)
         else:
             batch, seq = torch.export.Dim("batch", min=1, max=8), torch.export.Dim("seq", min=2, max=30)
             shapes = {name: {0: batch, 1: seq} for name in INPUTS}
             torch.onnx.export(
                 model,
-                ids(),
+                example_inputs(),
                 path,
                 input_names=list(INPUTS),
                 dynamo=True,
@@ -109,11 +109,11 @@ def export(model: PreTrainedModel, folder: Path, exporter: str, opset: int = 14,
     return folder
 
 
-def logits(path: Path) -> Any:
+def runtime_logits(path: Path) -> Any:
     """The first output in ONNX Runtime, `[batch, ...]`."""
     import onnxruntime
 
-    plainly = onnxruntime.SessionOptions()  # optimised, it would also round the inputs of 8-bit products
-    plainly.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(path, plainly, providers=["CPUExecutionProvider"])
-    return session.run(None, {name: value.numpy() for name, value in zip(INPUTS, ids())})[0]
+    options = onnxruntime.SessionOptions()  # optimised, it would also round the inputs of 8-bit products
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return session.run(None, {name: value.numpy() for name, value in zip(INPUTS, example_inputs())})[0]

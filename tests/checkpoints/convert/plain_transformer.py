@@ -20,7 +20,7 @@ NAMES = {
 """Names, and what the model of the study documents generates for them."""
 
 
-def waves(length: int, width: int) -> Tensor:
+def sinusoids(length: int, width: int) -> Tensor:
     """tensor2tensor's sinusoidal positions, counted from 1: all sines, then all cosines, `[length, width]`."""
     scale = torch.exp(torch.arange(width // 2) * -(math.log(10_000) / (width // 2 - 1)))
     angles = torch.arange(1, length + 1)[:, None] * scale
@@ -50,7 +50,7 @@ def attend(tensors: Tensors, name: str, x: Tensor, memory: Tensor, heads: int, c
 def stack(tensors: Tensors, side: str, ids: list[int], memory: Tensor | None, config: dict[str, Any]) -> Tensor:
     """The hidden states after the final norm, `[len(ids), width]`."""
     heads, width = config["num_attention_heads"], config["hidden_size"]
-    x = tensors[f"{side}.embeddings.token.weight"][ids] * math.sqrt(width) + waves(len(ids), width)
+    x = tensors[f"{side}.embeddings.token.weight"][ids] * math.sqrt(width) + sinusoids(len(ids), width)
     for i in range(config["num_hidden_layers" if side == "encoder" else "num_decoder_layers"]):
         layer = f"{side}.layers.{i}"
         y = norm(tensors, f"{layer}.attention_norm", x)
@@ -64,16 +64,16 @@ def stack(tensors: Tensors, side: str, ids: list[int], memory: Tensor | None, co
 
 
 def greedy(
-    tensors: Tensors, config: dict[str, Any], source: list[int], most: int = 40
+    tensors: Tensors, config: dict[str, Any], source: list[int], max_length: int = 40
 ) -> tuple[list[int], list[float]]:
     """Greedy decoding: the tokens up to and including the end token, and the log-probability of each."""
     memory, target, scores = stack(tensors, "encoder", source, None, config), [config["decoder_start_token_id"]], []
-    while len(target) <= most:
+    while len(target) <= max_length:
         hidden = stack(tensors, "decoder", target, memory, config)[-1]
         table = tensors.get("head.decoder.weight", tensors["decoder.embeddings.token.weight"])
-        chances = linear(hidden, table, tensors["head.bias"]).log_softmax(-1)
-        target.append(int(chances.argmax()))
-        scores.append(float(chances.max()))
+        log_probabilities = linear(hidden, table, tensors["head.bias"]).log_softmax(-1)
+        target.append(int(log_probabilities.argmax()))
+        scores.append(float(log_probabilities.max()))
         if target[-1] == config["eos_token_id"]:
             break
     return target[1:], scores

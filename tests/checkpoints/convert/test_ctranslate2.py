@@ -28,33 +28,33 @@ def ours(foreign: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return convert(foreign, tmp_path_factory.mktemp("aren") / "ours", heads=8).folder
 
 
-def opened(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any], Tokenizer, Tokenizer]:
+def read_converted(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any], Tokenizer, Tokenizer]:
     tokenizers = [Tokenizer.from_file(str(folder / name)) for name in ("tokenizer.json", "target_tokenizer.json")]
     return load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text()), *tokenizers
 
 
-def test_real_names(ours: Path) -> None:
-    tensors, config, source, target = opened(ours)
+def test_real_names_are_transliterated(ours: Path) -> None:
+    tensors, config, source, target = read_converted(ours)
     for name, expected in NAMES.items():
         ids, _ = greedy(tensors, config, source.encode(name).ids)
         assert target.decode(ids) == expected
 
 
-def test_its_own_library_says_the_same(ours: Path, shared: Callable[[str], Path]) -> None:
+def test_tokens_and_scores_equal_ctranslate2(ours: Path, shared: Callable[[str], Path]) -> None:
     library = pytest.importorskip("ctranslate2")
     theirs = library.Translator(str(shared("models/ct2-aren-v2/aren-transliteration")), intra_threads=1)
-    tensors, config, source, target = opened(ours)
+    tensors, config, source, target = read_converted(ours)
     names = [*NAMES, "Qتمون", "بور", "ااااااااااا"]  # an unknown letter, a short name and a long one
     answers = theirs.translate_batch([list(name) for name in names], beam_size=1)
     for name, answer in zip(names, answers):
         ids, scores = greedy(tensors, config, source.encode(name).ids)
         assert target.decode(ids) == "".join(answer.hypotheses[0])
-        judged = theirs.score_batch([list(name)], [answer.hypotheses[0]])[0]  # rounds less than its greedy search does
-        assert scores == pytest.approx(judged.log_probs, abs=2e-6)
+        scored = theirs.score_batch([list(name)], [answer.hypotheses[0]])[0]  # rounds less than its greedy search does
+        assert scores == pytest.approx(scored.log_probs, abs=2e-6)
 
 
 @pytest.mark.parametrize("name", ["model.bin", "source_vocabulary.txt", "target_vocabulary.txt"])
-def test_a_file_that_may_not_be_read_is_named(
+def test_unreadable_file_is_named(
     name: str, shared: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = shared("models/ct2-aren-v2/aren-transliteration")
@@ -64,7 +64,7 @@ def test_a_file_that_may_not_be_read_is_named(
     assert str(caught.value) == f"cannot read {folder / name}: Permission denied" and not (tmp_path / "new").exists()
 
 
-def test_every_number_is_where_it_was(foreign: Path, ours: Path) -> None:
+def test_tensors_are_converted_unchanged(foreign: Path, ours: Path) -> None:
     before, after = load_file(foreign / "model.safetensors"), load_file(ours / "model.safetensors")
     assert sum(v.numel() for v in before.values()) == sum(v.numel() for v in after.values()) == 182_731
     fused = before["decoder/layer_3/self_attention/linear_0/weight"]
@@ -74,35 +74,35 @@ def test_every_number_is_where_it_was(foreign: Path, ours: Path) -> None:
     assert torch.equal(torch.cat(crossed), before["decoder/layer_5/attention/linear_1/bias"])
 
 
-@pytest.mark.parametrize(("kind", "apart"), [("", 0.0), ("-i16", 1e-3), ("-i8", 0.02)])
-def test_its_own_file_holds_the_same(
-    shared: Callable[[str], Path], ours: Path, tmp_path: Path, kind: str, apart: float
+@pytest.mark.parametrize(("kind", "tolerance"), [("", 0.0), ("-i16", 1e-3), ("-i8", 0.02)])
+def test_model_bin_holds_the_same_weights(
+    shared: Callable[[str], Path], ours: Path, tmp_path: Path, kind: str, tolerance: float
 ) -> None:
-    made = convert(shared(f"models/ct2-aren-v2/aren-transliteration{kind}"), tmp_path / "made").folder
-    found, expected = load_file(made / "model.safetensors"), load_file(ours / "model.safetensors")
+    converted = convert(shared(f"models/ct2-aren-v2/aren-transliteration{kind}"), tmp_path / "made").folder
+    found, expected = load_file(converted / "model.safetensors"), load_file(ours / "model.safetensors")
     assert found.keys() == expected.keys()
     for name, numbers in expected.items():
-        torch.testing.assert_close(found[name], numbers, atol=apart, rtol=0)
+        torch.testing.assert_close(found[name], numbers, atol=tolerance, rtol=0)
 
 
-def newest(variables: dict[str, torch.Tensor], other: dict[str, str]) -> bytes:
+def model_file(variables: dict[str, torch.Tensor], other: dict[str, str]) -> bytes:
     """A file as CTranslate2 4.8 writes it."""
 
     def text(value: str) -> bytes:
         return struct.pack("<H", len(value) + 1) + value.encode() + b"\0"
 
-    made = struct.pack("<I", 6) + text("TransformerSpec") + struct.pack("<II", 7, len(variables))
+    content = struct.pack("<I", 6) + text("TransformerSpec") + struct.pack("<II", 7, len(variables))
     for name, numbers in variables.items():
         raw = numbers.view(torch.uint8).numpy().tobytes()
         kind = [torch.float32, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16].index(numbers.dtype)
-        made += text(name) + struct.pack(f"<B{numbers.dim()}I", numbers.dim(), *numbers.shape)
-        made += struct.pack("<BI", kind, len(raw)) + raw
-    return made + struct.pack("<I", len(other)) + b"".join(text(one) + text(its) for one, its in other.items())
+        content += text(name) + struct.pack(f"<B{numbers.dim()}I", numbers.dim(), *numbers.shape)
+        content += struct.pack("<BI", kind, len(raw)) + raw
+    return content + struct.pack("<I", len(other)) + b"".join(text(one) + text(its) for one, its in other.items())
 
 
-def test_a_newer_file_with_two_names_for_one_table(tmp_path: Path) -> None:
+def test_newer_file_with_an_alias(tmp_path: Path) -> None:
     tensors = {"a/weight": torch.randn(3, 4).bfloat16(), "b": torch.arange(5, dtype=torch.int8)}
-    (tmp_path / "model.bin").write_bytes(whole := newest(tensors, {"c/weight": "a/weight"}))
+    (tmp_path / "model.bin").write_bytes(whole := model_file(tensors, {"c/weight": "a/weight"}))
     found = {name: span.read() for name, span in read_variables(tmp_path / "model.bin")[1].items()}
     assert found.keys() == {"a/weight", "b", "c/weight"}
     assert torch.equal(found["c/weight"], tensors["a/weight"]) and torch.equal(found["b"], tensors["b"])
@@ -115,16 +115,17 @@ def test_a_newer_file_with_two_names_for_one_table(tmp_path: Path) -> None:
         (b"PK" + whole[2:], "not a model of CTranslate2"),
         (whole.replace(b"b\0\x01\5", b"b\0\x01\6"), "not what its shape"),
         (whole.replace(b"b\0\x01\5", b"b\0\x63\5"), "99 dimensions"),
-        (newest(tensors, {"b": "a/weight"}), "the alias b names"), (newest(tensors, {"x": "y"}), "y, which is missing"),
-        (newest({"../a": tensors["b"]}, {}), "not a valid tensor name"),
+        (model_file(tensors, {"b": "a/weight"}), "the alias b names"),
+        (model_file(tensors, {"x": "y"}), "y, which is missing"),
+        (model_file({"../a": tensors["b"]}, {}), "not a valid tensor name"),
     ):  # fmt: skip
         (tmp_path / "model.bin").write_bytes(damaged)
         with pytest.raises(PellucidError, match=message):
             read_variables(tmp_path / "model.bin")
 
 
-def test_facts_and_words(ours: Path) -> None:
-    _, config, source, target = opened(ours)
+def test_config_and_tokenizers(ours: Path) -> None:
+    _, config, source, target = read_converted(ours)
     expected = {
         "share_embeddings": False,
         "vocab_size": 43,
@@ -139,22 +140,22 @@ def test_facts_and_words(ours: Path) -> None:
     assert target.token_to_id("<s>") == 1 and target.decode([1, 3, 4, 2]) == "ae"
 
 
-def test_eight_and_sixteen_bits(foreign: Path, ours: Path, tmp_path: Path) -> None:
+def test_int8_and_int16_weights(foreign: Path, ours: Path, tmp_path: Path) -> None:
     whole = load_file(foreign / "model.safetensors")
-    for dtype, most in ((torch.int8, 127), (torch.int16, 32767)):
+    for dtype, maximum in ((torch.int8, 127), (torch.int16, 32767)):
         tensors = dict(whole)
         for name in [name for name, value in whole.items() if value.dim() == 2]:
-            scale = most / (whole[name].abs().amax(1) if dtype is torch.int8 else whole[name].abs().max())
+            scale = maximum / (whole[name].abs().amax(1) if dtype is torch.int8 else whole[name].abs().max())
             tensors[f"{name}_scale"] = scale.reshape(-1) if dtype is torch.int8 else scale
             tensors[name] = (whole[name] * scale.reshape(-1, 1)).round().to(dtype)
-        folder = copied(foreign, tmp_path / str(most), tensors)
-        after = load_file(convert(folder, tmp_path / f"ours{most}", heads=8).folder / "model.safetensors")
-        step = max(float(value.abs().max()) for value in whole.values()) / most
+        folder = copy_with(foreign, tmp_path / str(maximum), tensors)
+        after = load_file(convert(folder, tmp_path / f"ours{maximum}", heads=8).folder / "model.safetensors")
+        step = max(float(value.abs().max()) for value in whole.values()) / maximum
         for name, value in load_file(ours / "model.safetensors").items():
             torch.testing.assert_close(after[name], value, rtol=0, atol=step)
 
 
-def copied(foreign: Path, folder: Path, tensors: dict[str, torch.Tensor]) -> Path:
+def copy_with(foreign: Path, folder: Path, tensors: dict[str, torch.Tensor]) -> Path:
     """The same vocabularies with other tensors."""
     folder.mkdir()
     for name in ("source_vocabulary.txt", "target_vocabulary.txt"):
@@ -169,27 +170,27 @@ Tensors = dict[str, torch.Tensor]
 LAYER = "decoder/layer_2/ffn/linear_0/weight"
 
 
-def gone(tensors: Tensors) -> None:
+def remove_tensor(tensors: Tensors) -> None:
     del tensors[LAYER]
 
 
-def beyond(tensors: Tensors) -> None:
+def add_unknown_tensor(tensors: Tensors) -> None:
     tensors["decoder/layer_2/ffn/linear_9/weight"] = torch.zeros(2)
 
 
-def narrow(tensors: Tensors) -> None:
+def cut_columns(tensors: Tensors) -> None:
     tensors[LAYER] = tensors[LAYER][:, :9].contiguous()
 
 
-def whole_numbers(tensors: Tensors) -> None:
+def convert_to_int8(tensors: Tensors) -> None:
     tensors[LAYER] = tensors[LAYER].to(torch.int8)
 
 
-def broken(tensors: Tensors) -> None:
+def put_nan(tensors: Tensors) -> None:
     tensors[LAYER][0, 0] = float("nan")
 
 
-def other_kind(tensors: Tensors) -> None:
+def change_activation(tensors: Tensors) -> None:
     tensors["encoder/activation"] = torch.tensor([2], dtype=torch.int8)
 
 
@@ -202,33 +203,33 @@ CASES: dict[str, tuple[Callable[[Tensors], None], int | None, type[PellucidError
         "5 heads do not divide a width of 32; one of 1, 2, 4, 8, 16, 32",
     ),
     "missing": (
-        gone,
+        remove_tensor,
         8,
         CheckpointMismatchError,
         "/foreign is not a whole Transformer: 1 missing (decoder.layers.2.feed",
     ),
-    "too many": (beyond, 8, CheckpointMismatchError, "linear_9/weight"),
-    "narrow": (narrow, 8, CheckpointMismatchError, "[128, 9], expected [128, 32]"),
-    "bytes without a scale": (whole_numbers, 8, CheckpointMismatchError, "without a scale"),
-    "not a number": (broken, 8, PellucidError, "NaN"),
-    "another activation": (other_kind, 8, CheckpointMismatchError, "encoder/activation is 2"),
+    "too many": (add_unknown_tensor, 8, CheckpointMismatchError, "linear_9/weight"),
+    "narrow": (cut_columns, 8, CheckpointMismatchError, "[128, 9], expected [128, 32]"),
+    "bytes without a scale": (convert_to_int8, 8, CheckpointMismatchError, "without a scale"),
+    "not a number": (put_nan, 8, PellucidError, "NaN"),
+    "another activation": (change_activation, 8, CheckpointMismatchError, "encoder/activation is 2"),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_does_not_fit_is_one_sentence(foreign: Path, tmp_path: Path, name: str) -> None:
-    change, heads, error, says = CASES[name]
+def test_invalid_checkpoints_are_refused_in_one_sentence(foreign: Path, tmp_path: Path, name: str) -> None:
+    change, heads, error, message = CASES[name]
     tensors = load_file(foreign / "model.safetensors")
     change(tensors)
-    folder = copied(foreign, tmp_path / "foreign", tensors)
+    folder = copy_with(foreign, tmp_path / "foreign", tensors)
     with pytest.raises(error) as caught:
         convert(folder, tmp_path / "ours", heads=heads)
-    assert says in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["foreign"]
 
 
-def test_vocabularies_that_do_not_fit(foreign: Path, tmp_path: Path) -> None:
-    folder = copied(foreign, tmp_path / "foreign", load_file(foreign / "model.safetensors"))
+def test_mismatched_vocabularies_are_refused(foreign: Path, tmp_path: Path) -> None:
+    folder = copy_with(foreign, tmp_path / "foreign", load_file(foreign / "model.safetensors"))
     vocabulary = (folder / "target_vocabulary.txt").read_text(encoding="utf-8")
     cases = (
         (vocabulary + "new\n", "44 tokens"),
@@ -236,9 +237,9 @@ def test_vocabularies_that_do_not_fit(foreign: Path, tmp_path: Path) -> None:
         ("\xff", "utf-8"),
         ("a" * 20_000_001, "at most 20,"),
     )
-    for text, says in cases:
+    for text, message in cases:
         (folder / "target_vocabulary.txt").write_bytes(text.encode("latin-1" if text == "\xff" else "utf-8"))
-        with pytest.raises(PellucidError, match=f"(?i){says}"):
+        with pytest.raises(PellucidError, match=f"(?i){message}"):
             convert(folder, tmp_path / "ours", heads=8)
     (folder / "target_vocabulary.txt").unlink()
     with pytest.raises(NotFoundError, match=r"target_vocabulary\.txt"):

@@ -14,17 +14,17 @@ from pellucid.checkpoints.convert import convert
 from pellucid.errors import CheckpointMismatchError
 
 WIDTH, INNER, HEADS = 16, 40, 2
-WORDS = ["<blank>", "<unk>", "<s>", "</s>", *(f"w{i}" for i in range(20))]
+VOCABULARY = ["<blank>", "<unk>", "<s>", "</s>", *(f"w{i}" for i in range(20))]
 
 
-def filled(one_table: bool) -> Any:
+def random_specification(one_table: bool) -> Any:
     """The specification of a tiny random Transformer; `one_table` ties its embeddings and its output projection."""
     specs = pytest.importorskip("ctranslate2.specs")
-    chance = np.random.default_rng(3)
+    generator = np.random.default_rng(3)
     spec = specs.TransformerSpec.from_config((1, 2), HEADS, pre_norm=True)
 
     def table(*shape: int) -> np.ndarray:
-        return chance.standard_normal(shape).astype("float32") * 0.4
+        return generator.standard_normal(shape).astype("float32") * 0.4
 
     def linear(part: Any, out: int, into: int = WIDTH) -> None:
         part.weight, part.bias = table(out, into), table(out)
@@ -32,9 +32,9 @@ def filled(one_table: bool) -> Any:
     def norm(part: Any) -> None:
         part.gamma, part.beta = 1 + table(WIDTH), table(WIDTH)
 
-    spec.encoder.embeddings[0].weight = table(len(WORDS), WIDTH)
-    for place in (spec.decoder.embeddings, spec.decoder.projection):
-        place.weight = spec.encoder.embeddings[0].weight if one_table else table(len(WORDS), WIDTH)
+    spec.encoder.embeddings[0].weight = table(len(VOCABULARY), WIDTH)
+    for target in (spec.decoder.embeddings, spec.decoder.projection):
+        target.weight = spec.encoder.embeddings[0].weight if one_table else table(len(VOCABULARY), WIDTH)
     for side in (spec.encoder, spec.decoder):
         norm(side.layer_norm)
         for layer in side.layer:
@@ -47,14 +47,14 @@ def filled(one_table: bool) -> Any:
                 linear(part, WIDTH * (2 if i == 1 else 1))
             linear(layer.ffn.linear_0, INNER)
             linear(layer.ffn.linear_1, WIDTH, INNER)
-    spec.register_source_vocabulary(WORDS)
-    spec.register_target_vocabulary(WORDS)
+    spec.register_source_vocabulary(VOCABULARY)
+    spec.register_target_vocabulary(VOCABULARY)
     return spec
 
 
-def written(folder: Path, *, one_table: bool = False, kind: str | None = None, epsilon: float | None = None) -> Path:
+def save_model(folder: Path, *, one_table: bool = False, kind: str | None = None, epsilon: float | None = None) -> Path:
     """Saves CTranslate2's own files, and their tensors as safetensors, in which each alias is a tensor of its own."""
-    spec = filled(one_table)
+    spec = random_specification(one_table)
     spec.config.layer_norm_epsilon = epsilon
     spec.validate()
     spec.optimize(quantization=kind)
@@ -71,15 +71,15 @@ def written(folder: Path, *, one_table: bool = False, kind: str | None = None, e
 
 @pytest.mark.parametrize("one_table", [True, False])
 @pytest.mark.parametrize(("kind", "epsilon"), [(None, None), (None, 1e-2), ("float16", None), ("int8", None)])
-def test_scores_are_the_library_s(tmp_path: Path, one_table: bool, kind: str | None, epsilon: float | None) -> None:
+def test_scores_equal_ctranslate2(tmp_path: Path, one_table: bool, kind: str | None, epsilon: float | None) -> None:
     library = pytest.importorskip("ctranslate2")
-    folder = written(tmp_path / "theirs", one_table=one_table, kind=kind, epsilon=epsilon)
+    folder = save_model(tmp_path / "theirs", one_table=one_table, kind=kind, epsilon=epsilon)
     model = load(convert(folder, tmp_path / "ours").folder)
     theirs = library.Translator(str(folder), compute_type="float32", intra_threads=1)
     for source, target in ((["w1", "w7", "w7"], ["w2", "w3"]), (["w9"], ["w1", "w1", "w15", "w4"])):
         expected = theirs.score_batch([source], [target])[0].log_probs
-        ids = [WORDS.index(word) for word in ("<s>", *target, "</s>")]
-        inputs = {"input_ids": torch.tensor([[WORDS.index(word) for word in source]])}
+        ids = [VOCABULARY.index(word) for word in ("<s>", *target, "</s>")]
+        inputs = {"input_ids": torch.tensor([[VOCABULARY.index(word) for word in source]])}
         with torch.no_grad():
             logits = model.module(**inputs, decoder_input_ids=torch.tensor([ids[:-1]]))["logits"][0]
         found = logits.log_softmax(-1)[range(len(ids) - 1), ids[1:]]
@@ -87,7 +87,7 @@ def test_scores_are_the_library_s(tmp_path: Path, one_table: bool, kind: str | N
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"add_source_eos": True}, "add_source_eos is True; only False is understood"),
         ({"decoder_start_token": "</s>"}, "decoder_start_token is '</s>'; only '<s>' is understood"),
@@ -95,11 +95,11 @@ def test_scores_are_the_library_s(tmp_path: Path, one_table: bool, kind: str | N
         ({"layer_norm_epsilon": -1}, "layer_norm_epsilon is -1, expected above 0"),
     ],
 )
-def test_what_config_says_otherwise_is_refused(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
-    folder = written(tmp_path / "theirs")
+def test_unsupported_config_values_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    folder = save_model(tmp_path / "theirs")
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-    with pytest.raises(CheckpointMismatchError, match=says):
+    with pytest.raises(CheckpointMismatchError, match=message):
         convert(folder, tmp_path / "ours")
     assert not (tmp_path / "ours").exists()
 
@@ -108,7 +108,7 @@ def test_what_config_says_otherwise_is_refused(tmp_path: Path, changes: dict[str
     "name", ["decoder/alibi", "encoder/multi_query_attention", "decoder/start_from_zero_embedding"]
 )
 def test_settings_that_change_numbers_are_refused(tmp_path: Path, name: str) -> None:
-    folder = written(tmp_path / "theirs")
+    folder = save_model(tmp_path / "theirs")
     tensors = load_file(folder / "model.safetensors")
     tensors[name] = torch.ones_like(tensors[name])
     save_file(tensors, folder / "model.safetensors")

@@ -14,13 +14,21 @@ from safetensors.torch import load_file
 
 from pellucid.checkpoints.convert import convert
 from pellucid.errors import CheckpointMismatchError
-from tests.checkpoints.convert.exports import HEADS, Named, export, ids, logits, tiny_bert, traced
+from tests.checkpoints.convert.exports import (
+    HEADS,
+    NamedInputs,
+    example_inputs,
+    export,
+    export_traced,
+    runtime_logits,
+    tiny_bert,
+)
 from tests.quick import few
 
 CHANGES = ("turned over the last axis", "turned over the tokens", "turned over the texts", "shifted", "cut off")
 
 
-def nodes_of(change: str, read: str, number: int) -> list[onnx.NodeProto]:
+def change_nodes(change: str, read: str, number: int) -> list[onnx.NodeProto]:
     """Operations that compute `changed`, of the same shape, from a value."""
     if change == "cut off":
         return [helper.make_node("Min", [read, "small"], ["changed"])]
@@ -34,7 +42,7 @@ def nodes_of(change: str, read: str, number: int) -> list[onnx.NodeProto]:
     return [helper.make_node("Slice", [read, "last", "endless below", axis, "last"], ["changed"])]
 
 
-def changed(plain: onnx.ModelProto, change: str) -> Iterator[onnx.ModelProto]:
+def changed_graphs(plain: onnx.ModelProto, change: str) -> Iterator[onnx.ModelProto]:
     """Yields the graph with the change before each input of its first layer in turn."""
     numbers = {"zero": 0, "one": 1, "last": -1, "last but one": -2, "endless": 2**62, "endless below": -(2**62)}
     initializers = [numpy_helper.from_array(np.array([number], "int64"), name) for name, number in numbers.items()]
@@ -42,28 +50,28 @@ def changed(plain: onnx.ModelProto, change: str) -> Iterator[onnx.ModelProto]:
     shapes = {value.name for value in onnx.shape_inference.infer_shapes(plain).graph.value_info}
     tables = {tensor.name for tensor in plain.graph.initializer}
     for at, node in list(enumerate(plain.graph.node))[5:75]:
-        for place, read in enumerate(node.input):
+        for index, read in enumerate(node.input):
             if read not in shapes - tables or node.op_type in ("Shape", "Concat", "Unsqueeze", "Squeeze"):
                 continue
             model = copy.deepcopy(plain)
             model.graph.initializer.extend(initializers)
-            model.graph.node[at].input[place] = "changed"
-            for one in reversed(nodes_of(change, read, at)):
+            model.graph.node[at].input[index] = "changed"
+            for one in reversed(change_nodes(change, read, at)):
                 model.graph.node.insert(at, one)
             yield model
 
 
 @pytest.mark.parametrize("change", few(list(CHANGES), ["turned over the last axis"]))
-def test_whatever_is_turned_on_the_way_is_refused(tmp_path: Path, change: str) -> None:
+def test_values_moved_along_an_axis_are_refused(tmp_path: Path, change: str) -> None:
     """ONNX Runtime shows which changes alter the outputs of tokens that are no padding; each of these is refused."""
     folder = export(tiny_bert("tokens"), tmp_path / "foreign", "captured")
-    path, kept = folder / "model.onnx", ids()[1].numpy().astype(bool)
-    plain, expected = onnx.load(path), logits(path)[kept]
+    path, is_text = folder / "model.onnx", example_inputs()[1].numpy().astype(bool)
+    plain, expected = onnx.load(path), runtime_logits(path)[is_text]
     refused = 0
-    for model in changed(plain, change):
+    for model in changed_graphs(plain, change):
         onnx.save(model, path)
         try:
-            other = logits(path)[kept]
+            other = runtime_logits(path)[is_text]
         except Exception:  # noqa: BLE001 (a value without so many axes, or of another type)
             continue
         if not np.allclose(other, expected, atol=1e-4):
@@ -73,13 +81,13 @@ def test_whatever_is_turned_on_the_way_is_refused(tmp_path: Path, change: str) -
     assert refused > 15
 
 
-def rewritten(folder: Path, kind: str, at: int, **settings: object) -> Path:
+def with_attributes(folder: Path, kind: str, at: int, **settings: object) -> Path:
     """Changes the attributes of one operation of a kind."""
     model = onnx.load(folder / "model.onnx")
     node = [node for node in model.graph.node if node.op_type == kind][at]
-    kept = [one for one in node.attribute if one.name not in settings]
+    others = [one for one in node.attribute if one.name not in settings]
     del node.attribute[:]
-    node.attribute.extend([*kept, *(helper.make_attribute(name, value) for name, value in settings.items())])
+    node.attribute.extend([*others, *(helper.make_attribute(name, value) for name, value in settings.items())])
     onnx.save(model, folder / "model.onnx")
     return folder
 
@@ -89,7 +97,7 @@ class Interleaved(torch.nn.Module):
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
-        self.inner = Named(model)
+        self.inner = NamedInputs(model)
         for layer in model.bert.encoder.layer:
             layer.attention.self.query.register_forward_hook(
                 lambda part, inputs, made: made.unflatten(-1, (8, 4)).transpose(-1, -2).flatten(-2)
@@ -99,10 +107,10 @@ class Interleaved(torch.nn.Module):
         return self.inner(*inputs)
 
 
-def test_heads_that_lie_interleaved_are_refused(tmp_path: Path) -> None:
+def test_interleaved_heads_are_refused(tmp_path: Path) -> None:
     model = tiny_bert("tokens")
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    traced(Interleaved(model), folder / "model.onnx", 17)
+    export_traced(Interleaved(model), folder / "model.onnx", 17)
     with pytest.raises(CheckpointMismatchError, match=r"weights of encoder\.layer\.0|the attention of query, key and"):
         convert(folder, tmp_path / "ours")
 
@@ -126,21 +134,23 @@ class Masked(torch.nn.Module):
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_a_mask_of_something_else_than_the_keys_padding_is_refused(tmp_path: Path, mask: str) -> None:
+def test_mask_of_anything_but_key_padding_is_refused(tmp_path: Path, mask: str) -> None:
     model = tiny_bert("tokens", attn_implementation="eager")
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    traced(Masked(model, mask), folder / "model.onnx", 17)
+    export_traced(Masked(model, mask), folder / "model.onnx", 17)
     with pytest.raises(CheckpointMismatchError, match=r"not those of all tokens but padding"):
         convert(folder, tmp_path / "ours")
 
 
 def test_a_norm_over_another_axis_is_refused(tmp_path: Path) -> None:
-    folder = rewritten(export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17), "LayerNormalization", 1, axis=1)
+    folder = with_attributes(
+        export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17), "LayerNormalization", 1, axis=1
+    )
     with pytest.raises(CheckpointMismatchError, match=r"is not a norm of each token"):
         convert(folder, tmp_path / "ours")
 
 
-def test_dropout_that_goes_on_is_refused(tmp_path: Path) -> None:
+def test_active_dropout_is_refused(tmp_path: Path) -> None:
     folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
     at = next(i for i, node in enumerate(model.graph.node) if node.op_type == "Softmax")
@@ -166,7 +176,7 @@ def test_dropout_that_goes_on_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("level", few(["BASIC", "EXTENDED", "ALL"], ["ALL"]))
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("head", few(list(HEADS), ["tokens"]))
-def test_what_the_runtime_writes_when_it_has_optimised(tmp_path: Path, head: str, half: bool, level: str) -> None:
+def test_graphs_optimised_by_onnx_runtime(tmp_path: Path, head: str, half: bool, level: str) -> None:
     """Including its softmax in half precision, which it writes as five operations."""
     model = tiny_bert(head, attn_implementation="eager")
     folder = export(model.half() if half else model, tmp_path / "foreign", "traced", 14)
@@ -180,29 +190,29 @@ def test_what_the_runtime_writes_when_it_has_optimised(tmp_path: Path, head: str
     assert all(torch.equal(value, expected[name]) for name, value in found.items())
 
 
-def test_sizes_that_are_fixed(tmp_path: Path) -> None:
+def test_fixed_sizes(tmp_path: Path) -> None:
     """Exported without dynamic axes, so that every shape is a constant of the file."""
     model = tiny_bert("sequence")
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    traced(Named(model), folder / "model.onnx", 17, free=False)
+    export_traced(NamedInputs(model), folder / "model.onnx", 17, dynamic=False)
     found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
     assert all(torch.equal(found[name], value) for name, value in model.named_parameters())
 
 
-class First(torch.nn.Module):
+class FirstToken(torch.nn.Module):
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
-        self.inner = Named(model)
+        self.inner = NamedInputs(model)
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
         return self.inner(*inputs)[0][:, 0]
 
 
-def test_a_graph_that_gives_the_first_token_alone(tmp_path: Path) -> None:
+def test_graph_that_returns_the_first_token_only(tmp_path: Path) -> None:
     """As in exports of sentence encoders."""
     model = tiny_bert("base")
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    traced(First(model), folder / "model.onnx", 17)
+    export_traced(FirstToken(model), folder / "model.onnx", 17)
     found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
     expected = {name: value for name, value in model.named_parameters() if "pooler" not in name}
     assert found.keys() == expected.keys() and all(torch.equal(found[name], value) for name, value in expected.items())

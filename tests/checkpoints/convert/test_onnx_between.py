@@ -15,40 +15,40 @@ from transformers import BertModel
 
 from pellucid.checkpoints.convert import convert
 from pellucid.errors import CheckpointMismatchError
-from tests.checkpoints.convert.exports import INPUTS, export, logits, tiny_bert, traced
+from tests.checkpoints.convert.exports import INPUTS, export, export_traced, runtime_logits, tiny_bert
 
 Tensors = tuple[torch.Tensor, ...]
-Work = Callable[["Headed", torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+HeadFunction = Callable[["CustomHead", torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-class Headed(torch.nn.Module):
+class CustomHead(torch.nn.Module):
     """A BERT with a custom head: `work` computes the output from the hidden states, the pooled output and the mask."""
 
-    def __init__(self, model: BertModel, work: Work) -> None:
+    def __init__(self, model: BertModel, compute: HeadFunction) -> None:
         super().__init__()
-        self.bert, self.work = model, work
+        self.bert, self.compute = model, compute
         self.classifier, self.dense = torch.nn.Linear(32, 3), torch.nn.Linear(32, 32)
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
         states, pooled = self.bert(**dict(zip(INPUTS, inputs)), return_dict=False)
-        return self.work(self, states, pooled, inputs[1])
+        return self.compute(self, states, pooled, inputs[1])
 
 
-def headed(folder: Path, work: Work) -> Path:
+def export_with_head(folder: Path, compute: HeadFunction) -> Path:
     model = tiny_bert("base")
     export(model, folder, "traced")
-    traced(Headed(model, work), folder / "model.onnx")
+    export_traced(CustomHead(model, compute), folder / "model.onnx")
     return folder
 
 
-def mean(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def mean_pooled(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     weights = mask[..., None].float()
     return (states * weights).sum(1) / weights.sum(1)
 
 
-HEADS: dict[str, tuple[Work, str]] = {
+UNSUPPORTED_HEADS: dict[str, tuple[HeadFunction, str]] = {
     "pooler of the mean": (
-        lambda own, states, pooled, mask: own.classifier(torch.tanh(own.dense(mean(states, mask)))),
+        lambda own, states, pooled, mask: own.classifier(torch.tanh(own.dense(mean_pooled(states, mask)))),
         r"pooler\.dense reads the result of Div /Div",
     ),
     "pooler of the last token": (
@@ -76,7 +76,7 @@ HEADS: dict[str, tuple[Work, str]] = {
         r"classifier reads the result of Relu /Relu .* where BERT reads the pooled first token",
     ),
     "dense of the mean": (
-        lambda own, states, pooled, mask: torch.tanh(own.dense(mean(states, mask))),
+        lambda own, states, pooled, mask: torch.tanh(own.dense(mean_pooled(states, mask))),
         r"pooler\.dense reads the result of Div /Div",
     ),
     "tags of relu": (
@@ -92,41 +92,42 @@ HEADS: dict[str, tuple[Work, str]] = {
         r"classifier \(a product for every token\) reads the result of Gather",
     ),
     "classifier of the mean": (
-        lambda own, states, pooled, mask: own.classifier(mean(states, mask)),
+        lambda own, states, pooled, mask: own.classifier(mean_pooled(states, mask)),
         r"classifier \(a product for every token\) reads the result of Div /Div",
     ),
     "classifier of the greatest": (
         lambda own, states, pooled, mask: own.classifier(states.max(1)[0]),
         r"classifier .* reads the result of ReduceMax /ReduceMax",
     ),
-    "mean alone": (lambda own, states, pooled, mask: mean(states, mask), "the output .* reads the result of Div /Div"),
+    "mean alone": (
+        lambda own, states, pooled, mask: mean_pooled(states, mask),
+        "the output .* reads the result of Div /Div",
+    ),
 }
 
 
-@pytest.mark.parametrize("case", HEADS)
-def test_a_head_that_bert_has_not_is_refused(tmp_path: Path, case: str) -> None:
-    work, says = HEADS[case]
-    folder = headed(tmp_path / "foreign", work)
-    with pytest.raises(CheckpointMismatchError, match=says):
+@pytest.mark.parametrize("case", UNSUPPORTED_HEADS)
+def test_unsupported_heads_are_refused(tmp_path: Path, case: str) -> None:
+    compute, message = UNSUPPORTED_HEADS[case]
+    folder = export_with_head(tmp_path / "foreign", compute)
+    with pytest.raises(CheckpointMismatchError, match=message):
         convert(folder, tmp_path / "ours")
     assert not (tmp_path / "ours").exists()
 
 
 @pytest.mark.parametrize("slicing", [False, True])
-def test_the_first_token_may_be_cut_out_in_more_than_one_way(tmp_path: Path, slicing: bool) -> None:
-    def first(own: Headed, states: torch.Tensor, pooled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def test_first_token_by_slice_or_index(tmp_path: Path, slicing: bool) -> None:
+    def first(own: CustomHead, states: torch.Tensor, pooled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         cut = states[:, 0:1].flatten(1) if slicing else states[:, 0]
         return own.classifier(torch.tanh(own.dense(cut)))
 
-    done = convert(headed(tmp_path / "foreign", first), tmp_path / "ours").folder
-    assert json.loads((done / "config.json").read_text())["architectures"] == ["BertForSequenceClassification"]
+    result = convert(export_with_head(tmp_path / "foreign", first), tmp_path / "ours").folder
+    assert json.loads((result / "config.json").read_text())["architectures"] == ["BertForSequenceClassification"]
 
 
-def test_a_vector_of_a_text_beside_the_states_is_left_out_and_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_additional_sentence_output_is_dropped_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """As in exports of sentence-transformers; it holds no weights."""
-    folder = headed(tmp_path / "foreign", lambda own, states, pooled, mask: states)
+    folder = export_with_head(tmp_path / "foreign", lambda own, states, pooled, mask: states)
     model = onnx.load(folder / "model.onnx")
     model.graph.node.append(helper.make_node("ReduceMean", [model.graph.output[0].name], ["sentence"], axes=[1]))
     model.graph.output.append(helper.make_tensor_value_info("sentence", 1, None))
@@ -135,24 +136,24 @@ def test_a_vector_of_a_text_beside_the_states_is_left_out_and_named(
     assert "its output sentence is not part of BERT; left out" in caplog.text
 
 
-def test_whatever_is_put_between_two_steps_is_refused(tmp_path: Path) -> None:
+def test_inserted_operations_are_refused(tmp_path: Path) -> None:
     """A scale before each input of the first layers in turn; wherever it changes the output, the graph is refused."""
     folder = export(tiny_bert("sequence"), tmp_path / "foreign", "captured")
-    plain, expected = onnx.load(folder / "model.onnx"), logits(folder / "model.onnx")
+    plain, expected = onnx.load(folder / "model.onnx"), runtime_logits(folder / "model.onnx")
     reals = {value.name for value in onnx.shape_inference.infer_shapes(plain).graph.value_info}
     reals -= {tensor.name for tensor in plain.graph.initializer}  # a scaled parameter is read as one parameter
     refused = 0
     for at, node in list(enumerate(plain.graph.node))[5:60]:
-        for place, read in enumerate(node.input):
+        for index, read in enumerate(node.input):
             if read not in reals or node.op_type in ("Shape", "Slice", "Concat", "Unsqueeze", "Squeeze"):
                 continue
             model = copy.deepcopy(plain)
             model.graph.initializer.append(numpy_helper.from_array(np.array(1.5, "float32"), "one_and_a_half"))
-            model.graph.node[at].input[place] = "changed"
+            model.graph.node[at].input[index] = "changed"
             model.graph.node.insert(at, helper.make_node("Mul", [read, "one_and_a_half"], ["changed"]))
             onnx.save(model, folder / "model.onnx")
             try:
-                changed = not np.allclose(logits(folder / "model.onnx"), expected, atol=1e-5)
+                changed = not np.allclose(runtime_logits(folder / "model.onnx"), expected, atol=1e-5)
             except Exception:  # noqa: BLE001 (whole numbers are not multiplied by 1.5)
                 continue
             if changed:
@@ -163,7 +164,7 @@ def test_whatever_is_put_between_two_steps_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["int16", "uint16", "int32"])
-def test_a_bias_of_whole_numbers_that_is_added_later_is_not_lost(tmp_path: Path, kind: str) -> None:
+def test_quantised_bias_is_read_or_refused(tmp_path: Path, kind: str) -> None:
     """Static quantisation stores biases so, and rounds each product before its bias is added."""
     folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 21)
     model = onnx.load(folder / "model.onnx")
@@ -184,10 +185,10 @@ def test_a_bias_of_whole_numbers_that_is_added_later_is_not_lost(tmp_path: Path,
     found = load_file(convert(folder, tmp_path / "placed").folder / "model.safetensors")
     placed = found["bert.encoder.layer.0.attention.output.dense.bias"].numpy()
     np.testing.assert_allclose(placed, bias, rtol=0, atol=float(scale))
-    made = next(read for read in sums.input if read != name)
+    product = next(read for read in sums.input if read != name)
     at = list(model.graph.node).index(sums)
-    sums.input[list(sums.input).index(made)] = "same"
-    model.graph.node.insert(at, helper.make_node("Mul", [made, "one"], ["same"]))
+    sums.input[list(sums.input).index(product)] = "same"
+    model.graph.node.insert(at, helper.make_node("Mul", [product, "one"], ["same"]))
     onnx.save(model, folder / "model.onnx")
     with pytest.raises(
         CheckpointMismatchError,
@@ -197,7 +198,7 @@ def test_a_bias_of_whole_numbers_that_is_added_later_is_not_lost(tmp_path: Path,
 
 
 @pytest.mark.parametrize("kind", ["int16", "int32", "int64"])
-def test_whole_numbers_that_are_calculated_with_count(tmp_path: Path, kind: str) -> None:
+def test_integer_tensor_used_as_floats_is_refused(tmp_path: Path, kind: str) -> None:
     """Integer tensors of shapes and indices need no place in the model; one that is cast to floats does."""
     folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
@@ -208,7 +209,7 @@ def test_whole_numbers_that_are_calculated_with_count(tmp_path: Path, kind: str)
         convert(folder, tmp_path / "ours")
 
 
-def test_a_mask_that_looks_only_back_is_refused(tmp_path: Path) -> None:
+def test_causal_mask_is_refused(tmp_path: Path) -> None:
     """BERT with is_decoder: its parameters are those of any BERT."""
     model = tiny_bert("tokens", is_decoder=True, use_cache=False)
     folder = export(model, tmp_path / "foreign", "traced", 17)
@@ -219,7 +220,7 @@ def test_a_mask_that_looks_only_back_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["turned", "scaled"])
-def test_the_two_columns_of_an_answer_leave_in_their_order(tmp_path: Path, change: str) -> None:
+def test_swapped_or_scaled_start_and_end_logits_are_refused(tmp_path: Path, change: str) -> None:
     folder = export(tiny_bert("answers"), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
     split = next(node for node in model.graph.node if node.op_type == "Split")
@@ -231,13 +232,13 @@ def test_the_two_columns_of_an_answer_leave_in_their_order(tmp_path: Path, chang
         model.graph.node.insert(at, helper.make_node("Mul", [split.input[0], "half"], ["halved"]))
         split.input[0] = "halved"
     onnx.save(model, folder / "model.onnx")
-    says = "are no start and end" if change == "turned" else "reads 0.5 times"
-    with pytest.raises(CheckpointMismatchError, match=says):
+    message = "are no start and end" if change == "turned" else "reads 0.5 times"
+    with pytest.raises(CheckpointMismatchError, match=message):
         convert(folder, tmp_path / "ours")
 
 
 @pytest.mark.parametrize("table", ["word_embeddings", "token_type_embeddings", "position_embeddings"])
-def test_indices_are_looked_up_as_they_are_given_or_counted(tmp_path: Path, table: str) -> None:
+def test_changed_lookup_indices_are_refused(tmp_path: Path, table: str) -> None:
     folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
     at, lookup = next(

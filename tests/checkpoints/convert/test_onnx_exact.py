@@ -11,12 +11,12 @@ from safetensors.torch import load_file
 
 from pellucid.checkpoints.convert import convert
 from pellucid.errors import CheckpointMismatchError
-from tests.checkpoints.convert.exports import Named, export, tiny_bert, traced
-from tests.checkpoints.convert.test_onnx_seldom import Given, Seeing, find, put_before
+from tests.checkpoints.convert.exports import NamedInputs, export, export_traced, tiny_bert
+from tests.checkpoints.convert.test_onnx_seldom import CustomMask, OrderedInputs, find, insert
 
 
 @pytest.mark.parametrize("kind", ["LayerNormalization", "Gemm"])
-def test_a_bias_that_is_computed_is_refused(tmp_path: Path, kind: str) -> None:
+def test_computed_bias_is_refused(tmp_path: Path, kind: str) -> None:
     """It was once treated as no bias."""
     folder = export(tiny_bert("sequence"), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
@@ -31,26 +31,28 @@ def test_a_bias_that_is_computed_is_refused(tmp_path: Path, kind: str) -> None:
         convert(folder, tmp_path / "ours")
 
 
-def test_the_least_that_is_added_is_seen(tmp_path: Path) -> None:
+def test_tiny_addition_is_refused(tmp_path: Path) -> None:
     """Embeddings of real models are about 0.02."""
     folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
     model.graph.initializer.append(numpy_helper.from_array(np.array(0.0005, "float32"), "little"))
-    put_before(model, find(model, "LayerNormalization"), 0, ("Add", ["x", "little"], {}))
+    insert(model, find(model, "LayerNormalization"), 0, ("Add", ["x", "little"], {}))
     onnx.save(model, folder / "model.onnx")
     with pytest.raises(CheckpointMismatchError, match=r"embeddings\.LayerNorm reads the result of Add new0"):
         convert(folder, tmp_path / "ours")
 
 
-def test_a_mask_by_the_last_word_is_refused(tmp_path: Path) -> None:
+def test_mask_by_the_last_token_id_is_refused(tmp_path: Path) -> None:
     model = tiny_bert("tokens", vocab_size=3000, attn_implementation="eager")
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    traced(Seeing(model, lambda ids, positions: (ids != 2999).long()[:, None, None]), folder / "model.onnx", 17)
+    export_traced(
+        CustomMask(model, lambda ids, positions: (ids != 2999).long()[:, None, None]), folder / "model.onnx", 17
+    )
     with pytest.raises(CheckpointMismatchError, match="not those of all tokens but padding"):
         convert(folder, tmp_path / "ours")
 
 
-class Padded(torch.nn.Module):
+class PaddingById(torch.nn.Module):
     """A BERT without a mask as input, which recognises padding by its id."""
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -61,25 +63,25 @@ class Padded(torch.nn.Module):
         return self.inner(ids[:, :37], attention_mask=(ids != 0).long(), return_dict=False)[0]
 
 
-def test_padding_that_is_known_by_its_id(tmp_path: Path) -> None:
+def test_padding_recognised_by_its_id(tmp_path: Path) -> None:
     model = tiny_bert("tokens", attn_implementation="eager")
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    traced(Padded(model), folder / "model.onnx", 17, names=["input_ids"])
+    export_traced(PaddingById(model), folder / "model.onnx", 17, names=["input_ids"])
     found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
     assert all(torch.equal(found[name], value) for name, value in model.named_parameters())
 
 
-def test_a_mask_in_the_place_of_types_is_refused(tmp_path: Path) -> None:
+def test_swapped_mask_and_token_types_are_refused(tmp_path: Path) -> None:
     model = tiny_bert("tokens", attn_implementation="eager")
     folder = export(model, tmp_path / "foreign", "traced", 17)
     names = ["input_ids", "token_type_ids", "attention_mask"]  # the second and third are swapped
-    traced(Given(model, names), folder / "model.onnx", 17)
+    export_traced(OrderedInputs(model, names), folder / "model.onnx", 17)
     with pytest.raises(CheckpointMismatchError, match="its input attention_mask says which rows of a table are"):
         convert(folder, tmp_path / "ours")
 
 
 @pytest.mark.parametrize("texts", [8, 32])
-def test_many_texts_of_any_length_are_tried_by_shorter_ones(tmp_path: Path, texts: int) -> None:
+def test_fixed_large_batch_is_tried_with_shorter_texts(tmp_path: Path, texts: int) -> None:
     model = tiny_bert("tokens", max_position_embeddings=512, num_attention_heads=16)
     folder = export(model, tmp_path / "foreign", "traced", 17)
     fixed = onnx.load(folder / "model.onnx")
@@ -91,17 +93,17 @@ def test_many_texts_of_any_length_are_tried_by_shorter_ones(tmp_path: Path, text
 
 
 @pytest.mark.parametrize("head", ["tokens", "answers"])
-def test_weights_of_attention_may_leave_the_graph_beside_a_head(tmp_path: Path, head: str) -> None:
+def test_attention_weights_as_additional_outputs(tmp_path: Path, head: str) -> None:
     model = tiny_bert(head, attn_implementation="eager", output_attentions=True)
-    done = convert(export(model, tmp_path / "foreign", "traced", 17), tmp_path / "ours")
+    result = convert(export(model, tmp_path / "foreign", "traced", 17), tmp_path / "ours")
     name = {"tokens": "classifier.weight", "answers": "qa_outputs.weight"}[head]
-    assert torch.equal(load_file(done.folder / "model.safetensors")[name], model.get_parameter(name))
+    assert torch.equal(load_file(result.folder / "model.safetensors")[name], model.get_parameter(name))
 
 
-def test_fixed_sizes_that_are_too_large_to_try(tmp_path: Path) -> None:
+def test_fixed_sizes_too_large_to_run_are_refused(tmp_path: Path) -> None:
     model = tiny_bert("tokens", max_position_embeddings=3000, num_attention_heads=4)
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    traced(Named(model), folder / "model.onnx", 17)
+    export_traced(NamedInputs(model), folder / "model.onnx", 17)
     large = onnx.load(folder / "model.onnx")
     for value in large.graph.input:
         for axis, size in zip(value.type.tensor_type.shape.dim, (1, 3000)):
@@ -111,7 +113,7 @@ def test_fixed_sizes_that_are_too_large_to_try(tmp_path: Path) -> None:
         convert(folder, tmp_path / "ours")
 
 
-def test_an_input_that_is_left_out(tmp_path: Path) -> None:
+def test_missing_operation_input_is_refused(tmp_path: Path) -> None:
     folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
     find(model, "Cast").input[0] = ""

@@ -28,7 +28,7 @@ MISMATCH = CheckpointMismatchError
 Damage = Callable[[Path], object]
 
 
-def model(change: Callable[[onnx.ModelProto], object]) -> Damage:
+def with_model(change: Callable[[onnx.ModelProto], object]) -> Damage:
     """Applies a change to the model of the file."""
 
     def damage(folder: Path) -> None:
@@ -39,12 +39,12 @@ def model(change: Callable[[onnx.ModelProto], object]) -> Damage:
     return damage
 
 
-def graph(change: Callable[[onnx.GraphProto], object]) -> Damage:
+def with_graph(change: Callable[[onnx.GraphProto], object]) -> Damage:
     """Applies a change to the graph of the file."""
-    return model(lambda whole: change(whole.graph))
+    return with_model(lambda whole: change(whole.graph))
 
 
-def facts(**values: object) -> Damage:
+def with_facts(**values: object) -> Damage:
     """Sets keys of config.json; None removes one."""
 
     def damage(folder: Path) -> None:
@@ -54,34 +54,34 @@ def facts(**values: object) -> Damage:
     return damage
 
 
-def raw(change: Callable[[bytes], bytes]) -> Damage:
+def with_raw(change: Callable[[bytes], bytes]) -> Damage:
     return lambda folder: (folder / "model.onnx").write_bytes(change((folder / "model.onnx").read_bytes()))
 
 
-def table(g: onnx.GraphProto, end: str) -> onnx.TensorProto:
+def initializer(g: onnx.GraphProto, end: str) -> onnx.TensorProto:
     return next(tensor for tensor in g.initializer if tensor.name.endswith(end))
 
 
-def renamed(g: onnx.GraphProto) -> None:
+def swap_biases(g: onnx.GraphProto) -> None:
     """The query and key projections read each other's bias."""
-    one, two = (table(g, f"layer.0.attention.self.{part}.bias") for part in ("query", "key"))
+    one, two = (initializer(g, f"layer.0.attention.self.{part}.bias") for part in ("query", "key"))
     names = {one.name: two.name, two.name: one.name}
     for node in g.node:
         for i, name in enumerate(node.input):
             node.input[i] = names.get(name, name)
 
 
-def extra(g: onnx.GraphProto) -> None:
+def add_tensor(g: onnx.GraphProto) -> None:
     """A tensor that the graph reads and BERT does not have."""
     g.initializer.append(onnx.numpy_helper.from_array(np.ones((1, 5, 32), "float32"), "mystery"))
     g.node.append(onnx.helper.make_node("Mul", ["mystery", g.output[0].name], ["odd"], name="odd"))
 
 
-def outside(name: str, length: int = 61 * 32 * 4) -> Callable[[onnx.GraphProto], None]:
+def external_data(name: str, length: int = 61 * 32 * 4) -> Callable[[onnx.GraphProto], None]:
     """The token embeddings are in another file."""
 
     def change(g: onnx.GraphProto) -> None:
-        tensor = table(g, "word_embeddings.weight")
+        tensor = initializer(g, "word_embeddings.weight")
         tensor.ClearField("raw_data")
         tensor.data_location = onnx.TensorProto.EXTERNAL
         for key, value in (("location", name), ("offset", "0"), ("length", str(length))):
@@ -90,10 +90,10 @@ def outside(name: str, length: int = 61 * 32 * 4) -> Callable[[onnx.GraphProto],
     return change
 
 
-def linked(folder: Path) -> None:
+def link_outside(folder: Path) -> None:
     (folder.parent / "secret").write_bytes(bytes(61 * 32 * 4))
     (folder / "numbers").symlink_to(folder.parent / "secret")
-    graph(outside("numbers"))(folder)
+    with_graph(external_data("numbers"))(folder)
 
 
 def two_files(folder: Path) -> None:
@@ -101,12 +101,12 @@ def two_files(folder: Path) -> None:
     (folder / "model.onnx").rename(folder / "a.onnx")
 
 
-def short(folder: Path) -> None:
+def cut_external_data(folder: Path) -> None:
     (folder / "numbers").write_bytes(bytes(100))
-    graph(outside("numbers"))(folder)
+    with_graph(external_data("numbers"))(folder)
 
 
-def blocks(**settings: object) -> Callable[[onnx.GraphProto], None]:
+def add_low_bit_product(**settings: object) -> Callable[[onnx.GraphProto], None]:
     """The first query projection becomes a low-bit product with these attributes."""
 
     def change(g: onnx.GraphProto) -> None:
@@ -121,15 +121,15 @@ def blocks(**settings: object) -> Callable[[onnx.GraphProto], None]:
     return change
 
 
-def loop(g: onnx.GraphProto) -> None:
+def add_branch(g: onnx.GraphProto) -> None:
     g.node.append(onnx.helper.make_node("If", ["input_ids"], ["branch"], then_branch=onnx.GraphProto(name="inner")))
 
 
-def other_type(g: onnx.GraphProto) -> None:
-    table(g, "word_embeddings.weight").data_type = onnx.TensorProto.COMPLEX64
+def make_complex(g: onnx.GraphProto) -> None:
+    initializer(g, "word_embeddings.weight").data_type = onnx.TensorProto.COMPLEX64
 
 
-def calls(*bodies: list[tuple[str, dict[str, Any]]]) -> Damage:
+def add_functions(*bodies: list[tuple[str, dict[str, Any]]]) -> Damage:
     """Adds functions f0, f1, ... of chained operations, each with its attributes; the graph calls the last one."""
 
     def node(kind: str, source: str, to: str, settings: dict[str, Any]) -> onnx.NodeProto:
@@ -145,114 +145,129 @@ def calls(*bodies: list[tuple[str, dict[str, Any]]]) -> Damage:
             whole.functions.append(onnx.helper.make_function("own", f"f{number}", *parts))
         whole.graph.node.append(node(f"f{len(bodies) - 1}", whole.graph.output[0].name, "grown", {}))
 
-    return model(change)
+    return with_model(change)
 
 
-def doubling(last: int, **settings: Any) -> Damage:
+def doubling_functions(last: int, **settings: Any) -> Damage:
     """Each function calls the previous one twice; the first is an identity."""
-    return calls([("Identity", settings)], *([(f"f{i}", {})] * 2 for i in range(last)))
+    return add_functions([("Identity", settings)], *([(f"f{i}", {})] * 2 for i in range(last)))
 
 
 CASES = [
-    Case("functions that double", doubling(20), UnsafeFileError, "more than 100,000 operations"),
-    Case("functions that double numbers", doubling(12, idle=b"x" * 100_000), UnsafeFileError, "268,435,456 bytes"),
+    Case("functions that double", doubling_functions(20), UnsafeFileError, "more than 100,000 operations"),
+    Case(
+        "functions that double numbers",
+        doubling_functions(12, idle=b"x" * 100_000),
+        UnsafeFileError,
+        "268,435,456 bytes",
+    ),
     Case(
         "a function deep down",
-        calls([("Identity", {})], *([(f"f{i}", {})] for i in range(120))),
+        add_functions([("Identity", {})], *([(f"f{i}", {})] for i in range(120))),
         UnsafeFileError,
         "deep",
     ),
-    Case("functions in a circle", calls([("f1", {})], [("f0", {})]), CorruptFileError, "'f1' calls itself"),
+    Case("functions in a circle", add_functions([("f1", {})], [("f0", {})]), CorruptFileError, "'f1' calls itself"),
     Case("no file", lambda f: (f / "model.onnx").unlink(), NotFoundError, "nothing to convert"),
     Case("no config", lambda f: (f / "config.json").unlink(), NotFoundError, "config.json"),
     Case("no tokenizer", lambda f: (f / "vocab.txt").unlink(), NotFoundError, "no tokenizer"),
     Case("two files", two_files, InputError, "a.onnx"),
-    Case("empty", raw(lambda data: b""), CorruptFileError, "holds no operations"),
-    Case("cut in half", raw(lambda data: data[: len(data) // 2]), CorruptFileError, "cut short"),
-    Case("text", raw(lambda data: b"<!doctype html><html>" * 90), CorruptFileError, "not an ONNX model"),
-    Case("too few numbers", graph(lambda g: table(g, "dense.bias").ClearField("raw_data")), CorruptFileError, "shape"),
-    Case("endless shape", graph(lambda g: table(g, "dense.bias").dims.extend([2**39] * 3)), CorruptFileError, "shape"),
-    Case("complex numbers", graph(other_type), CorruptFileError, "COMPLEX64"),
-    Case("a branch", graph(loop), MISMATCH, "If"),
-    Case("another family", facts(model_type="gpt2"), InputError, "'gpt2'"),
-    Case("more layers", facts(num_hidden_layers=3), MISMATCH, "encoder.layer.2"),
-    Case("fewer layers", facts(num_hidden_layers=1), MISMATCH, "more layers than the 1"),
-    Case("other heads", facts(num_attention_heads=8), MISMATCH, "4 heads"),
-    Case("odd heads", facts(num_attention_heads=5), InputError, "5 heads do not divide a width of 32"),
-    Case("other width", facts(hidden_size=64), MISMATCH, "it is 32 wide"),
-    Case("other activation", facts(hidden_act="relu"), MISMATCH, "hidden_act relu"),
-    Case("other epsilon", facts(layer_norm_eps=1e-5), MISMATCH, "layer_norm_eps"),
-    Case("text for a number", facts(vocab_size="61"), MISMATCH, "vocab_size"),
-    Case("names that lie", graph(renamed), MISMATCH, "layer.0.attention.self"),
-    Case("a table too many", graph(extra), MISMATCH, "mystery [1, 5, 32]"),
-    Case("two bits", graph(blocks(bits=2)), MISMATCH, "2 bits"),
-    Case("blocks that do not fit", graph(blocks(K=64)), MISMATCH, "32 x 64"),
-    Case("outside by dots", graph(outside("../secret")), UnsafeFileError, "../secret"),
-    Case("outside by root", graph(outside("/etc/passwd")), UnsafeFileError, "/etc/passwd"),
-    Case("outside by link", linked, UnsafeFileError, "link"),
-    Case("numbers missing", graph(outside("numbers")), NotFoundError, "numbers is missing"),
-    Case("numbers cut short", short, CorruptFileError, "cut short"),
-    Case("numbers of another length", graph(outside("vocab.txt", 7)), CorruptFileError, "7"),
+    Case("empty", with_raw(lambda data: b""), CorruptFileError, "holds no operations"),
+    Case("cut in half", with_raw(lambda data: data[: len(data) // 2]), CorruptFileError, "cut short"),
+    Case("text", with_raw(lambda data: b"<!doctype html><html>" * 90), CorruptFileError, "not an ONNX model"),
+    Case(
+        "too few numbers",
+        with_graph(lambda g: initializer(g, "dense.bias").ClearField("raw_data")),
+        CorruptFileError,
+        "shape",
+    ),
+    Case(
+        "endless shape",
+        with_graph(lambda g: initializer(g, "dense.bias").dims.extend([2**39] * 3)),
+        CorruptFileError,
+        "shape",
+    ),
+    Case("complex numbers", with_graph(make_complex), CorruptFileError, "COMPLEX64"),
+    Case("a branch", with_graph(add_branch), MISMATCH, "If"),
+    Case("another family", with_facts(model_type="gpt2"), InputError, "'gpt2'"),
+    Case("more layers", with_facts(num_hidden_layers=3), MISMATCH, "encoder.layer.2"),
+    Case("fewer layers", with_facts(num_hidden_layers=1), MISMATCH, "more layers than the 1"),
+    Case("other heads", with_facts(num_attention_heads=8), MISMATCH, "4 heads"),
+    Case("odd heads", with_facts(num_attention_heads=5), InputError, "5 heads do not divide a width of 32"),
+    Case("other width", with_facts(hidden_size=64), MISMATCH, "it is 32 wide"),
+    Case("other activation", with_facts(hidden_act="relu"), MISMATCH, "hidden_act relu"),
+    Case("other epsilon", with_facts(layer_norm_eps=1e-5), MISMATCH, "layer_norm_eps"),
+    Case("text for a number", with_facts(vocab_size="61"), MISMATCH, "vocab_size"),
+    Case("names that lie", with_graph(swap_biases), MISMATCH, "layer.0.attention.self"),
+    Case("a table too many", with_graph(add_tensor), MISMATCH, "mystery [1, 5, 32]"),
+    Case("two bits", with_graph(add_low_bit_product(bits=2)), MISMATCH, "2 bits"),
+    Case("blocks that do not fit", with_graph(add_low_bit_product(K=64)), MISMATCH, "32 x 64"),
+    Case("outside by dots", with_graph(external_data("../secret")), UnsafeFileError, "../secret"),
+    Case("outside by root", with_graph(external_data("/etc/passwd")), UnsafeFileError, "/etc/passwd"),
+    Case("outside by link", link_outside, UnsafeFileError, "link"),
+    Case("numbers missing", with_graph(external_data("numbers")), NotFoundError, "numbers is missing"),
+    Case("numbers cut short", cut_external_data, CorruptFileError, "cut short"),
+    Case("numbers of another length", with_graph(external_data("vocab.txt", 7)), CorruptFileError, "7"),
 ]
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export(tiny_bert("tokens"), tmp_path_factory.mktemp("good") / "foreign", "traced", 17)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_what_is_wrong_is_one_sentence(good: Path, tmp_path: Path, case: Case) -> None:
-    folder = Path(shutil.copytree(good, tmp_path / "foreign"))
+def test_damaged_files_are_refused_in_one_sentence(exported: Path, tmp_path: Path, case: Case) -> None:
+    folder = Path(shutil.copytree(exported, tmp_path / "foreign"))
     case.damage(folder)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(PellucidError) as caught:
         convert(folder, tmp_path / "ours")
     message = str(caught.value).replace(str(tmp_path), "")
     assert type(caught.value) is case.error, message
-    assert case.says in message
+    assert case.message in message
     assert message.isprintable() and 20 < len(message) < 400 and not message.endswith((".", ":"))
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_functions_within_functions_are_read(good: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(good, tmp_path / "foreign"))
-    doubling(5)(folder)
-    done = convert(folder, tmp_path / "ours").folder
-    plain = convert(good, tmp_path / "plain").folder
-    assert (done / "model.safetensors").read_bytes() == (plain / "model.safetensors").read_bytes()
+def test_nested_functions_are_read(exported: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(exported, tmp_path / "foreign"))
+    doubling_functions(5)(folder)
+    result = convert(folder, tmp_path / "ours").folder
+    plain = convert(exported, tmp_path / "plain").folder
+    assert (result / "model.safetensors").read_bytes() == (plain / "model.safetensors").read_bytes()
 
 
-def test_numbers_in_a_file_of_the_same_folder(good: Path, tmp_path: Path) -> None:
-    plain = convert(good, tmp_path / "plain").folder
-    folder = Path(shutil.copytree(good, tmp_path / "foreign"))
-    onnx.save(onnx.load(good / "model.onnx"), folder / "model.onnx", save_as_external_data=True, size_threshold=64)
-    assert (folder / "model.onnx").stat().st_size < (good / "model.onnx").stat().st_size
-    done = convert(folder, tmp_path / "ours").folder
-    assert (done / "model.safetensors").read_bytes() == (plain / "model.safetensors").read_bytes()
+def test_external_data_in_the_same_folder(exported: Path, tmp_path: Path) -> None:
+    plain = convert(exported, tmp_path / "plain").folder
+    folder = Path(shutil.copytree(exported, tmp_path / "foreign"))
+    onnx.save(onnx.load(exported / "model.onnx"), folder / "model.onnx", save_as_external_data=True, size_threshold=64)
+    assert (folder / "model.onnx").stat().st_size < (exported / "model.onnx").stat().st_size
+    result = convert(folder, tmp_path / "ours").folder
+    assert (result / "model.safetensors").read_bytes() == (plain / "model.safetensors").read_bytes()
 
 
-def test_a_table_that_nothing_reads_is_left_out_and_named(
-    good: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_unused_tensor_is_dropped_with_a_warning(
+    exported: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = Path(shutil.copytree(good, tmp_path / "foreign"))
-    graph(lambda g: g.initializer.append(onnx.numpy_helper.from_array(np.ones((4, 4), "float32"), "idle")))(folder)
+    folder = Path(shutil.copytree(exported, tmp_path / "foreign"))
+    with_graph(lambda g: g.initializer.append(onnx.numpy_helper.from_array(np.ones((4, 4), "float32"), "idle")))(folder)
     convert(folder, tmp_path / "ours")
     assert "no operation reads idle" in caplog.text
 
 
-def test_random_damage_is_an_error_of_ours_or_none(good: Path, tmp_path: Path) -> None:
-    folder, chance = Path(shutil.copytree(good, tmp_path / "foreign")), random.Random(7)
-    whole, refused = (good / "model.onnx").read_bytes(), 0
+def test_random_damage_raises_only_our_errors(exported: Path, tmp_path: Path) -> None:
+    folder, generator = Path(shutil.copytree(exported, tmp_path / "foreign")), random.Random(7)
+    whole, refused = (exported / "model.onnx").read_bytes(), 0
     for _ in range(120):
-        damaged, place = bytearray(whole), chance.randrange(len(whole))
-        match chance.randrange(3):
+        damaged, position = bytearray(whole), generator.randrange(len(whole))
+        match generator.randrange(3):
             case 0:
-                del damaged[place:]
+                del damaged[position:]
             case 1:
-                damaged[place] = chance.randrange(256)
+                damaged[position] = generator.randrange(256)
             case 2:
-                damaged[place : place + 50] = chance.randbytes(chance.randrange(50))
+                damaged[position : position + 50] = generator.randbytes(generator.randrange(50))
         (folder / "model.onnx").write_bytes(damaged)
         try:
             convert(folder, tmp_path / "ours", overwrite=True)
@@ -262,26 +277,22 @@ def test_random_damage_is_an_error_of_ours_or_none(good: Path, tmp_path: Path) -
     assert 40 < refused < 120  # a changed value in a weight is still a value
 
 
-def test_without_the_package_the_numbers_are_the_same(
-    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    convert(good, tmp_path / "theirs")
+def test_without_onnx_the_files_are_the_same(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    convert(exported, tmp_path / "theirs")
     monkeypatch.setitem(sys.modules, "onnx", None)
-    convert(good, tmp_path / "ours")
+    convert(exported, tmp_path / "ours")
     for name in ("model.safetensors", "config.json"):
         assert (tmp_path / "ours" / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes()
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_random_damage_without_the_package(
-    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_random_damage_without_onnx(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
-    folder, chance = Path(shutil.copytree(good, tmp_path / "foreign")), random.Random(seed)
-    whole, refused = (good / "model.onnx").read_bytes(), 0
+    folder, generator = Path(shutil.copytree(exported, tmp_path / "foreign")), random.Random(seed)
+    whole, refused = (exported / "model.onnx").read_bytes(), 0
     for _ in range(60):
-        damaged, place = bytearray(whole), chance.randrange(len(whole))
-        damaged[place : place + 40] = chance.randbytes(chance.randrange(40))
+        damaged, position = bytearray(whole), generator.randrange(len(whole))
+        damaged[position : position + 40] = generator.randbytes(generator.randrange(40))
         (folder / "model.onnx").write_bytes(damaged)
         try:
             convert(folder, tmp_path / "ours", overwrite=True)
@@ -291,8 +302,10 @@ def test_random_damage_without_the_package(
     assert refused > 20
 
 
-def test_what_only_the_package_reads_says_so(good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = Path(shutil.copytree(good, tmp_path / "foreign"))
+def test_external_data_without_onnx_names_the_package(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(shutil.copytree(exported, tmp_path / "foreign"))
     model = onnx.load(folder / "model.onnx")
     onnx.save(model, folder / "model.onnx", save_as_external_data=True, location="numbers.bin", size_threshold=0)
     monkeypatch.setitem(sys.modules, "onnx", None)

@@ -14,12 +14,12 @@ from pellucid.errors import UnsafeFileError
 from tests.checkpoints.convert.exports import export, tiny_bert
 
 
-def test_a_block_longer_than_the_row_takes_no_more_than_the_row() -> None:
+def test_block_longer_than_the_row() -> None:
     numbers, scale = torch.ones(2, 3, dtype=torch.int8), torch.tensor([[2.0], [3.0]])
     assert dequantise(numbers, scale, None, axis=1, block=2**50).tolist() == [[2.0] * 3, [3.0] * 3]
 
 
-def test_scales_of_more_rows_than_the_table_are_refused() -> None:
+def test_more_scales_than_rows_are_refused() -> None:
     with pytest.raises(ValueError, match="64 scales for 63 rows"):
         dequantise(torch.ones(1, 63, dtype=torch.int8), torch.ones(64, 1), None, axis=1, block=63)
 
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
     return export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17)
 
 
-def test_one_table_of_bytes_made_real_many_times(folder: Path, tmp_path: Path) -> None:
+def test_one_tensor_dequantised_many_times_is_refused(folder: Path, tmp_path: Path) -> None:
     model = onnx.load(folder / "model.onnx")
     parts = {"small": np.ones((1000, 1000), "int8"), "scale": np.array(0.5, "float32")}
     model.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in parts.items())
@@ -41,7 +41,7 @@ def test_one_table_of_bytes_made_real_many_times(folder: Path, tmp_path: Path) -
         convert(folder, tmp_path / "ours")
 
 
-def test_one_place_of_another_file_under_many_names(folder: Path, tmp_path: Path) -> None:
+def test_one_external_range_under_many_names_is_refused(folder: Path, tmp_path: Path) -> None:
     model = onnx.load(folder / "model.onnx")
     (folder / "numbers").write_bytes(bytes(4_000_000))
     for i in range(150):

@@ -12,52 +12,60 @@ from pellucid.checkpoints.convert import convert
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, PellucidError
 from tests.checkpoints.builders import Case
 from tests.checkpoints.convert.exports import export, tiny_bert
-from tests.checkpoints.convert.test_onnx_hostile import Damage, graph, loop, raw, table
+from tests.checkpoints.convert.test_onnx_hostile import Damage, add_branch, initializer, with_graph, with_raw
 
 
-def constant(outputs: list[str], **setting: object) -> Damage:
-    return graph(lambda g: g.node.append(onnx.helper.make_node("Constant", [], outputs, **setting)))
+def add_constant(outputs: list[str], **setting: object) -> Damage:
+    return with_graph(lambda g: g.node.append(onnx.helper.make_node("Constant", [], outputs, **setting)))
 
 
 CASES = [
-    Case("empty", raw(lambda data: b""), CorruptFileError, "model.onnx holds no operations"),
-    Case("cut in half", raw(lambda data: data[: len(data) // 2]), CorruptFileError, "model.onnx ("),
-    Case("a branch", graph(loop), CheckpointMismatchError, "If  holds a graph of its own"),
+    Case("empty", with_raw(lambda data: b""), CorruptFileError, "model.onnx holds no operations"),
+    Case("cut in half", with_raw(lambda data: data[: len(data) // 2]), CorruptFileError, "model.onnx ("),
+    Case("a branch", with_graph(add_branch), CheckpointMismatchError, "If  holds a graph of its own"),
     Case(
         "too few numbers",
-        graph(lambda g: table(g, "dense.bias").ClearField("raw_data")),
+        with_graph(lambda g: initializer(g, "dense.bias").ClearField("raw_data")),
         CorruptFileError,
         "has fewer or more numbers than its shape [32] needs",
     ),
     Case(
         "endless shape",
-        graph(lambda g: table(g, "dense.bias").dims.extend([2**39] * 3)),
+        with_graph(lambda g: initializer(g, "dense.bias").dims.extend([2**39] * 3)),
         CorruptFileError,
         "has shape [32, 549755813888, 549755813888, 549755813888], which no model has",
     ),
     Case(
         "a constant without a name",
-        constant([], value=onnx.numpy_helper.from_array(np.ones(3))),
+        add_constant([], value=onnx.numpy_helper.from_array(np.ones(3))),
         CorruptFileError,
         "an operation in it makes nothing",
     ),
     Case(
-        "a whole constant of words", constant(["odd"], value_int="three"), CorruptFileError, "a value_int that is not a"
+        "a whole constant of words",
+        add_constant(["odd"], value_int="three"),
+        CorruptFileError,
+        "a value_int that is not a",
     ),
     Case(
-        "a real constant of words", constant(["odd"], value_float="3"), CorruptFileError, "a value_float that is not a"
+        "a real constant of words",
+        add_constant(["odd"], value_float="3"),
+        CorruptFileError,
+        "a value_float that is not a",
     ),
 ]
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export(tiny_bert("tokens"), tmp_path_factory.mktemp("good") / "foreign", "traced", 17)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_either_reader_says_the_same(good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
-    folder = Path(shutil.copytree(good, tmp_path / "foreign"))
+def test_both_readers_report_the_same_error(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case
+) -> None:
+    folder = Path(shutil.copytree(exported, tmp_path / "foreign"))
     case.damage(folder)
     messages = []
     for library in (onnx, None):
@@ -67,4 +75,4 @@ def test_either_reader_says_the_same(good: Path, tmp_path: Path, monkeypatch: py
         assert type(caught.value) is case.error, caught.value
         messages.append(str(caught.value))
     assert messages[0] == messages[1]
-    assert case.says in messages[0]
+    assert case.message in messages[0]

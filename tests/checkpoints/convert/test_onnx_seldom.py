@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 
 from pellucid.checkpoints.convert import convert
 from pellucid.errors import CheckpointMismatchError
-from tests.checkpoints.convert.exports import INPUTS, export, ids, logits, tiny_bert, traced
+from tests.checkpoints.convert.exports import INPUTS, example_inputs, export, export_traced, runtime_logits, tiny_bert
 
-NUMBERS = {
+CONSTANTS = {
     "three": 3, "four": 4, "twenty-four": 24, "twenty-five": 25, "fifty-nine": 59, "low": -5.0, "high": 5.0,
     "zero": 0.0, "seven": [7], "far": [2**22], "square": [4096, 4096],
     "many axes": [3] * 2**16, "twenty": [0] * 20, "ends": [2**62] * 20,
@@ -29,17 +29,15 @@ def find(model: onnx.ModelProto, kind: str, at: int = 0, read: str = "") -> Node
     return [node for node in model.graph.node if node.op_type == kind and read in node.input[0]][at]
 
 
-def put_before(
-    model: onnx.ModelProto, node: NodeProto, place: int, *new: tuple[str, list[str], dict[str, int]]
-) -> None:
+def insert(model: onnx.ModelProto, node: NodeProto, index: int, *new: tuple[str, list[str], dict[str, int]]) -> None:
     """Inserts operations before an input of a node; each reads the previous output as "x", and NUMBERS by name."""
-    value, at = node.input[place], list(model.graph.node).index(node)
+    value, at = node.input[index], list(model.graph.node).index(node)
     for i, (kind, inputs, settings) in enumerate(new):
-        made = helper.make_node(kind, [value if name == "x" else name for name in inputs], [f"new{i}"], **settings)
-        model.graph.node.insert(at + i, made)
+        inserted = helper.make_node(kind, [value if name == "x" else name for name in inputs], [f"new{i}"], **settings)
+        model.graph.node.insert(at + i, inserted)
         value = f"new{i}"
-    node.input[place] = value
-    for name, number in NUMBERS.items():
+    node.input[index] = value
+    for name, number in CONSTANTS.items():
         kind = "float32" if isinstance(number, float) else "int64"
         model.graph.initializer.append(numpy_helper.from_array(np.array(number, kind), name))
 
@@ -48,32 +46,32 @@ Change = Callable[[onnx.ModelProto], None]
 
 CHANGES: dict[str, tuple[Change, str]] = {
     "one word for another": (
-        lambda m: put_before(m, find(m, "Gather", read="word_embeddings"), 1,
+        lambda m: insert(m, find(m, "Gather", read="word_embeddings"), 1,
                              ("Equal", ["x", "three"], {}), ("Where", ["x", "four", "input_ids"], {})),
         "looks up word_embeddings with the result of Where",
     ),
     "the last words as one": (
-        lambda m: put_before(m, find(m, "Gather", read="word_embeddings"), 1, ("Min", ["x", "fifty-nine"], {})),
+        lambda m: insert(m, find(m, "Gather", read="word_embeddings"), 1, ("Min", ["x", "fifty-nine"], {})),
         "looks up word_embeddings with the result of Min",
     ),
     "late places as one": (
-        lambda m: put_before(m, find(m, "Gather", read="position_embeddings"), 1, ("Min", ["x", "twenty-five"], {})),
+        lambda m: insert(m, find(m, "Gather", read="position_embeddings"), 1, ("Min", ["x", "twenty-five"], {})),
         "looks up position_embeddings with the result of Min",
     ),
     "places that begin again": (
-        lambda m: put_before(m, find(m, "Gather", read="position_embeddings"), 1, ("Mod", ["x", "twenty-four"], {})),
+        lambda m: insert(m, find(m, "Gather", read="position_embeddings"), 1, ("Mod", ["x", "twenty-four"], {})),
         "looks up position_embeddings with the result of Mod",
     ),
     "scores that are cut off": (
-        lambda m: put_before(m, find(m, "Softmax"), 0, ("Clip", ["x", "low", "high"], {})),
+        lambda m: insert(m, find(m, "Softmax"), 0, ("Clip", ["x", "low", "high"], {})),
         "the weights of encoder.layer.0",
     ),
     "scores that are cut off before the mask": (
-        lambda m: put_before(m, find(m, "Add", read="self/Mul_output"), 0, ("Clip", ["x", "low", "high"], {})),
+        lambda m: insert(m, find(m, "Add", read="self/Mul_output"), 0, ("Clip", ["x", "low", "high"], {})),
         "the weights of encoder.layer.0",
     ),
     "a product in whole numbers": (
-        lambda m: put_before(m, find(m, "Add", read="query.bias"), 1, ("Cast", ["x"], {"to": 7}),
+        lambda m: insert(m, find(m, "Add", read="query.bias"), 1, ("Cast", ["x"], {"to": 7}),
                              ("Cast", ["x"], {"to": 1})),
         "the weights of encoder.layer.0|its scores are multiplied",
     ),
@@ -81,53 +79,55 @@ CHANGES: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("case", CHANGES)
-def test_what_changes_few_numbers_is_seen(tmp_path: Path, case: str) -> None:
-    change, says = CHANGES[case]
+def test_rare_changes_are_refused(tmp_path: Path, case: str) -> None:
+    change, message = CHANGES[case]
     folder = export(tiny_bert("tokens", attn_implementation="eager"), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
     change(model)
     onnx.save(model, folder / "model.onnx")
-    logits(folder / "model.onnx")  # it runs
-    with pytest.raises(CheckpointMismatchError, match=says):
+    runtime_logits(folder / "model.onnx")  # it runs
+    with pytest.raises(CheckpointMismatchError, match=message):
         convert(folder, tmp_path / "ours")
 
 
-class Seeing(torch.nn.Module):
+class CustomMask(torch.nn.Module):
     """A BERT whose attention mask hides more than padding."""
 
-    def __init__(self, model: torch.nn.Module, sees: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+    def __init__(self, model: torch.nn.Module, allowed: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
-        self.inner, self.sees = model, sees
+        self.inner, self.allowed = model, allowed
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        mask = inputs[1][:, None, None] * self.sees(inputs[0], torch.arange(inputs[0].shape[1]))
+        mask = inputs[1][:, None, None] * self.allowed(inputs[0], torch.arange(inputs[0].shape[1]))
         added = (1.0 - mask.float()) * -10000.0
         return self.inner(inputs[0], attention_mask=added, token_type_ids=inputs[2], return_dict=False)[0]
 
 
 @pytest.mark.parametrize("width", [10, 30])
-def test_a_window_is_refused(tmp_path: Path, width: int) -> None:
+def test_windowed_attention_is_refused(tmp_path: Path, width: int) -> None:
     model = tiny_bert("tokens", attn_implementation="eager")
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    near = Seeing(model, lambda ids, positions: ((positions - positions[:, None]).abs() <= width).long()[None, None])
-    traced(near, folder / "model.onnx", 17)
+    near = CustomMask(
+        model, lambda ids, positions: ((positions - positions[:, None]).abs() <= width).long()[None, None]
+    )
+    export_traced(near, folder / "model.onnx", 17)
     with pytest.raises(CheckpointMismatchError, match="not those of all tokens but padding"):
         convert(folder, tmp_path / "ours")
 
 
-def test_a_window_that_only_long_texts_reach_is_refused(tmp_path: Path) -> None:
+def test_wide_window_is_refused(tmp_path: Path) -> None:
     model = tiny_bert("tokens", attn_implementation="eager", max_position_embeddings=300)
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    near = Seeing(model, lambda ids, positions: ((positions - positions[:, None]).abs() <= 200).long()[None, None])
-    traced(near, folder / "model.onnx", 17)
+    near = CustomMask(model, lambda ids, positions: ((positions - positions[:, None]).abs() <= 200).long()[None, None])
+    export_traced(near, folder / "model.onnx", 17)
     with pytest.raises(CheckpointMismatchError, match=r"layer\.0\.attention\.output\.dense reads the result of"):
         convert(folder, tmp_path / "ours")
 
 
-def test_padding_may_see_nothing_at_all(tmp_path: Path) -> None:
+def test_fully_masked_padding_is_accepted(tmp_path: Path) -> None:
     """Its attention weights are NaN, and no other token attends to it."""
 
-    class Blind(Seeing):
+    class Blind(CustomMask):
         def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
             kept = inputs[1].bool()
             seen = kept[:, None, :, None] & kept[:, None, None]
@@ -136,31 +136,31 @@ def test_padding_may_see_nothing_at_all(tmp_path: Path) -> None:
 
     model = tiny_bert("tokens", attn_implementation="eager")
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    traced(Blind(model, lambda ids, positions: ids), folder / "model.onnx", 17)
+    export_traced(Blind(model, lambda ids, positions: ids), folder / "model.onnx", 17)
     found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
     assert torch.equal(found["classifier.weight"], model.classifier.weight)
 
 
-def test_a_mask_by_a_special_word_is_refused(tmp_path: Path) -> None:
+def test_mask_by_a_special_token_is_refused(tmp_path: Path) -> None:
     model = tiny_bert("tokens", attn_implementation="eager")
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    traced(Seeing(model, lambda ids, positions: (ids != 3).long()[:, None, None]), folder / "model.onnx", 17)
+    export_traced(CustomMask(model, lambda ids, positions: (ids != 3).long()[:, None, None]), folder / "model.onnx", 17)
     with pytest.raises(CheckpointMismatchError, match="not those of all tokens but padding"):
         convert(folder, tmp_path / "ours")
 
 
-def test_narrow_whole_numbers_begin_again(tmp_path: Path) -> None:
+def test_ids_cast_to_a_narrow_integer_are_refused(tmp_path: Path) -> None:
     folder = export(tiny_bert("tokens", vocab_size=300), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
     narrow = [("Cast", ["x"], {"to": 2}), ("Cast", ["x"], {"to": 7})]
-    put_before(model, find(model, "Gather", read="word_embeddings"), 1, *narrow)
+    insert(model, find(model, "Gather", read="word_embeddings"), 1, *narrow)
     onnx.save(model, folder / "model.onnx")
     with pytest.raises(CheckpointMismatchError, match="looks up word_embeddings with the result of Cast"):
         convert(folder, tmp_path / "ours")
 
 
 @pytest.mark.parametrize(("opset", "fits"), [(12, False), (17, True)])
-def test_a_softmax_without_an_axis_is_read_by_the_version_of_the_file(tmp_path: Path, opset: int, fits: bool) -> None:
+def test_default_softmax_axis_depends_on_the_opset(tmp_path: Path, opset: int, fits: bool) -> None:
     """Before opset 13 the default is axis 1, into which the later axes are flattened."""
     folder = export(tiny_bert("tokens", attn_implementation="eager"), tmp_path / "foreign", "traced", opset)
     model = onnx.load(folder / "model.onnx")
@@ -178,7 +178,7 @@ def test_a_softmax_without_an_axis_is_read_by_the_version_of_the_file(tmp_path: 
 # -- what a file may omit ----------------------------------------------------------------------------------------------
 
 
-class Given(torch.nn.Module):
+class OrderedInputs(torch.nn.Module):
     def __init__(self, model: torch.nn.Module, names: list[str]) -> None:
         super().__init__()
         self.inner, self.names = model, names
@@ -188,19 +188,19 @@ class Given(torch.nn.Module):
 
 
 @pytest.mark.parametrize("names", [["input_ids"], ["input_ids", "attention_mask"], ["input_ids", "token_type_ids"]])
-def test_inputs_that_a_file_has_not(tmp_path: Path, names: list[str]) -> None:
+def test_missing_graph_inputs(tmp_path: Path, names: list[str]) -> None:
     model = tiny_bert("tokens")
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    traced(Given(model, names), folder / "model.onnx", 17, names=names)
+    export_traced(OrderedInputs(model, names), folder / "model.onnx", 17, names=names)
     found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
     assert all(torch.equal(found[name], value) for name, value in model.named_parameters())
 
 
-def test_types_that_are_given_and_not_looked_up_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unused_token_types_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
     lookup = find(model, "Gather", read="token_type_embeddings")
-    put_before(model, lookup, 1, ("Sub", ["x", "x"], {}))
+    insert(model, lookup, 1, ("Sub", ["x", "x"], {}))
     lookup_of_words = find(model, "Gather", read="word_embeddings")
     assert lookup_of_words.input[1] == "input_ids"
     onnx.save(model, folder / "model.onnx")
@@ -225,23 +225,23 @@ def test_types_that_are_given_and_not_looked_up_are_told(tmp_path: Path, caplog:
 # -- equivalent graphs -------------------------------------------------------------------------------------------------
 
 
-class Some(CalibrationDataReader):
+class CalibrationData(CalibrationDataReader):
     def __init__(self) -> None:
         self.left = 3
 
     def get_next(self) -> dict[str, np.ndarray] | None:
         self.left -= 1
-        return {name: value.numpy() for name, value in zip(INPUTS, ids())} if self.left >= 0 else None
+        return {name: value.numpy() for name, value in zip(INPUTS, example_inputs())} if self.left >= 0 else None
 
 
 @pytest.mark.parametrize("head", ["tokens", "sequence"])
-def test_products_that_are_rounded_before_their_bias(tmp_path: Path, head: str) -> None:
+def test_statically_quantised_products(tmp_path: Path, head: str) -> None:
     """Static quantisation: a pair of operations rounds a product before its bias is added or its tanh is taken."""
     model = tiny_bert(head)
     folder = export(model, tmp_path / "foreign", "traced", 17)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        quantize_static(folder / "model.onnx", folder / "rounded", Some(), quant_format=QuantFormat.QDQ)
+        quantize_static(folder / "model.onnx", folder / "rounded", CalibrationData(), quant_format=QuantFormat.QDQ)
     (folder / "rounded").replace(folder / "model.onnx")
     found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
     for name, value in model.named_parameters():
@@ -249,7 +249,7 @@ def test_products_that_are_rounded_before_their_bias(tmp_path: Path, head: str) 
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_an_attention_that_holds_the_biases_of_three_products(tmp_path: Path, half: bool) -> None:
+def test_multi_head_attention_with_fused_biases(tmp_path: Path, half: bool) -> None:
     from onnxruntime.transformers.fusion_options import FusionOptions
     from onnxruntime.transformers.optimizer import optimize_model
 
@@ -272,7 +272,7 @@ def test_an_attention_that_holds_the_biases_of_three_products(tmp_path: Path, ha
 
 # -- the cost of running -----------------------------------------------------------------------------------------------
 
-COSTS: dict[str, tuple[list[tuple[str, list[str], dict[str, int]]], str]] = {
+EXPENSIVE: dict[str, tuple[list[tuple[str, list[str], dict[str, int]]], str]] = {
     "a table of many axes": ([("ConstantOfShape", ["many axes"], {})], "it has 65,536 sizes or axes"),
     "a table spread over many axes": ([("Expand", ["zero", "many axes"], {})], "it has 65,536 sizes or axes"),
     "a giant": ([("Expand", ["zero", "far"], {}), ("Tile", ["x", "seven"], {}), ("Tile", ["x", "seven"], {})], "makes"),
@@ -283,22 +283,22 @@ COSTS: dict[str, tuple[list[tuple[str, list[str], dict[str, int]]], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", COSTS)
-def test_what_would_cost_too_much_is_refused(tmp_path: Path, case: str) -> None:
-    nodes, says = COSTS[case]
+@pytest.mark.parametrize("case", EXPENSIVE)
+def test_expensive_graphs_are_refused(tmp_path: Path, case: str) -> None:
+    nodes, message = EXPENSIVE[case]
     folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
     norm = find(model, "LayerNormalization")
-    put_before(model, norm, 0, *nodes)
-    kept = helper.make_node("Sum", [norm.input[0], find(model, "Add", at=1).output[0]], ["both"])
-    model.graph.node.insert(list(model.graph.node).index(norm), kept)
+    insert(model, norm, 0, *nodes)
+    total = helper.make_node("Sum", [norm.input[0], find(model, "Add", at=1).output[0]], ["both"])
+    model.graph.node.insert(list(model.graph.node).index(norm), total)
     norm.input[0] = "both"
     onnx.save(model, folder / "model.onnx")
-    with pytest.raises(CheckpointMismatchError, match=says):
+    with pytest.raises(CheckpointMismatchError, match=message):
         convert(folder, tmp_path / "ours")
 
 
-def test_a_width_that_the_config_does_not_say(tmp_path: Path) -> None:
+def test_width_that_differs_from_the_config_is_refused(tmp_path: Path) -> None:
     folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17)
     config = (folder / "config.json").read_text().replace('"hidden_size": 32', '"hidden_size": 64')
     (folder / "config.json").write_text(config)

@@ -15,7 +15,7 @@ from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQua
 from pellucid import load
 from pellucid.checkpoints.convert import convert
 from pellucid.errors import CheckpointMismatchError
-from tests.checkpoints.convert.exports import HEADS, export, ids, logits, tiny_bert
+from tests.checkpoints.convert.exports import HEADS, example_inputs, export, runtime_logits, tiny_bert
 
 
 def set_config(folder: Path, **values: object) -> None:
@@ -24,32 +24,36 @@ def set_config(folder: Path, **values: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def answer(folder: Path, head: str) -> np.ndarray:
+def reference_logits(folder: Path, head: str) -> np.ndarray:
     with torch.no_grad():
-        return HEADS[head].from_pretrained(folder)(*ids()).logits.numpy()
+        return HEADS[head].from_pretrained(folder)(*example_inputs()).logits.numpy()
 
 
-@pytest.mark.parametrize(("older", "usual"), [("gelu_python", "gelu"), ("gelu_fast", "gelu_new"), ("swish", "silu")])
-def test_older_words_for_an_activation_become_the_usual_ones(tmp_path: Path, older: str, usual: str) -> None:
+@pytest.mark.parametrize(("older", "current"), [("gelu_python", "gelu"), ("gelu_fast", "gelu_new"), ("swish", "silu")])
+def test_older_activation_names_are_replaced(tmp_path: Path, older: str, current: str) -> None:
     folder = export(tiny_bert("tokens", hidden_act=older), tmp_path / "foreign", "traced", 17)
-    done = convert(folder, tmp_path / "ours").folder
-    assert json.loads((done / "config.json").read_text())["hidden_act"] == usual
-    assert load(done).config.feed_forward.hidden_act == usual  # it once failed to load
-    np.testing.assert_allclose(answer(done, "tokens"), logits(folder / "model.onnx"), rtol=0, atol=1e-5)
+    result = convert(folder, tmp_path / "ours").folder
+    assert json.loads((result / "config.json").read_text())["hidden_act"] == current
+    assert load(result).config.feed_forward.hidden_act == current  # it once failed to load
+    np.testing.assert_allclose(
+        reference_logits(result, "tokens"), runtime_logits(folder / "model.onnx"), rtol=0, atol=1e-5
+    )
 
 
-def test_gelu_by_tanh_is_told_from_gelu(tmp_path: Path) -> None:
+def test_tanh_gelu_is_distinguished_from_gelu(tmp_path: Path) -> None:
     """From opset 20 on, both are one operation with an attribute."""
     folder = export(tiny_bert("tokens", hidden_act="gelu_pytorch_tanh"), tmp_path / "foreign", "traced", 20)
     assert "Gelu" in {node.op_type for node in onnx.load(folder / "model.onnx").graph.node}
-    done = convert(folder, tmp_path / "ours").folder
-    np.testing.assert_allclose(answer(done, "tokens"), logits(folder / "model.onnx"), rtol=0, atol=1e-5)
+    result = convert(folder, tmp_path / "ours").folder
+    np.testing.assert_allclose(
+        reference_logits(result, "tokens"), runtime_logits(folder / "model.onnx"), rtol=0, atol=1e-5
+    )
     set_config(folder, hidden_act="gelu")
     with pytest.raises(CheckpointMismatchError, match=r"uses gelu_new where config.json says hidden_act gelu"):
         convert(folder, tmp_path / "other")
 
 
-def test_an_activation_that_is_not_known_is_refused(tmp_path: Path) -> None:
+def test_unknown_activation_is_refused(tmp_path: Path) -> None:
     folder = export(tiny_bert("tokens", hidden_act="relu"), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
     for node in model.graph.node:
@@ -59,7 +63,7 @@ def test_an_activation_that_is_not_known_is_refused(tmp_path: Path) -> None:
         convert(folder, tmp_path / "ours")
 
 
-def test_places_that_are_an_input(tmp_path: Path) -> None:
+def test_position_ids_as_an_input(tmp_path: Path) -> None:
     model = tiny_bert("tokens")
     folder = export(model, tmp_path / "foreign", "traced", 17)
     foreign = onnx.load(folder / "model.onnx")
@@ -67,25 +71,25 @@ def test_places_that_are_an_input(tmp_path: Path) -> None:
     lookup.input[1] = "position_ids"
     foreign.graph.input.append(onnx.helper.make_tensor_value_info("position_ids", 7, ["batch", "seq"]))
     onnx.save(foreign, folder / "model.onnx")
-    done = convert(folder, tmp_path / "ours").folder
+    result = convert(folder, tmp_path / "ours").folder
     expected = dict(model.named_parameters())
-    found = dict(HEADS["tokens"].from_pretrained(done).named_parameters())
+    found = dict(HEADS["tokens"].from_pretrained(result).named_parameters())
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
-def fused(folder: Path) -> onnx.ModelProto:
+def fused_model(folder: Path) -> onnx.ModelProto:
     from onnxruntime.transformers.fusion_options import FusionOptions
     from onnxruntime.transformers.optimizer import optimize_model
 
-    done = optimize_model(
+    result = optimize_model(
         str(folder / "model.onnx"), "bert", num_heads=4, hidden_size=32, opt_level=0,
         optimization_options=FusionOptions("bert"),
     )  # fmt: skip
-    return done.model
+    return result.model
 
 
 @pytest.mark.parametrize(
-    ("setting", "value", "says"),
+    ("setting", "value", "message"),
     [
         ("num_heads", 8, "it has 8 heads, config.json says 4"),
         ("unidirectional", 1, "is causal, or"),
@@ -94,23 +98,23 @@ def fused(folder: Path) -> onnx.ModelProto:
         ("scale", 0.5, "scales or masks its scores in another way"),
     ],
 )
-def test_settings_of_a_fused_attention_are_read(tmp_path: Path, setting: str, value: Any, says: str) -> None:
+def test_settings_of_a_fused_attention_are_read(tmp_path: Path, setting: str, value: Any, message: str) -> None:
     folder = export(tiny_bert("tokens", attn_implementation="eager"), tmp_path / "foreign", "traced", 17)
-    model = fused(folder)
+    model = fused_model(folder)
     for node in (node for node in model.graph.node if node.op_type == "Attention"):
-        kept = [one for one in node.attribute if one.name != setting]
+        others = [one for one in node.attribute if one.name != setting]
         del node.attribute[:]
-        node.attribute.extend([*kept, make_attribute(setting, value)])
+        node.attribute.extend([*others, make_attribute(setting, value)])
     onnx.save(model, folder / "model.onnx")
-    with pytest.raises(CheckpointMismatchError, match=says):
+    with pytest.raises(CheckpointMismatchError, match=message):
         convert(folder, tmp_path / "ours")
 
 
-def test_a_product_and_its_activation_in_one(tmp_path: Path) -> None:
+def test_product_fused_with_its_activation(tmp_path: Path) -> None:
     """ONNX Runtime's FusedGemm: the pooler's product includes its tanh."""
     folder = export(tiny_bert("sequence"), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
-    expected = logits(folder / "model.onnx")
+    expected = runtime_logits(folder / "model.onnx")
     product = next(node for node in model.graph.node if node.op_type == "Gemm" and "pooler" in node.input[1])
     tanh = next(node for node in model.graph.node if node.op_type == "Tanh")
     product.op_type, product.domain = "FusedGemm", "com.microsoft"
@@ -119,9 +123,9 @@ def test_a_product_and_its_activation_in_one(tmp_path: Path) -> None:
     model.graph.node.remove(tanh)
     model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
     onnx.save(model, folder / "model.onnx")
-    np.testing.assert_allclose(expected, logits(folder / "model.onnx"), rtol=0, atol=1e-6)
-    done = convert(folder, tmp_path / "ours").folder
-    np.testing.assert_allclose(answer(done, "sequence"), expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(expected, runtime_logits(folder / "model.onnx"), rtol=0, atol=1e-6)
+    result = convert(folder, tmp_path / "ours").folder
+    np.testing.assert_allclose(reference_logits(result, "sequence"), expected, rtol=0, atol=1e-5)
     last = [node for node in model.graph.node if node.op_type == "Gemm"][-1]
     last.op_type, last.domain = "FusedGemm", "com.microsoft"
     last.attribute.append(make_attribute("activation", "Relu"))
@@ -130,7 +134,7 @@ def test_a_product_and_its_activation_in_one(tmp_path: Path) -> None:
         convert(folder, tmp_path / "other")
 
 
-def test_what_is_asked_for_its_type_alone_is_no_way_of_numbers(tmp_path: Path) -> None:
+def test_operand_read_only_for_its_type_is_ignored(tmp_path: Path) -> None:
     """Unoptimised exports cast the scale of the scores to the query's type; the key still has one product."""
     folder = export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
@@ -142,8 +146,10 @@ def test_what_is_asked_for_its_type_alone_is_no_way_of_numbers(tmp_path: Path) -
     model.graph.node.insert(product, make_node("Mul", [key, "cast"], ["scaled"]))
     model.graph.node.insert(product, make_node("CastLike", ["one", query], ["cast"]))
     onnx.save(model, folder / "model.onnx")
-    done = convert(folder, tmp_path / "ours").folder
-    np.testing.assert_allclose(answer(done, "tokens"), logits(folder / "model.onnx"), rtol=0, atol=1e-5)
+    result = convert(folder, tmp_path / "ours").folder
+    np.testing.assert_allclose(
+        reference_logits(result, "tokens"), runtime_logits(folder / "model.onnx"), rtol=0, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(("stated", "stored"), [(1e-12, 1e-7), (1e-5, 1e-5)])
@@ -158,17 +164,17 @@ def test_an_epsilon_in_half_precision_is_rounded(tmp_path: Path, stated: float, 
             tensor.CopyFrom(onnx.numpy_helper.from_array(numbers.astype("float16").astype("float32")))
     onnx.save(model, folder / "model.onnx")
     set_config(folder, layer_norm_eps=stated)
-    done = convert(folder, tmp_path / "ours").folder
-    assert json.loads((done / "config.json").read_text())["layer_norm_eps"] == stated
+    result = convert(folder, tmp_path / "ours").folder
+    assert json.loads((result / "config.json").read_text())["layer_norm_eps"] == stated
     set_config(folder, layer_norm_eps=1e-3)
     with pytest.raises(CheckpointMismatchError, match=r"says layer_norm_eps 0\.001"):
         convert(folder, tmp_path / "other")
 
 
-def test_silu_as_the_runtime_writes_it(tmp_path: Path) -> None:
+def test_silu_written_as_quick_gelu(tmp_path: Path) -> None:
     """ONNX Runtime's optimiser turns x * sigmoid(x) into QuickGelu with an alpha of 1."""
     folder = export(tiny_bert("tokens", hidden_act="silu"), tmp_path / "foreign", "traced", 17)
-    expected = logits(folder / "model.onnx")
+    expected = runtime_logits(folder / "model.onnx")
     settings = onnxruntime.SessionOptions()
     settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     settings.optimized_model_filepath = str(folder / "optimised")
@@ -177,29 +183,31 @@ def test_silu_as_the_runtime_writes_it(tmp_path: Path) -> None:
     model = onnx.load(folder / "model.onnx")
     gates = [node for node in model.graph.node if node.op_type == "QuickGelu"]
     assert len(gates) == 2
-    done = convert(folder, tmp_path / "ours").folder
-    np.testing.assert_allclose(answer(done, "tokens"), expected, rtol=0, atol=1e-5)
+    result = convert(folder, tmp_path / "ours").folder
+    np.testing.assert_allclose(reference_logits(result, "tokens"), expected, rtol=0, atol=1e-5)
     gates[0].attribute[0].f = 1.702
     onnx.save(model, folder / "model.onnx")
     with pytest.raises(CheckpointMismatchError, match="no activation that is known"):
         convert(folder, tmp_path / "other")
 
 
-def test_one_table_for_words_may_be_called_by_the_head(tmp_path: Path) -> None:
+def test_tied_embeddings_under_the_name_of_the_head(tmp_path: Path) -> None:
     """The export stores tied embeddings once, by the head's name; low-bit quantisation makes two tensors of them."""
     folder = export(tiny_bert("words"), tmp_path / "foreign", "captured")
     names = {tensor.name for tensor in onnx.load(folder / "model.onnx").graph.initializer}
     assert "cls.predictions.decoder.weight" in names and not any("word_embeddings" in name for name in names)
     settings = DefaultWeightOnlyQuantConfig(block_size=16, is_symmetric=True, bits=4)
-    worker = MatMulNBitsQuantizer(onnx.load(folder / "model.onnx"), algo_config=settings)
-    worker.process()
-    worker.model.save_model_to_file(str(folder / "model.onnx"))
-    done = convert(folder, tmp_path / "ours").folder
-    np.testing.assert_allclose(answer(done, "words"), logits(folder / "model.onnx"), rtol=0, atol=1e-5)
+    quantizer = MatMulNBitsQuantizer(onnx.load(folder / "model.onnx"), algo_config=settings)
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(folder / "model.onnx"))
+    result = convert(folder, tmp_path / "ours").folder
+    np.testing.assert_allclose(
+        reference_logits(result, "words"), runtime_logits(folder / "model.onnx"), rtol=0, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_scores_that_are_multiplied_otherwise_are_refused(tmp_path: Path, attention: str) -> None:
+def test_changed_score_scale_is_refused(tmp_path: Path, attention: str) -> None:
     """Written out, attention scales its scores by a constant of the graph, before or after the product."""
     model = tiny_bert("tokens")
     model.set_attn_implementation(attention)

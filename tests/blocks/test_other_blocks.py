@@ -12,13 +12,13 @@ from pellucid.blocks.packed import PackedLinear
 from pellucid.blocks.packing import Packing, float_packing
 
 
-def test_sinusoids_are_the_paper_s() -> None:
+def test_sinusoids_equal_the_papers_formula() -> None:
     waves = blocks.SinusoidalPositions(50, 6)(torch.arange(50)[None], torch.zeros(1, 50))[0]
-    for place in (0, 1, 7, 49):
+    for position in (0, 1, 7, 49):
         for pair in range(3):
-            angle = place / 10000 ** (2 * pair / 6)
-            assert waves[place, 2 * pair] == pytest.approx(math.sin(angle), abs=1e-6)
-            assert waves[place, 2 * pair + 1] == pytest.approx(math.cos(angle), abs=1e-6)
+            angle = position / 10000 ** (2 * pair / 6)
+            assert waves[position, 2 * pair] == pytest.approx(math.sin(angle), abs=1e-6)
+            assert waves[position, 2 * pair + 1] == pytest.approx(math.cos(angle), abs=1e-6)
 
 
 def test_sinusoids_of_an_odd_width() -> None:
@@ -28,12 +28,12 @@ def test_sinusoids_of_an_odd_width() -> None:
 def test_embeddings_are_the_sum_of_their_parts() -> None:
     embeddings = blocks.Embeddings(10, 4, position=blocks.LearnedPositions(6, 4), type_vocab_size=2).eval()
     ids, types = torch.tensor([[3, 1]]), torch.tensor([[0, 1]])
-    wanted = embeddings.token.weight[ids] + embeddings.type.weight[types] + embeddings.position.weight[None, :2]
-    torch.testing.assert_close(embeddings(ids, types), wanted)
+    expected = embeddings.token.weight[ids] + embeddings.type.weight[types] + embeddings.position.weight[None, :2]
+    torch.testing.assert_close(embeddings(ids, types), expected)
     torch.testing.assert_close(embeddings(ids), embeddings(ids, torch.zeros_like(ids)))
 
 
-def test_pre_and_post_norm_are_what_the_drawings_say() -> None:
+def test_pre_and_post_norm_layers_equal_their_formulas() -> None:
     torch.manual_seed(2)
     attention, feed_forward = blocks.Attention(8, 2), blocks.FeedForward(8, 16, activation="relu")
     first, second = blocks.LayerNorm(8), blocks.LayerNorm(8)
@@ -47,7 +47,7 @@ def test_pre_and_post_norm_are_what_the_drawings_say() -> None:
 
 
 @pytest.mark.parametrize("name", blocks.ACTIVATIONS)
-def test_activations_are_the_reference_s(name: str) -> None:
+def test_activations_equal_the_reference(name: str) -> None:
     from transformers.activations import ACT2FN
 
     x = torch.linspace(-6, 6, 999)
@@ -56,7 +56,7 @@ def test_activations_are_the_reference_s(name: str) -> None:
 
 @pytest.mark.parametrize("name", blocks.ACTIVATIONS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_packed_twin_agrees(name: str, dtype: torch.dtype) -> None:
+def test_packed_feed_forward_matches_the_plain_one(name: str, dtype: torch.dtype) -> None:
     block = blocks.FeedForward(32, 64, activation=name).eval()
     x = torch.randn(3, 5, 32)
     with torch.inference_mode():
@@ -65,19 +65,19 @@ def test_the_packed_twin_agrees(name: str, dtype: torch.dtype) -> None:
         torch.testing.assert_close(found, block(x), rtol=0, atol=bound)
 
 
-def test_packing_happens_where_the_processor_can() -> None:
+def test_packing_depends_on_onednn_and_the_dtype() -> None:
     block = packed_copy(torch.nn.Linear(8, 8), Packing(torch.float32))
     assert isinstance(block, PackedLinear) == torch.backends.mkldnn.is_available()
     assert not isinstance(packed_copy(torch.nn.Linear(8, 8), Packing(torch.float64)), PackedLinear)
 
 
-def test_an_evaluating_twin_shares_numbers_and_leaves_training_alone() -> None:
+def test_evaluation_copy_shares_weights_and_leaves_training_mode_alone() -> None:
     block = blocks.FeedForward(8, 16, dropout=0.5).train()
-    twin = evaluation_copy(block)
-    assert block.training and block.dropout.training and not twin.dropout.training
-    assert twin.up.weight is block.up.weight
+    copied = evaluation_copy(block)
+    assert block.training and block.dropout.training and not copied.dropout.training
+    assert copied.up.weight is block.up.weight
     x = torch.randn(2, 3, 8)
-    assert torch.equal(twin(x), twin(x))
+    assert torch.equal(copied(x), copied(x))
     assert evaluation_copy(block.eval()) is block
 
 
