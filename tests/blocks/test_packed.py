@@ -33,7 +33,9 @@ def new_attention(**options: int) -> blocks.Attention:
 
 def new_pass(first: int, count: int, cache: LayerCache | None, observer: Observer | None = None) -> blocks.Pass:
     positions = torch.arange(first, first + count)[None]
-    return blocks.Pass(causal=True, rotation=RotaryPositions(8)(positions, torch.zeros(1)), cache=cache, observer=observer)
+    return blocks.Pass(
+        causal=True, rotation=RotaryPositions(8)(positions, torch.zeros(1)), cache=cache, observer=observer
+    )
 
 
 @pytest.mark.parametrize("options", [{}, {"value_head_dim": 4}, {"value_head_dim": 12}])

@@ -20,12 +20,12 @@ from pellucid.models import Encoder, Output
 from pellucid.training.learner import Learner
 from pellucid.training.pairs import SentenceSimilarity
 from pellucid.training.settings import Settings
-from tests.trace.everyone import HEADS, config_of
-from tests.training.learned import ready
+from tests.trace.odd_sized_models import FAMILIES_AND_HEADS, config_of
+from tests.training.whole_run import objective_and_model
 
 CLASSIFIERS = [
     (family, head)
-    for family, head in HEADS
+    for family, head in FAMILIES_AND_HEADS
     if isinstance(head, SequenceClassification) and config_of(family, head).kind == "encoder"
 ]
 TEXTS = ["time flies", "a good film and a long story", "sea"]
@@ -213,7 +213,7 @@ def test_pairs_train_on_the_pooled_position_only(checkpoint: Callable[[str], Pat
     loaded = replace(pellucid.load(checkpoint("bert-body")).loaded, pooling=Pooling(("cls",)))
     rows = [{"sentence1": a, "sentence2": b, "score": 1.0} for a in TEXTS for b in TEXTS]
     settings = Settings(precision="float32", dropout=0.0, attention_dropout=0.0)
-    objective, loaded = ready(loaded, SentenceSimilarity(criterion="cosine"), rows, settings)
+    objective, loaded = objective_and_model(loaded, SentenceSimilarity(criterion="cosine"), rows, settings)
     learner = Learner(loaded, settings)
     counts = positions_per_call(learner.training_copy)
     examples = list(objective.examples(loaded, rows))
