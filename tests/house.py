@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1] / "src" / "pellucid"
 
 ORDER = (
-    "errors lazy files lock sealed bars config groups machine streams text blocks models checkpoints trace edits "
+    "errors lazy files lock checksummed bars config cgroups machine streams text blocks models checkpoints trace edits "
     "generation tasks training view search model pipeline learning compat serve cli"
 ).split()
 """Rooms in the order of the data flow. Imports only look back."""
@@ -51,7 +51,7 @@ WITHOUT_TORCH = (
     "errors.py",
     "config/",
     "checkpoints/families/",
-    "checkpoints/page.py",
+    "checkpoints/family_page.py",
     "checkpoints/names.py",
     "cli/",
 )

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import pellucid
-from pellucid import groups, machine, streams
+from pellucid import cgroups, machine, streams
 from pellucid.checkpoints import fill
 from pellucid.compat import AutoModel
 from pellucid.errors import InputError, ResourceError
@@ -27,8 +27,8 @@ from tests.search.child_processes import exit_code_of
 def control_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A control group of its own in a temporary folder."""
     (group_file := tmp_path / "own").write_text("0::/\n")
-    monkeypatch.setattr(groups, "OWN", group_file)
-    monkeypatch.setattr(groups, "ROOT", tmp_path)
+    monkeypatch.setattr(cgroups, "OWN", group_file)
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
     monkeypatch.setattr(machine, "_available_memory", lambda: 5000)
     return tmp_path
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pellucid.pipeline import Pipeline as Pipeline
     from pellucid.pipeline import pipeline as pipeline
     from pellucid.search import Index as Index
-    from pellucid.text.learned import train_tokenizer as train_tokenizer
+    from pellucid.text.tokenizer_training import train_tokenizer as train_tokenizer
     from pellucid.trace import open_trace as open_trace
     from pellucid.view import View as View
     from pellucid.view.curves import curves as curves
@@ -46,7 +46,7 @@ _HOMES = {
     "Pipeline": "pipeline",
     "train": "learning",
     "evaluate": "learning",
-    "train_tokenizer": "text.learned",
+    "train_tokenizer": "text.tokenizer_training",
     "Index": "search",
     "open_trace": "trace",
     "view": "view",
@@ -61,7 +61,7 @@ _HOMES = {
     "CheckpointMismatchError": "errors",
     "ResourceError": "errors",
 }
-_WITHOUT_TORCH = {"errors", "checkpoints.families", "text.learned"}
+_WITHOUT_TORCH = {"errors", "checkpoints.families", "text.tokenizer_training"}
 _bring = lazy_attributes(__name__, _HOMES)[0]
 __all__ = ["__version__", *_HOMES]
 

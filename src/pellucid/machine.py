@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pellucid import groups
+from pellucid import cgroups
 from pellucid.errors import (
     Argument,
     InputError,
@@ -268,7 +268,7 @@ def retain_freed_memory() -> None:
 def free_memory() -> int | None:
     """Bytes that can still be allocated within the limits of the machine, this process's control groups and its `ulimit
     -v`; None where no limit is known."""
-    limits = [*groups.available_memory(), *_address_space_left()]
+    limits = [*cgroups.available_memory(), *_address_space_left()]
     if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
         limits.append(_available_memory())
     return min(limits, default=None)
@@ -295,4 +295,4 @@ def _available_memory() -> int:
 def available_cores() -> int:
     """Processors that this process may use, by its affinity and its control groups; at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([cores, *groups.processor_limits()]))
+    return max(1, min([cores, *cgroups.processor_limits()]))

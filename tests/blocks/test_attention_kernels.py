@@ -14,7 +14,7 @@ import pellucid
 from pellucid.blocks import availability, compiled
 from pellucid.blocks.availability import usable_kernels
 from pellucid.blocks.cache import Cache
-from pellucid.blocks.steps import Kernels
+from pellucid.blocks.kernel_calls import Kernels
 from pellucid.errors import InputError
 from pellucid.machine import processor_features
 from tests.checkpoints.families import TINY, save

@@ -10,7 +10,7 @@ import torch
 from pellucid.blocks import code_image, machine_code
 from pellucid.blocks.availability import usable_kernels
 from pellucid.blocks.code_image import Image, link
-from pellucid.blocks.steps import PlainTable
+from pellucid.blocks.kernel_calls import PlainTable
 from pellucid.errors import ResourceError
 from tests.torch_state import forget_kernels
 

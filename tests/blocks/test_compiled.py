@@ -26,9 +26,9 @@ from torch import Tensor
 import pellucid
 from pellucid.blocks import (
     RotaryPositions,
-    calls,
     compiled,
-    grouped,
+    kernel_arguments,
+    low_bit_weights,
     machine_code,
     packing,
     quantized,
@@ -37,7 +37,7 @@ from pellucid.blocks import (
 )
 from pellucid.blocks.availability import usable_kernels
 from pellucid.blocks.cache import KeyValues
-from pellucid.blocks.steps import Kernels, PlainTable
+from pellucid.blocks.kernel_calls import Kernels, PlainTable
 from pellucid.errors import InputError
 from pellucid.files import folder_entries, write_atomically
 from pellucid.generation import read_settings, write
@@ -74,7 +74,7 @@ def disable_kernels(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Returns a function that disables the kernels, as if numba were not installed."""
 
     def disable() -> None:
-        for module in (compiled, packing, grouped):
+        for module in (compiled, packing, low_bit_weights):
             monkeypatch.setattr(module, "usable_kernels", lambda: None)
 
     return disable
@@ -429,7 +429,7 @@ def only_file(folder: Path) -> Path:
 
 RUN_KERNEL = """
 import sys, torch
-from pellucid.blocks.steps import PlainTable
+from pellucid.blocks.kernel_calls import PlainTable
 from pellucid.blocks.availability import usable_kernels
 kernels = usable_kernels()
 needed = [name for name in ('elftools', 'llvmlite', 'numba') if name in sys.modules]
@@ -474,7 +474,15 @@ def test_compiler_setting_has_its_own_cache_file(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    "call", [calls.Norm, calls.GatedActivation, calls.ProductTable, calls.Product, calls.StoreKeyValue, calls.AttendOne]
+    "call",
+    [
+        kernel_arguments.Norm,
+        kernel_arguments.GatedActivation,
+        kernel_arguments.ProductTable,
+        kernel_arguments.Product,
+        kernel_arguments.StoreKeyValue,
+        kernel_arguments.AttendOne,
+    ],
 )
 def test_unknown_kernel_argument_is_refused(call: type) -> None:
     call(rows=3)

@@ -8,7 +8,7 @@ import torch
 
 import pellucid
 from pellucid.checkpoints.families import families
-from pellucid.checkpoints.page import Family
+from pellucid.checkpoints.family_page import Family
 from tests.conftest import as_trained
 
 _SHAPE = {

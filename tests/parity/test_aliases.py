@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModel
 
 import pellucid
 from pellucid.checkpoints.families import families
-from pellucid.checkpoints.page import Family
+from pellucid.checkpoints.family_page import Family
 from pellucid.errors import CheckpointMismatchError, CorruptFileError
 from tests.parity.reference import TINY, batch, in_full, tiny
 

@@ -24,7 +24,7 @@ from pellucid.search.dates import canonical_date
 from pellucid.search.entries import Entries, write_entries
 from pellucid.search.entry import Entry
 from pellucid.search.metadata import metadata_json
-from pellucid.search.opened import MAX_CACHED_MASKS
+from pellucid.search.opened_generation import MAX_CACHED_MASKS
 
 CITIES = ("Zürich", "ZÜRICH", "Zu\u0308rich", "Straße", "STRASSE", "ΕΛΛΑΣ", "Łódź", None)
 

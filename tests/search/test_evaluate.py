@@ -21,7 +21,7 @@ import pellucid
 from pellucid.errors import InputError
 from pellucid.search import retrieval
 from pellucid.search.evaluate import score_query
-from pellucid.search.opened import Generation, Segments
+from pellucid.search.opened_generation import Generation, Segments
 
 
 @settings(max_examples=150, deadline=None)

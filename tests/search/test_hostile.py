@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 import pellucid
+from pellucid.checksummed import seal
 from pellucid.errors import CorruptFileError, InputError, PellucidError, UnsafeFileError
-from pellucid.sealed import seal
 from pellucid.search.graph import check_graph
 from pellucid.search.manifest import Settings, read_manifest
 from pellucid.training.manifest import read_manifest as kept

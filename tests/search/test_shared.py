@@ -21,7 +21,7 @@ import pytest
 import pellucid
 from pellucid.errors import InputError
 from pellucid.lazy import cached_property
-from pellucid.search import opened
+from pellucid.search import opened_generation
 from pellucid.search.forks import fork_guard
 from pellucid.search.generations import newest_manifest, writer_lock
 from tests.search.child_processes import KILLED, exit_code_of, start_fork
@@ -287,15 +287,15 @@ def test_index_opens_while_its_link_is_redirected(
     first.compact(progress=False)
     second.compact(progress=False)
     link.symlink_to(writable_index.folder)
-    open_generation = opened.open_generation
+    open_generation = opened_generation.open_generation
 
-    def redirect_link(folder: Path, *arguments: Any) -> opened.Generation:
+    def redirect_link(folder: Path, *arguments: Any) -> opened_generation.Generation:
         link.unlink()
         link.symlink_to(other)
         return open_generation(folder, *arguments)
 
-    monkeypatch.setattr(opened, "open_generation", redirect_link)
-    found = opened.open_newest(link)
+    monkeypatch.setattr(opened_generation, "open_generation", redirect_link)
+    found = opened_generation.open_newest(link)
     assert newest_manifest(writable_index.folder).generation == newest_manifest(other).generation
     assert found.segments.has_id("AAPL") and not found.segments.has_id("MSFT")
 

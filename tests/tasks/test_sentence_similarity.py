@@ -12,7 +12,7 @@ import torch
 from sentence_transformers import SentenceTransformer, SimilarityFunction
 
 import pellucid
-from pellucid.checkpoints.sentence import read_pooling
+from pellucid.checkpoints.sentence_transformers import read_pooling
 from pellucid.config.pooling import Pooling
 from tests.parity.tiny import write
 

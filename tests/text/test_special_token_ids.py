@@ -7,8 +7,8 @@ import pytest
 
 import pellucid
 from pellucid.errors import InputError
-from pellucid.text.learned import train_tokenizer
 from pellucid.text.special_token_ids import special_token_ids
+from pellucid.text.tokenizer_training import train_tokenizer
 from tests.checkpoints.families import TINY
 
 TEXTS = ["a line of text! and another, and so on."] * 5

@@ -9,7 +9,7 @@ from huggingface_hub import ModelCard
 
 import pellucid
 from pellucid.config import SequenceToSequenceLM
-from pellucid.text.learned import train_tokenizer
+from pellucid.text.tokenizer_training import train_tokenizer
 from pellucid.training.card import escape_markdown
 from tests.conftest import as_trained
 

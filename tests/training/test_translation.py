@@ -19,7 +19,7 @@ from pellucid.errors import InputError
 from pellucid.tasks.task import Work
 from pellucid.tasks.task_settings import prefix_of
 from pellucid.tasks.writing import Translation as TranslationPipeline
-from pellucid.text.learned import train_tokenizer
+from pellucid.text.tokenizer_training import train_tokenizer
 from pellucid.training.data import read
 from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED

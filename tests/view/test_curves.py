@@ -17,7 +17,7 @@ from pellucid.errors import CorruptFileError, InputError, NotFoundError
 from pellucid.view.colours import THEMES
 from pellucid.view.compared import compared
 from pellucid.view.curves import curves
-from pellucid.view.lines import downsampled, smoothed, step_axis, value_axis
+from pellucid.view.line_charts import downsampled, smoothed, step_axis, value_axis
 from pellucid.view.plot import LEFT, WIDTH, tick_label
 from pellucid.view.svg import width_of
 

@@ -19,6 +19,8 @@ from pellucid.blocks.embedding import Embeddings as Embeddings
 from pellucid.blocks.embedding import Positions as Positions
 from pellucid.blocks.feed_forward import FeedForward as FeedForward
 from pellucid.blocks.feed_forward import GatedFeedForward as GatedFeedForward
+from pellucid.blocks.forward_pass import Observer as Observer
+from pellucid.blocks.forward_pass import Pass as Pass
 from pellucid.blocks.layer import PostNormLayer as PostNormLayer
 from pellucid.blocks.layer import PreNormLayer as PreNormLayer
 from pellucid.blocks.mask import causal_mask as causal_mask
@@ -36,5 +38,3 @@ from pellucid.blocks.relative import RelativeBias as RelativeBias
 from pellucid.blocks.relative import RotaryPositions as RotaryPositions
 from pellucid.blocks.relative import linear_scaling as linear_scaling
 from pellucid.blocks.relative import llama3_scaling as llama3_scaling
-from pellucid.blocks.run import Observer as Observer
-from pellucid.blocks.run import Pass as Pass

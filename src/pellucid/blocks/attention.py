@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pellucid.blocks.checks import check_heads, check_stream
+from pellucid.blocks.forward_pass import Pass
 from pellucid.blocks.joint_weights import are_plain, join_in_memory, joint_weight_and_bias
 from pellucid.blocks.mask import additive_mask, combined_mask
-from pellucid.blocks.run import Pass
 
 STRIP_LENGTH, MAX_MASK_SIZE = 1024, 2**22
 """Queries per chunk where a mask is large, and the number of mask elements above which it is."""

@@ -1,4 +1,4 @@
-"""Kernels for attention of many positions, and for sums with norms, compiled for this processor for `blocks.steps`.
+"""Kernels for attention of many positions and for sums with norms, compiled for this processor.
 
 The visible keys and values of a head are copied to float32; then a few queries at a time are multiplied by all of them,
 so that working memory stays in the processor's cache. Sums and softmax are float32, whatever the inputs are.
@@ -9,7 +9,7 @@ from typing import Any
 
 from numba import carray
 
-from pellucid.blocks.calls import LANES, ROWS, AddNorm, AttendMany
+from pellucid.blocks.kernel_arguments import LANES, ROWS, AddNorm, AttendMany
 from pellucid.blocks.numba_language import (
     bytes_at,
     float32,

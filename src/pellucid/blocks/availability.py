@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 
-from pellucid.blocks.steps import Kernels
+from pellucid.blocks.kernel_calls import Kernels
 
 log = logging.getLogger("pellucid")
 

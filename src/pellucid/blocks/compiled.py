@@ -18,7 +18,9 @@ from torch import Tensor, nn
 from pellucid.blocks.activation import ACTIVATIONS
 from pellucid.blocks.availability import installed, usable_kernels
 from pellucid.blocks.cache import KeyValues
+from pellucid.blocks.forward_pass import Pass
 from pellucid.blocks.hooks import Hookless, is_differentiated, is_hooked
+from pellucid.blocks.kernel_calls import KINDS, Kernels, PlainTable
 from pellucid.blocks.packed import (
     PackedAttention,
     PackedGatedFeedForward,
@@ -28,8 +30,6 @@ from pellucid.blocks.packed import (
 )
 from pellucid.blocks.packing import NamedTable
 from pellucid.blocks.quantized import Int8Linear
-from pellucid.blocks.run import Pass
-from pellucid.blocks.steps import KINDS, Kernels, PlainTable
 from pellucid.blocks.widened import WidenedLinear
 from pellucid.machine import processor_features
 

@@ -1,5 +1,5 @@
-"""Dequantisation of 4-bit weights, compiled for this processor: `pellucid.blocks.steps` calls it for products of many
-rows, where a library's float product is faster and dequantising costs little beside it.
+"""Dequantisation of 4-bit weights, compiled for this processor: `pellucid.blocks.kernel_calls` calls it for products
+of many rows, where a library's float product is faster and dequantising costs little beside it.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from pellucid.blocks.calls import GROUP, LANES, Dequantise
+from pellucid.blocks.kernel_arguments import GROUP, LANES, Dequantise
 from pellucid.blocks.numba_language import (
     bytes_at,
     float32,

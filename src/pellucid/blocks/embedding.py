@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pellucid.blocks.forward_pass import Pass
 from pellucid.blocks.position import LearnedPositions, NoPositions, PaddingAwarePositions, SinusoidalPositions, Table
-from pellucid.blocks.run import Pass
 
 Positions = LearnedPositions | PaddingAwarePositions | SinusoidalPositions | NoPositions
 

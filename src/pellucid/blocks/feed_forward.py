@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from pellucid.blocks.activation import ACTIVATIONS, activation_named
-from pellucid.blocks.run import Pass
+from pellucid.blocks.forward_pass import Pass
 
 
 class FeedForward(nn.Module):

@@ -1,4 +1,4 @@
-"""Kernels for one position, compiled for this processor by numba; `pellucid.blocks.steps` calls them.
+"""Kernels for one position, compiled for this processor by numba; `pellucid.blocks.kernel_calls` calls them.
 
 PyTorch's overhead per operation is nearly as long as an operation on a few thousand numbers. Here a norm, a gate, or
 attention from one position is one call each. Arguments are described in `calls`. `product` and `mix` may run in several
@@ -10,7 +10,7 @@ from typing import Any
 
 from numba import carray
 
-from pellucid.blocks.calls import BFLOAT16, FLOAT32, AttendOne, GatedActivation, Norm, Product, StoreKeyValue
+from pellucid.blocks.kernel_arguments import BFLOAT16, FLOAT32, AttendOne, GatedActivation, Norm, Product, StoreKeyValue
 from pellucid.blocks.numba_language import (
     bytes_at,
     exponential,

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from pellucid.blocks.attention import Attention
-from pellucid.blocks.run import Pass
+from pellucid.blocks.forward_pass import Pass
 from pellucid.errors import InputError
 
 

@@ -1,4 +1,4 @@
-"""Products with weights of 4 and 6 bits, compiled for this processor; `pellucid.blocks.steps` calls them.
+"""Products with weights of 4 and 6 bits, compiled for this processor; `pellucid.blocks.kernel_calls` calls them.
 
 Sixteen rows of a weight are side by side, one per lane of a vector. Where the processor multiplies bytes and adds four
 products in one instruction (VNNI), inputs are quantized to two 8-bit integers each: the second holds the remainder of
@@ -24,7 +24,7 @@ from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from pellucid.blocks.calls import GROUP, LANES, LowBitProduct
+from pellucid.blocks.kernel_arguments import GROUP, LANES, LowBitProduct
 from pellucid.blocks.numba_language import (
     bytes_at,
     float32,

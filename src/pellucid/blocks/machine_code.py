@@ -28,7 +28,7 @@ DIGEST = 32
 """Bytes of the digest at the beginning of the file, which covers its name and content."""
 
 KERNEL_MODULES = (
-    "calls",
+    "kernel_arguments",
     "numba_language",
     "simd",
     "kernels",

@@ -13,7 +13,7 @@ import numpy as np
 from numba import from_dtype, njit, types
 from numba.extending import intrinsic
 
-from pellucid.blocks.calls import ProductTable
+from pellucid.blocks.kernel_arguments import ProductTable
 
 EXTERNAL_SYMBOLS = {"omp_get_thread_num", "omp_get_num_threads", "sqrtf", "memset", "memcpy", "memmove"}
 """Symbols that the kernels may call: each process with PyTorch has them."""

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from pellucid.blocks.attention import Attention
 from pellucid.blocks.cache import KeyValues
 from pellucid.blocks.feed_forward import GatedFeedForward
+from pellucid.blocks.forward_pass import Pass
 from pellucid.blocks.hooks import Hookless, is_differentiated, storage_version
 from pellucid.blocks.layer import PostNormLayer, PreNormLayer
 from pellucid.blocks.norm import RMSNorm
 from pellucid.blocks.relative import deinterleaved
-from pellucid.blocks.run import Pass
 from pellucid.machine import fastest_dtype, processor_features
 
 FUSED = {"gelu": ("gelu", "none"), "gelu_pytorch_tanh": ("gelu", "tanh"), "relu": ("relu", ""), "tanh": ("tanh", "")}

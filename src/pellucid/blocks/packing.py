@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pellucid.blocks import grouped, quantized, rounding
+from pellucid.blocks import low_bit_weights, quantized, rounding
 from pellucid.blocks.availability import usable_kernels
 from pellucid.blocks.joint_weights import concatenated
 from pellucid.blocks.packed import PackedLinear
@@ -133,7 +133,7 @@ class LowBitPacking(Packing):
     ) -> nn.Module:
         bias = torch.cat([self._ordered(part) for part in biases]) if biases else None
         if (source := self.tied.get(weights[0].name)) in self.tables:
-            return (grouped.GroupedLinear if self.uses_own_kernel else quantized.Int8Linear)(
+            return (low_bit_weights.GroupedLinear if self.uses_own_kernel else quantized.Int8Linear)(
                 *self.tables[source], bias=bias
             )
         rows, width = sum(len(part.parameter) for part in weights), weights[0].parameter.shape[1]
@@ -144,7 +144,7 @@ class LowBitPacking(Packing):
             return quantized.Int8Linear(*rounding.to_8_bits(rows, width, self._blocks(weights)), bias)
         blocks = self._grids(weights) or self._blocks(weights)
         if self.uses_own_kernel:
-            return grouped.GroupedLinear(*grouped.to_4_bits(rows, width, blocks), bias)
+            return low_bit_weights.GroupedLinear(*low_bit_weights.to_4_bits(rows, width, blocks), bias)
         return quantized.Int4Linear(*rounding.to_4_bits(rows, width, blocks), bias)
 
     def embedding(self, name: str, weight: Tensor) -> nn.Module | None:
@@ -153,9 +153,9 @@ class LowBitPacking(Packing):
             return None
         name = self.tied.get(name, name)
         if name not in self.tables:
-            lay = grouped.to_6_bits if self.uses_own_kernel else rounding.to_8_bits
+            lay = low_bit_weights.to_6_bits if self.uses_own_kernel else rounding.to_8_bits
             self.tables[name] = lay(rows, width, rounding.in_blocks(self.pieces(name)))
-        return (grouped.GroupedTable if self.uses_own_kernel else quantized.Int8Table)(*self.tables[name])
+        return (low_bit_weights.GroupedTable if self.uses_own_kernel else quantized.Int8Table)(*self.tables[name])
 
     def _ordered(self, part: NamedTable) -> Tensor:
         return part.ordered(self.parameter_values(part.name, part.parameter))

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pellucid.blocks.calls import GROUP
 from pellucid.blocks.hooks import Hookless, is_differentiated
+from pellucid.blocks.kernel_arguments import GROUP
 from pellucid.blocks.rounding import BLOCK
 from pellucid.machine import fastest_dtype, has_int8_products
 

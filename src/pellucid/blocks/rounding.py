@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pellucid.blocks.calls import GROUP
+from pellucid.blocks.kernel_arguments import GROUP
 
 GRID = 20
 """Bytes of a group stored in 4 bits: its scale and zero in bfloat16, then 32 codes, the first 16 in the low halves of

@@ -13,7 +13,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from pellucid.blocks.calls import ROWS
+from pellucid.blocks.kernel_arguments import ROWS
 from pellucid.blocks.numba_language import FAST_MATH, LOG_2_E, SERIES, float32, int64, kernel_helper
 
 VECTOR = 16 if llvm.get_host_cpu_features().get("avx512f") else 8

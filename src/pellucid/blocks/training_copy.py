@@ -20,11 +20,11 @@ from pellucid.blocks.attention import Attention
 from pellucid.blocks.copies import copy_with_parts
 from pellucid.blocks.dropout import DropoutMasks
 from pellucid.blocks.feed_forward import FeedForward
+from pellucid.blocks.forward_pass import Pass
 from pellucid.blocks.joint_weights import bias_or_zeros
 from pellucid.blocks.layer import PostNormLayer, PreNormLayer
 from pellucid.blocks.mask import additive_mask, combined_mask
 from pellucid.blocks.norm import RMSNorm
-from pellucid.blocks.run import Pass
 
 MAX_PLAIN_LENGTH = 256
 """Lengths up to which attention is a sequence of plain products; beyond, PyTorch's kernel takes less memory."""

@@ -15,9 +15,9 @@ from torch import Tensor
 from pellucid.checkpoints.adapter_facts import FILE
 from pellucid.checkpoints.adapter_head import Adapter, adapted_facts, locations_in, own_location
 from pellucid.checkpoints.contents import Contents, read_contents, tokenizer_in
+from pellucid.checkpoints.family_page import HeadPage
 from pellucid.checkpoints.names import TensorLocation, TensorNames
-from pellucid.checkpoints.page import HeadPage
-from pellucid.checkpoints.sentence import read_pooling
+from pellucid.checkpoints.sentence_transformers import read_pooling
 from pellucid.checkpoints.source import Source
 from pellucid.checkpoints.tensor_layouts import UNCHANGED
 from pellucid.checkpoints.weights import StoredTensor, tensors_in_file

@@ -7,10 +7,10 @@ from typing import Any
 from pellucid.checkpoints.adapter_facts import TASKS, AdapterFacts, read_adapter_facts, weights_file_name
 from pellucid.checkpoints.contents import Contents
 from pellucid.checkpoints.families import family_of_config
+from pellucid.checkpoints.family_page import Family, HeadPage
 from pellucid.checkpoints.labels import without_labels
 from pellucid.checkpoints.links import path_inside
 from pellucid.checkpoints.names import TensorLocation, TensorNames
-from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.checkpoints.tensors import read_metadata_value
 from pellucid.checkpoints.weights import StoredTensor
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, MessagePart, shorten

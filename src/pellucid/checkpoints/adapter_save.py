@@ -17,7 +17,7 @@ from pellucid.checkpoints.adapter_head import CONFIG_KEY, HEAD_KEYS
 from pellucid.checkpoints.folder import atomic_folder, check_target, write_tensors
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.names import TensorLocation, gather_tensors
-from pellucid.checkpoints.sentence import write_pooling
+from pellucid.checkpoints.sentence_transformers import write_pooling
 from pellucid.errors import Argument, InputError, join_names
 from pellucid.files import file_errors, path_of
 from pellucid.models import tied_parameters

@@ -7,7 +7,7 @@ from typing import Any
 from pellucid.checkpoints.facts import CODE
 from pellucid.checkpoints.generation import FILE, check_generation, legacy_generation
 from pellucid.checkpoints.gguf import open_gguf
-from pellucid.checkpoints.sentence import read_cross_encoder, read_pooling
+from pellucid.checkpoints.sentence_transformers import read_cross_encoder, read_pooling
 from pellucid.checkpoints.source import Source
 from pellucid.checkpoints.weights import StoredTensor, existing_path, stored_tensors, untrained_in
 from pellucid.config import Config

@@ -11,10 +11,10 @@ from pellucid.checkpoints.adapter import read_source
 from pellucid.checkpoints.contents import Contents
 from pellucid.checkpoints.facts import named_architecture, warn_of_encoder_states
 from pellucid.checkpoints.families import family_of_config, mismatched_family
+from pellucid.checkpoints.family_page import Family
 from pellucid.checkpoints.fill import BITS, check_not_meta, fill, fill_packed
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.location import DEFAULT_OPTIONS, HubOptions
-from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.plan import Plan, make_plan
 from pellucid.checkpoints.source import Source
 from pellucid.checkpoints.unchanged import unchanged_source
@@ -26,8 +26,8 @@ from pellucid.machine import NARROWER, choose_device, choose_dtype
 from pellucid.models import ATTENTION, Network
 from pellucid.streams import use_threads
 from pellucid.text import Tokenizer
+from pellucid.text.expansion import check_template
 from pellucid.text.files import TARGET_TOKENIZER_FILE, lower_cased, open_tokenizer, without_tokens_beyond
-from pellucid.text.growth import check_template
 
 log = logging.getLogger("pellucid")
 

@@ -8,7 +8,7 @@ import torch
 
 from pellucid.blocks.hooks import storage_version
 from pellucid.blocks.quantized import low_bit_tensors
-from pellucid.checkpoints.page import Family
+from pellucid.checkpoints.family_page import Family
 from pellucid.checkpoints.source import Source
 from pellucid.config import Config
 from pellucid.config.checks import check_bool, plain_number

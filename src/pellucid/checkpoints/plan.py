@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
+from pellucid.checkpoints.family_page import Family
 from pellucid.checkpoints.names import TensorLocation, TensorNames
-from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.weights import StoredTensor
 from pellucid.config import Config
 from pellucid.errors import CheckpointMismatchError, did_you_mean, format_count, join_names

@@ -12,7 +12,7 @@ from pellucid.checkpoints.generation import write_generation
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.names import TensorNames, gather_tensors
 from pellucid.checkpoints.network import check_network
-from pellucid.checkpoints.sentence import write_pooling
+from pellucid.checkpoints.sentence_transformers import write_pooling
 from pellucid.checkpoints.weights import UNTRAINED
 from pellucid.errors import InputError
 from pellucid.files import path_of

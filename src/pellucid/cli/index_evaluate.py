@@ -13,8 +13,8 @@ from pellucid.cli.reading import open_table, with_locations
 from pellucid.errors import InputError, format_count, shorten
 
 if TYPE_CHECKING:
-    from pellucid.search.curve import Curve
     from pellucid.search.evaluate import Evaluation
+    from pellucid.search.recall_curve import Curve
 
 MAX_MISSES = 10
 """The most failed queries that are shown."""

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Self
 
 from pellucid.checkpoints.facts import ARITHMETIC, INERT
 from pellucid.checkpoints.families import families, family_of, family_of_config
+from pellucid.checkpoints.family_page import Family
 from pellucid.checkpoints.load import read_config
-from pellucid.checkpoints.page import Family
 from pellucid.compat.arguments import output_folder, pop_hub_options
 from pellucid.config import Config, Head
 from pellucid.config.checks import check_count

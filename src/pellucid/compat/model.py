@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Self, cast
 import torch
 from torch import Tensor, nn
 
+from pellucid.checkpoints.family_page import Family
 from pellucid.checkpoints.load import read_tokenizer
-from pellucid.checkpoints.page import Family
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.compat.arguments import check_not_exported, check_save_arguments, no_architecture_error
 from pellucid.compat.config import PretrainedConfig

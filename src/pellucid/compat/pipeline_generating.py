@@ -10,7 +10,7 @@ from pellucid.config.checks import check_one_of
 from pellucid.errors import InputError
 from pellucid.tasks.task_settings import prefix_of
 from pellucid.tasks.text_generation import append_text
-from pellucid.text.portions import PrefixedEncoder
+from pellucid.text.chunks import PrefixedEncoder
 
 
 class TextGenerationCall(GenerationCall):

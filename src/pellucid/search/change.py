@@ -23,7 +23,7 @@ from pellucid.search.entries import write_entries, write_numbered_entries
 from pellucid.search.generations import BUILDING, commit, manifest_paths, remove_staged, write_segment
 from pellucid.search.ids import id_of
 from pellucid.search.manifest import ENTRIES, MAX_DIMENSION, Encoder, Manifest, Segment, Settings
-from pellucid.search.opened import Generation, OpenSegment, open_generation
+from pellucid.search.opened_generation import Generation, OpenSegment, open_generation
 from pellucid.search.progress import estimated_rows
 from pellucid.search.vectors import FLAT_UP_TO, LazyVectors, Vectors
 from pellucid.text.truncation import replace_surrogates

@@ -10,7 +10,7 @@ import numpy as np
 from pellucid.errors import Argument, InputError, did_you_mean, join_names
 from pellucid.search.conditions import Condition, number_of
 from pellucid.search.dates import canonical_date
-from pellucid.search.opened import OpenSegment
+from pellucid.search.opened_generation import OpenSegment
 
 log = logging.getLogger("pellucid")
 

@@ -27,7 +27,7 @@ from pellucid.search.corpus import column_named
 from pellucid.search.dates import canonical_date
 from pellucid.search.ids import id_of
 from pellucid.search.metadata import to_json_value
-from pellucid.search.opened import OpenSegment
+from pellucid.search.opened_generation import OpenSegment
 from pellucid.search.retrieval import SearchRequest
 from pellucid.search.vectors import min_candidates
 from pellucid.text.rows import base_value, is_missing, matching_name

@@ -18,13 +18,13 @@ from pellucid.search.change import BuildOptions, add_texts, compact_generation, 
 from pellucid.search.conditions import parse_conditions
 from pellucid.search.copying import copy_generation
 from pellucid.search.corpus import Corpus
-from pellucid.search.curve import Curve, measure_curve
 from pellucid.search.encoder import check_encoder, embed_texts, load_encoder
 from pellucid.search.evaluate import Evaluation, evaluate_search
 from pellucid.search.generations import change_lock, newest_manifest, writer_lock
 from pellucid.search.manifest import Manifest, Settings
-from pellucid.search.opened import Generation, Segments, open_newest
+from pellucid.search.opened_generation import Generation, Segments, open_newest
 from pellucid.search.queries import as_query_list, is_single, prepare_queries
+from pellucid.search.recall_curve import Curve, measure_curve
 from pellucid.search.retrieval import SearchRequest, search_queries
 from pellucid.search.temporary import build_folder, remove_with
 from pellucid.search.vectors import prepare_vectors

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.checksummed import damaged_error, read_sealed, seal
 from pellucid.config.checks import check_choice, check_count
 from pellucid.config.plain import from_json_value
 from pellucid.errors import CorruptFileError
 from pellucid.files import write_atomically
 from pellucid.lazy import cached_property
-from pellucid.sealed import damaged_error, read_sealed, seal
 
 ENTRIES, VECTORS, GRAPH = "entries.sqlite", "vectors.f32", "vectors.faiss"
 

@@ -14,7 +14,7 @@ from pellucid.search.condition_checks import check_columns, warn_of_misread_date
 from pellucid.search.conditions import Condition
 from pellucid.search.entry import Entry
 from pellucid.search.hits import Hit, Hits, reciprocal_rank_fusion
-from pellucid.search.opened import Generation, Segments
+from pellucid.search.opened_generation import Generation, Segments
 from pellucid.search.rerank import load_reranker, rerank_hits
 from pellucid.search.vectors import ScoredRows, scores
 from pellucid.search.words import QueryTerms, parse_query

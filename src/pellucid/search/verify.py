@@ -6,7 +6,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import check_count
 from pellucid.errors import CheckpointMismatchError
 from pellucid.search.encoder import check_files, embed_texts
-from pellucid.search.opened import Generation
+from pellucid.search.opened_generation import Generation
 from pellucid.search.vectors import prepare_vectors
 
 MIN_COSINE = 0.999

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pellucid.tasks.reader import WindowOutput, most_central_windows
-from pellucid.text.pieces import SPACE
+from pellucid.text.piece_offsets import SPACE
 from pellucid.text.truncation import clean_text, trimmed_span
 from pellucid.text.unspaced import is_unspaced
 

@@ -13,7 +13,7 @@ from pellucid.tasks.task import Work
 from pellucid.tasks.writer import GeneratedText, Prompt, Writer, text_coverage
 from pellucid.text import Tokenizer
 from pellucid.text.chat import check_messages
-from pellucid.text.portions import PrefixedEncoder, TextChunk, ending_chunks
+from pellucid.text.chunks import PrefixedEncoder, TextChunk, ending_chunks
 from pellucid.text.truncation import clean_text
 
 Messages = list[dict[str, Any]]

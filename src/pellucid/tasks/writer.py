@@ -24,7 +24,7 @@ from pellucid.tasks.attribution import attribute_generation
 from pellucid.tasks.task import Task, TaskAnswer, Work, single_text
 from pellucid.tasks.task_settings import prefix_of, task_generation_settings
 from pellucid.text import Tokenizer
-from pellucid.text.portions import TextChunk
+from pellucid.text.chunks import TextChunk
 from pellucid.text.truncation import clean_text
 
 ITEMS_PER_SORT = 64

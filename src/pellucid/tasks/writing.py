@@ -14,7 +14,7 @@ from pellucid.tasks.task import Work
 from pellucid.tasks.task_settings import params_of, prefix_of, translation_tasks
 from pellucid.tasks.writer import GeneratedText, Prompt, Writer, text_coverage
 from pellucid.text import Tokenizer
-from pellucid.text.portions import PrefixedEncoder, sentence_chunks
+from pellucid.text.chunks import PrefixedEncoder, sentence_chunks
 from pellucid.text.truncation import check_has_tokens
 
 _OF_LANGUAGES = re.compile(r"<2\w+> |translate [\w ]+ to [\w ]+: ")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from pellucid.text.pieces import tiled_offsets
+from pellucid.text.piece_offsets import tiled_offsets
 
 
 @dataclass(frozen=True, slots=True)

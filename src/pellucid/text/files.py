@@ -12,7 +12,7 @@ from pellucid.text import sentencepiece
 from pellucid.text.assembly import add_special_tokens, with_default_roles
 from pellucid.text.bytelevel import open_bytelevel
 from pellucid.text.encoded import input_names
-from pellucid.text.growth import check_charsmaps, check_growth
+from pellucid.text.expansion import check_charsmaps, check_growth
 from pellucid.text.layouts import ROLES, Form, layout_of, pads_left, unfit_tokenizer_class
 from pellucid.text.settings import read_settings, stated_length, with_token_objects, with_type_marks, without_tokens
 from pellucid.text.tokenizer import Tokenizer

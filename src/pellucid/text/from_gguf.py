@@ -15,7 +15,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, join_names
 from pellucid.text.gguf_vocabulary import Vocabulary
 from pellucid.text.gguf_wordpiece import bert_tokens, build_wordpiece
-from pellucid.text.pieces import SPACE, cuts_of, piece_decoder
+from pellucid.text.piece_offsets import SPACE, cuts_of, piece_decoder
 from pellucid.text.spm import PieceKind
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.text.truncation import panics_as_errors

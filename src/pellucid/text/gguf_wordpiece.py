@@ -8,7 +8,7 @@ from tokenizers import normalizers
 
 from pellucid.errors import join_names
 from pellucid.text.gguf_vocabulary import Vocabulary
-from pellucid.text.pieces import SPACE
+from pellucid.text.piece_offsets import SPACE
 from pellucid.text.spm import PieceKind
 from pellucid.text.wordpiece import wordpiece
 

@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from pellucid.errors import CorruptFileError
 from pellucid.text.assembly import add_tokens_and_template, with_default_roles
 from pellucid.text.layouts import Layout, layout_of
-from pellucid.text.pieces import SPACE, cuts_of, piece_decoder
+from pellucid.text.piece_offsets import SPACE, cuts_of, piece_decoder
 from pellucid.text.settings import token_content
 from pellucid.text.spm import PieceKind, SentencePieceModel, read_sentencepiece
 from pellucid.text.truncation import panics_as_errors

@@ -12,7 +12,7 @@ from pathlib import Path
 from pellucid.errors import CorruptFileError, InputError
 from pellucid.files import check_byte_count
 from pellucid.text import protobuf
-from pellucid.text.growth import check_charsmap_size
+from pellucid.text.expansion import check_charsmap_size
 
 MAX_BYTES = 32 * 2**20
 MAX_PIECES = 2**19

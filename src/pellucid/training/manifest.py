@@ -10,10 +10,10 @@ from typing import Any
 
 from pellucid import __version__
 from pellucid.checkpoints.loaded import Loaded
+from pellucid.checksummed import damaged_error, read_sealed, seal
 from pellucid.config.plain import from_json_value
 from pellucid.errors import InputError, join_names, shorten
 from pellucid.files import cannot_read, write_atomically
-from pellucid.sealed import damaged_error, read_sealed, seal
 from pellucid.text.fingerprint import fingerprint
 from pellucid.trace.stored import tensor_digest
 from pellucid.training.advice import OVERWRITE_ADVICE

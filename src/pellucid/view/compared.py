@@ -7,7 +7,7 @@ from typing import Any
 
 from pellucid.errors import InputError, format_count, shorten
 from pellucid.view.curves import SMOOTHING_PARTS, Curves, curves
-from pellucid.view.lines import MAX_NAME_CHARACTERS, Line, Panel, downsampled, draw_panels, smoothed
+from pellucid.view.line_charts import MAX_NAME_CHARACTERS, Line, Panel, downsampled, draw_panels, smoothed
 from pellucid.view.picture import Drawing
 
 Log = str | os.PathLike[str] | Iterable[Mapping[str, Any]]

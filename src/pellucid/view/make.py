@@ -14,7 +14,7 @@ from pellucid.view.extras import extras_of
 from pellucid.view.given_weights import GivenWeights, subject_of_weights
 from pellucid.view.page import scaffold_size
 from pellucid.view.recipe import subject_of
-from pellucid.view.twins import check_comparable, most_different_head
+from pellucid.view.two_runs import check_comparable, most_different_head
 from pellucid.view.view import View
 
 

@@ -8,8 +8,8 @@ import torch
 from pellucid.checkpoints.convert.batch import TEXTS, TOKENS, trial_batch
 from pellucid.checkpoints.convert.bert_embeddings import ids_input, read_embeddings
 from pellucid.checkpoints.convert.bert_inside import apply_activation, find_attention
-from pellucid.checkpoints.convert.body import Body
-from pellucid.checkpoints.convert.run import ROUNDING_TOLERANCE, GraphRun
+from pellucid.checkpoints.convert.match_state import Body
+from pellucid.checkpoints.convert.probe import ROUNDING_TOLERANCE, GraphRun
 from pellucid.checkpoints.convert.steps import Linear, Norm, Steps
 
 _ACTIVATED = "the activation of the product before"

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.convert.batch import TEXTS, trial_batch
-from pellucid.checkpoints.convert.body import Body
 from pellucid.checkpoints.convert.graph import printable
-from pellucid.checkpoints.convert.run import GraphRun
+from pellucid.checkpoints.convert.match_state import Body
+from pellucid.checkpoints.convert.probe import GraphRun
 from pellucid.checkpoints.convert.steps import Lookup, Norm, Steps
 
 log = logging.getLogger("pellucid")

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from pellucid.checkpoints.convert.bert_inside import activation_of, apply_activation
-from pellucid.checkpoints.convert.body import Body
 from pellucid.checkpoints.convert.graph import Node, printable
-from pellucid.checkpoints.convert.run import ROUNDING_TOLERANCE
+from pellucid.checkpoints.convert.match_state import Body
+from pellucid.checkpoints.convert.probe import ROUNDING_TOLERANCE
 from pellucid.checkpoints.convert.steps import PASSING_STEP_ON, Linear, Norm, Step
 from pellucid.errors import CheckpointMismatchError
 

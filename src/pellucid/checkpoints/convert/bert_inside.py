@@ -18,8 +18,8 @@ from pellucid.checkpoints.convert.attention import (
     merge_heads,
     split_heads,
 )
-from pellucid.checkpoints.convert.body import Body
 from pellucid.checkpoints.convert.graph import Node, printable
+from pellucid.checkpoints.convert.match_state import Body
 from pellucid.checkpoints.convert.steps import Linear, Norm
 from pellucid.checkpoints.facts import ACTIVATION_ALIASES
 from pellucid.errors import join_names

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.checkpoints.convert.account import check_heads
+from pellucid.checkpoints.convert.completeness import check_heads
 from pellucid.checkpoints.convert.ctranslate2_vocabularies import Vocabularies
 from pellucid.checkpoints.families import family_of
 from pellucid.checkpoints.plan import make_plan

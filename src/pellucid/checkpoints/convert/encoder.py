@@ -6,12 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
-from pellucid.checkpoints.convert.account import check_all_used, check_heads, check_shapes
 from pellucid.checkpoints.convert.bert import read_body
 from pellucid.checkpoints.convert.bert_head import PLAIN, read_head
-from pellucid.checkpoints.convert.body import Body
+from pellucid.checkpoints.convert.completeness import check_all_used, check_heads, check_shapes
 from pellucid.checkpoints.convert.constants import ConstantTensor
 from pellucid.checkpoints.convert.graph import printable
+from pellucid.checkpoints.convert.match_state import Body
 from pellucid.checkpoints.convert.onnx import open_graph
 from pellucid.checkpoints.convert.step_readers import read_steps
 from pellucid.checkpoints.facts import ACTIVATION_ALIASES

@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pellucid.checkpoints.page import Family
+from pellucid.checkpoints.family_page import Family
 from pellucid.config import Config as Config
 from pellucid.config import register
 from pellucid.errors import InputError, did_you_mean, join_names, shorten

@@ -2,8 +2,8 @@
 
 from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.families import bert
+from pellucid.checkpoints.family_page import Family, HeadPage
 from pellucid.checkpoints.names import TensorNames
-from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.config import (
     Config,
     Dropout,

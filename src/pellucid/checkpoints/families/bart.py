@@ -1,8 +1,8 @@
 """BART: BERT's layers, and in the decoder also cross-attention (Lewis et al., 2019, arXiv:1910.13461)."""
 
 from pellucid.checkpoints.facts import Keys
+from pellucid.checkpoints.family_page import Family, HeadPage
 from pellucid.checkpoints.names import TensorNames, with_prefixes
-from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.checkpoints.tensor_layouts import ONE_ROW
 from pellucid.config import (
     Config,

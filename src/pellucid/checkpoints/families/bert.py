@@ -1,8 +1,8 @@
 """BERT: an encoder with post-norm layers and trained positions (Devlin et al., 2018, arXiv:1810.04805)."""
 
 from pellucid.checkpoints.facts import Keys
+from pellucid.checkpoints.family_page import Family, HeadPage
 from pellucid.checkpoints.names import TensorNames
-from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.config import (
     Config,
     Dropout,

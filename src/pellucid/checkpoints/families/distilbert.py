@@ -2,8 +2,8 @@
 arXiv:1910.01108)."""
 
 from pellucid.checkpoints.facts import Keys
+from pellucid.checkpoints.family_page import Family, HeadPage
 from pellucid.checkpoints.names import TensorNames
-from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.config import (
     Config,
     Dropout,

@@ -3,8 +3,8 @@ arXiv:2003.10555)."""
 
 from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.families import bert
+from pellucid.checkpoints.family_page import Family, HeadPage
 from pellucid.checkpoints.names import TensorNames
-from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.config import (
     Config,
     MaskedLM,

@@ -3,8 +3,8 @@
 from typing import Any
 
 from pellucid.checkpoints.facts import Computed, Keys
+from pellucid.checkpoints.family_page import Family, HeadPage
 from pellucid.checkpoints.names import TensorNames
-from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.checkpoints.tensor_layouts import JOINED_TRANSPOSED, TRANSPOSED
 from pellucid.config import (
     CausalLM,

@@ -4,8 +4,8 @@
 from typing import Any
 
 from pellucid.checkpoints.facts import Computed, Keys
+from pellucid.checkpoints.family_page import Family, HeadPage
 from pellucid.checkpoints.names import TensorNames
-from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.checkpoints.rope import ROPE
 from pellucid.config import (
     Attention,

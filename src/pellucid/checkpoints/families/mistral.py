@@ -2,7 +2,7 @@
 
 from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.families import llama
-from pellucid.checkpoints.page import Family
+from pellucid.checkpoints.family_page import Family
 from pellucid.checkpoints.rope import ROPE
 
 defaults = llama.defaults.replace(

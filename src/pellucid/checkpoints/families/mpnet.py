@@ -3,8 +3,8 @@ arXiv:2004.09297)."""
 
 from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.families import bert, roberta
+from pellucid.checkpoints.family_page import Family
 from pellucid.checkpoints.names import TensorNames
-from pellucid.checkpoints.page import Family
 from pellucid.config import Config, Learned, RelativeBias
 
 defaults = Config(

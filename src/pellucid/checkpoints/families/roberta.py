@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from pellucid.checkpoints.facts import Keys
 from pellucid.checkpoints.families import bert
-from pellucid.checkpoints.page import Family, HeadPage
+from pellucid.checkpoints.family_page import Family, HeadPage
 from pellucid.config import (
     Config,
     Learned,

@@ -2,8 +2,8 @@
 arXiv:1910.10683; Chung et al., 2022, arXiv:2210.11416)."""
 
 from pellucid.checkpoints.facts import Keys
+from pellucid.checkpoints.family_page import Family, HeadPage
 from pellucid.checkpoints.names import Rows, TensorNames, with_prefixes
-from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.checkpoints.text_to_text import FEED_FORWARD, SIDES
 from pellucid.config import (
     Attention,

@@ -4,8 +4,8 @@ et al., 2017, arXiv:1706.03762). Its files use our own names."""
 from typing import Any
 
 from pellucid.checkpoints.facts import Computed, Keys
+from pellucid.checkpoints.family_page import Family, HeadPage
 from pellucid.checkpoints.names import Rows, TensorNames
-from pellucid.checkpoints.page import Family, HeadPage
 from pellucid.config import (
     Config,
     DecoderSide,

@@ -10,7 +10,7 @@ import numpy as np
 
 from pellucid.config.checks import check_count, require_integers
 from pellucid.errors import InputError, format_count
-from pellucid.search.opened import OpenSegment, Segments
+from pellucid.search.opened_generation import OpenSegment, Segments
 from pellucid.search.retrieval import SearchRequest, SegmentSearcher
 from pellucid.view.picture import Drawing
 from pellucid.view.plot import Plot, PlotPoint

@@ -7,15 +7,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pellucid.blocks import calls
+from pellucid.blocks import kernel_arguments
+from pellucid.blocks.attention_kernel_calls import ManyPositionKernels
 from pellucid.blocks.cache import KeyValues
 from pellucid.blocks.checks import kind_of
-from pellucid.blocks.many_positions import ManyPositionKernels
 from pellucid.blocks.relative import Rotation
 from pellucid.blocks.thread_pool import address_of
 from pellucid.errors import InputError
 
-KINDS = {torch.float32: calls.FLOAT32, torch.bfloat16: calls.BFLOAT16, torch.int8: calls.INT8}
+KINDS = {
+    torch.float32: kernel_arguments.FLOAT32,
+    torch.bfloat16: kernel_arguments.BFLOAT16,
+    torch.int8: kernel_arguments.INT8,
+}
 """Dtypes of weights that the kernels read, by their codes there."""
 
 
@@ -50,14 +54,14 @@ class Kernels(ManyPositionKernels):
         tables: of one dtype and one width; at least one
         """
         # addresses are read at each call: a tensor's memory may have moved, as by share_memory()
-        parts, across = (calls.ProductTable * len(tables))(), 0
+        parts, across = (kernel_arguments.ProductTable * len(tables))(), 0
         for one, (numbers, scale, bias, head) in zip(parts, tables):
             one.numbers, one.scale, one.bias = numbers.data_ptr(), address_of(scale), address_of(bias)
             one.first, one.rows, one.head = across, numbers.shape[0], head
             across += numbers.shape[0]
         rows, width = x.shape
         out = x.new_empty(rows, across)
-        product = calls.Product(
+        product = kernel_arguments.Product(
             kind=KINDS[tables[0].numbers.dtype],
             rows=rows,
             width=width,
@@ -76,16 +80,16 @@ class Kernels(ManyPositionKernels):
         Raises InputError where x has another width or device than the weight.
         """
         (count, width), (blocks, groups, bits, _) = x.shape, codes.shape
-        if width != groups * calls.GROUP or x.device != codes.device:
+        if width != groups * kernel_arguments.GROUP or x.device != codes.device:
             actual = f"{kind_of(x)} on {x.device}"
             raise InputError(
-                f"x is {actual}, and its table has rows of {groups * calls.GROUP} numbers on {codes.device}"
+                f"x is {actual}, and its table has rows of {groups * kernel_arguments.GROUP} numbers on {codes.device}"
             )
-        rows = blocks * calls.LANES
+        rows = blocks * kernel_arguments.LANES
         out = x.new_empty(count, rows)
-        each = calls.LowBitProduct.scratch_size(count, width)
+        each = kernel_arguments.LowBitProduct.scratch_size(count, width)
         scratch = x.new_empty(torch.get_num_threads() * each)
-        call = calls.LowBitProduct(
+        call = kernel_arguments.LowBitProduct(
             bits=bits,
             count=count,
             width=width,
@@ -107,9 +111,9 @@ class Kernels(ManyPositionKernels):
         factors: may be a slice of columns.  dtype: float32 or bfloat16
         """
         blocks, groups = codes.shape[:2]
-        rows, width = blocks * calls.LANES, groups * calls.GROUP
+        rows, width = blocks * kernel_arguments.LANES, groups * kernel_arguments.GROUP
         out = factors.new_empty(rows, width, dtype=dtype)
-        call = calls.Dequantise(
+        call = kernel_arguments.Dequantise(
             width=width,
             rows=rows,
             of=factors.stride(0),
@@ -126,7 +130,7 @@ class Kernels(ManyPositionKernels):
         """x / sqrt(sum(x^2) + floor) x gain: Float32[Tensor, "... hidden"], Float32[Tensor, "hidden"]"""
         out = torch.empty_like(x)
         width = gain.shape[0]
-        norm = calls.Norm(
+        norm = kernel_arguments.Norm(
             rows=x.numel() // width,
             width=width,
             x=x.data_ptr(),
@@ -145,7 +149,7 @@ class Kernels(ManyPositionKernels):
         both = _kernel_input(both)
         inner = both.shape[-1] // 2
         out = both.new_empty(*both.shape[:-1], inner, dtype=torch.float32)
-        gated = calls.GatedActivation(
+        gated = kernel_arguments.GatedActivation(
             rows=out.numel() // inner,
             width=inner,
             both=both.data_ptr(),
@@ -182,7 +186,7 @@ class Kernels(ManyPositionKernels):
         if mask is not None and (mask.shape[1] != filled or mask.shape[0] not in (1, rows)):
             raise InputError(f"mask is {kind_of(mask)}, and this cache holds {rows} rows of {filled}: make a new cache")
         angles = None if rotation is None else rotation.complex_angles()
-        remember = calls.StoreKeyValue(
+        remember = kernel_arguments.StoreKeyValue(
             rows=rows,
             heads=heads,
             shared=key_value_heads,
@@ -200,7 +204,7 @@ class Kernels(ManyPositionKernels):
         self._remember(ctypes.byref(remember))
         out = wide.new_empty(rows, heads * width)
         scratch = wide.new_empty(torch.get_num_threads(), filled + width)
-        mix = calls.AttendOne(
+        mix = kernel_arguments.AttendOne(
             rows=rows,
             heads=heads,
             shared=key_value_heads,

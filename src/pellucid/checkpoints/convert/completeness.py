@@ -4,8 +4,8 @@ import logging
 import re
 from typing import Any
 
-from pellucid.checkpoints.convert.body import Body
 from pellucid.checkpoints.convert.graph import printable
+from pellucid.checkpoints.convert.match_state import Body
 from pellucid.errors import CheckpointMismatchError, InputError, join_names
 
 log = logging.getLogger("pellucid")

@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 
 import pellucid
 from pellucid.checkpoints.save import save_checkpoint
-from pellucid.checkpoints.sentence import SENTENCE_CONFIG, TRANSFORMER_CONFIGS, read_pooling
+from pellucid.checkpoints.sentence_transformers import SENTENCE_CONFIG, TRANSFORMER_CONFIGS, read_pooling
 from pellucid.config.pooling import Pooling
 from pellucid.errors import CheckpointMismatchError, CorruptFileError
 from tests.checkpoints.builders import MODULES, edit_json, module_entries

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from pellucid.blocks import calls
+from pellucid.blocks import kernel_arguments
 from pellucid.blocks.checks import kind_of
 from pellucid.blocks.thread_pool import ThreadedKernels, address_of
 from pellucid.errors import InputError
@@ -32,7 +32,7 @@ class ManyPositionKernels(ThreadedKernels):
             )
         out, rows = torch.empty_like(x), x.numel() // width
         scratch = x.new_empty(torch.get_num_threads(), width, dtype=torch.float32)
-        call = calls.AddNorm(
+        call = kernel_arguments.AddNorm(
             rows=rows,
             width=width,
             narrow=x.dtype == torch.bfloat16,
@@ -75,9 +75,9 @@ class ManyPositionKernels(ThreadedKernels):
             )
         mask = None if mask is None else mask.contiguous()
         out = query.new_empty(rows, seq, heads, width)
-        each = calls.AttendMany.scratch_size(source, width)
+        each = kernel_arguments.AttendMany.scratch_size(source, width)
         scratch = query.new_empty(torch.get_num_threads() * each, dtype=torch.float32)
-        call = calls.AttendMany(
+        call = kernel_arguments.AttendMany(
             rows=rows,
             heads=heads,
             shared=key_value_heads,

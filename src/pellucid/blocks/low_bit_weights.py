@@ -22,8 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pellucid.blocks.availability import usable_kernels
-from pellucid.blocks.calls import GROUP, LANES
 from pellucid.blocks.hooks import is_differentiated
+from pellucid.blocks.kernel_arguments import GROUP, LANES
 from pellucid.blocks.quantized import LowBitLinear, LowBitModule
 from pellucid.blocks.rounding import TINY, codes_of_4_bits, pairs_of, scales_of
 from pellucid.machine import fastest_dtype, has_int8_products

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.checksummed import damaged_error
 from pellucid.errors import CorruptFileError, PellucidError, ResourceError
 from pellucid.files import cannot_read
 from pellucid.lazy import cached_property
-from pellucid.sealed import damaged_error
 from pellucid.search.bm25 import CorpusStatistics, corpus_statistics
 from pellucid.search.conditions import Condition
 from pellucid.search.entries import Entries

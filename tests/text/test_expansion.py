@@ -11,8 +11,8 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from pellucid.errors import CorruptFileError
-from pellucid.text import growth
-from pellucid.text.growth import GROWTH, MAX_GROWTH, check_growth
+from pellucid.text import expansion
+from pellucid.text.expansion import GROWTH, MAX_GROWTH, check_growth
 
 PATH = Path("tokenizer.json")
 EXPANDING_CHARACTERS = (
@@ -106,7 +106,7 @@ def test_unknown_step_is_refused() -> None:
     """A later version of the library may have one."""
     unknown = SimpleNamespace(__getstate__=lambda: b'{"type": "Thrice"}')
     with pytest.raises(CorruptFileError, match="json: decoder has a step 'Thrice', whose growth of a text is unknown"):
-        growth._greatest_growth(PATH, "decoder", unknown)
+        expansion._greatest_growth(PATH, "decoder", unknown)
 
 
 def test_bound_of_the_steps_of_albert() -> None:
@@ -116,4 +116,4 @@ def test_bound_of_the_steps_of_albert() -> None:
     chain += [longest, normalizers.Replace(Regex(" {2,}"), " ")]
     albert = backend_with(normalizer=normalizers.Sequence(chain), pre_tokenizer=pre_tokenizers.Metaspace())
     check_growth(albert, PATH)
-    assert growth._greatest_growth(PATH, "normalizer", albert.normalizer) * 2 == 3888 <= MAX_GROWTH
+    assert expansion._greatest_growth(PATH, "normalizer", albert.normalizer) * 2 == 3888 <= MAX_GROWTH

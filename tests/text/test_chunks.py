@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pellucid.errors import InputError
 from pellucid.text import Tokenizer
-from pellucid.text.portions import PrefixedEncoder, TextChunk, _chunk_end, ending_chunks, sentence_chunks
+from pellucid.text.chunks import PrefixedEncoder, TextChunk, _chunk_end, ending_chunks, sentence_chunks
 from tests.generation.writers import TOKENIZERS
 
 VOCABULARY = "license Berlin software 1,5 the, of a"

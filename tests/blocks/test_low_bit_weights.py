@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 import pellucid
-from pellucid.blocks import grouped, rounding
+from pellucid.blocks import low_bit_weights, rounding
 from pellucid.blocks.availability import usable_kernels
-from pellucid.blocks.calls import GROUP
-from pellucid.blocks.grouped import Grouped, GroupedLinear, GroupedTable, dequantised
+from pellucid.blocks.kernel_arguments import GROUP
+from pellucid.blocks.low_bit_weights import Grouped, GroupedLinear, GroupedTable, dequantised
 from pellucid.blocks.rounding import GRID, in_blocks
 from pellucid.edits import add
 from pellucid.errors import InputError
@@ -30,7 +30,7 @@ pytestmark = [
 EXACT = 6e-5
 """The largest relative error of integer sums, for which inputs have 16 bits instead of 24."""
 
-CONVERTERS = {4: grouped.to_4_bits, 6: grouped.to_6_bits}
+CONVERTERS = {4: low_bit_weights.to_4_bits, 6: low_bit_weights.to_6_bits}
 
 
 @pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
@@ -66,7 +66,7 @@ def test_product_equals_that_of_the_dequantised_matrix(bits: int, many: int, row
     expected = x.double() @ dequantised(table).double().T
     linear, biased = GroupedLinear(*table), GroupedLinear(*table, bias)
     tolerance = (
-        0.01 if bits == 4 and many >= grouped.MIN_FLOAT_ROWS else EXACT
+        0.01 if bits == 4 and many >= low_bit_weights.MIN_FLOAT_ROWS else EXACT
     )  # as floats, in bfloat16 where that is faster
     assert linear(x).dtype == torch.float32
     assert relative_error(linear(x), expected) < tolerance and relative_error(biased(x), expected + bias) < tolerance
@@ -80,15 +80,15 @@ def test_product_in_floats(bits: int, float_dtype: torch.dtype, monkeypatch: pyt
     """Without kernels, and with many rows on a processor that is faster with floats."""
     table, x = grouped_matrix(bits, random_tensor(144, 96)), random_tensor(200, 96, seed=4)
     linear, expected = GroupedLinear(*table), x.double() @ dequantised(table).double().T
-    monkeypatch.setattr(grouped, "has_int8_products", lambda device: True)
-    monkeypatch.setattr(grouped, "fastest_dtype", lambda device: torch.float32)
+    monkeypatch.setattr(low_bit_weights, "has_int8_products", lambda device: True)
+    monkeypatch.setattr(low_bit_weights, "fastest_dtype", lambda device: torch.float32)
     assert relative_error(linear(x), expected) < EXACT
-    monkeypatch.setattr(grouped, "has_int8_products", lambda device: False)
-    monkeypatch.setattr(grouped, "fastest_dtype", lambda device: float_dtype)
-    monkeypatch.setattr(grouped, "DEQUANTISED_ROWS", 64)
+    monkeypatch.setattr(low_bit_weights, "has_int8_products", lambda device: False)
+    monkeypatch.setattr(low_bit_weights, "fastest_dtype", lambda device: float_dtype)
+    monkeypatch.setattr(low_bit_weights, "DEQUANTISED_ROWS", 64)
     tolerance = 1e-6 if float_dtype == torch.float32 else 0.01
     assert relative_error(linear(x), expected) < (tolerance if bits == 4 else EXACT)
-    monkeypatch.setattr(grouped, "usable_kernels", lambda: None)
+    monkeypatch.setattr(low_bit_weights, "usable_kernels", lambda: None)
     assert relative_error(linear(x), expected) < tolerance and relative_error(linear(x[:1]), expected[:1]) < tolerance
 
 
@@ -98,7 +98,7 @@ def test_kernel_dequantises_as_numpy_does(rows: int, width: int, monkeypatch: py
     """The kernel dequantises to the same values as NumPy, for the whole matrix and a part of it, in both dtypes."""
     table, some = grouped_matrix(4, random_tensor(rows, width)), slice(16, 64)
     found = [dequantised(table, part, kind) for part in (slice(None), some) for kind in (torch.float32, torch.bfloat16)]
-    monkeypatch.setattr(grouped, "usable_kernels", lambda: None)
+    monkeypatch.setattr(low_bit_weights, "usable_kernels", lambda: None)
     expected = dequantised(table)
     for part, (wide, narrow) in zip((expected, expected[some]), (found[:2], found[2:]), strict=True):
         torch.testing.assert_close(wide, part, rtol=1e-6, atol=1e-6)
@@ -150,7 +150,7 @@ def test_4_bit_codes_of_a_file_are_kept(sign: int) -> None:
     assert grids.shape[-1] == GRID
     codes = torch.cat((pairs & 15, pairs >> 4), dim=-1).float()
     expected = (codes - 8) * scale_and_zero[..., :1].float() + scale_and_zero[..., 1:].float()
-    found = dequantised(grouped.to_4_bits(64, 96, in_blocks([grids.flatten(1)]))).unflatten(1, (-1, GROUP))
+    found = dequantised(low_bit_weights.to_4_bits(64, 96, in_blocks([grids.flatten(1)]))).unflatten(1, (-1, GROUP))
     assert (found - expected).abs().max() < 0.04  # where steps are up to 1.1
     plain, _, _ = rounding._unpacked_grids(grids.flatten(1))
     assert torch.equal(plain.unflatten(1, (-1, GROUP)).float(), codes)
@@ -248,18 +248,18 @@ llvm.get_host_cpu_name = lambda: {"x86-64-v3" if length == 8 else "x86-64-v4"!r}
 import tempfile, os
 os.environ["PELLUCID_CACHE"] = tempfile.mkdtemp()
 import torch
-from pellucid.blocks import grouped, low_bit_kernels
+from pellucid.blocks import low_bit_weights, low_bit_kernels
 assert low_bit_kernels.VECTOR == {length} and {whole} in (None, low_bit_kernels.VNNI)
-for lay in (grouped.to_4_bits, grouped.to_6_bits):
+for lay in (low_bit_weights.to_4_bits, low_bit_weights.to_6_bits):
     table = lay(48, 64, [torch.randn(48, 64)])
     for many in (1, 5, 100):
         x = torch.randn(many, 64)
-        expected = x.double() @ grouped.dequantised(table).double().T
-        found = grouped.GroupedLinear(*table)(x)
-        real = many >= grouped.MIN_FLOAT_ROWS and grouped.fastest_dtype(x.device) == torch.bfloat16
+        expected = x.double() @ low_bit_weights.dequantised(table).double().T
+        found = low_bit_weights.GroupedLinear(*table)(x)
+        real = many >= low_bit_weights.MIN_FLOAT_ROWS and low_bit_weights.fastest_dtype(x.device) == torch.bfloat16
         near = 0.02 if real else 1e-4 if low_bit_kernels.VNNI else 1e-5
         assert (found - expected).abs().max() < near * expected.abs().max()
-assert grouped.usable_kernels() is not None
+assert low_bit_weights.usable_kernels() is not None
 """
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert not result.returncode, result.stderr

@@ -47,7 +47,7 @@ class LowBitProduct(Structure):
 
     count: rows of x.  width: of each, a multiple of `GROUP`.  rows: of the weight, a multiple of `LANES`.
     x, out: addresses of [count, width] and [count, rows].
-    codes, scales, factors: addresses, as in `pellucid.blocks.grouped.Grouped`.
+    codes, scales, factors: addresses, as in `pellucid.blocks.low_bit_weights.Grouped`.
     room: address of [threads, room_each], scratch memory: see `scratch_size`.
     """
 
@@ -65,7 +65,7 @@ class Dequantise(Structure):
 
     width: of each row, a multiple of `GROUP`.  rows: a multiple of `LANES`.
     of: number of elements from the first row of factors to the second.
-    codes, scales, factors: addresses, as in `pellucid.blocks.grouped.Grouped`.
+    codes, scales, factors: addresses, as in `pellucid.blocks.low_bit_weights.Grouped`.
     out: address of [rows, width], bfloat16 if `narrow`, else float32.
     """
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from pellucid.checkpoints.convert.constants import ConstantTensor
-from pellucid.checkpoints.convert.run import GraphRun
+from pellucid.checkpoints.convert.probe import GraphRun
 from pellucid.checkpoints.convert.steps import Linear, Lookup, Norm, Step, Steps
 
 WITH_ACTIVATION = ("pooler.dense", "intermediate.dense", "predictions.transform.dense")

@@ -16,7 +16,7 @@ import pellucid
 from pellucid.errors import InputError, NotFoundError
 from pellucid.text import Tokenizer
 from pellucid.text.files import open_tokenizer, write_tokenizer
-from pellucid.text.learned import train_tokenizer
+from pellucid.text.tokenizer_training import train_tokenizer
 from tests.documents import ROOT
 
 LICENSE = ROOT / "LICENSE"
@@ -71,7 +71,7 @@ def test_training_is_deterministic() -> None:
     """In other processes too, in which the library orders words differently."""
     code = (
         "import hashlib\n"
-        "from pellucid.text.learned import train_tokenizer\n"
+        "from pellucid.text.tokenizer_training import train_tokenizer\n"
         f"for kind, size in {KINDS!r}.items():\n"
         f"    page = train_tokenizer({str(LICENSE)!r}, kind, size).to_json()\n"
         "    print(hashlib.sha256(page.encode()).hexdigest())\n"
