@@ -78,7 +78,7 @@ def _run(page: ReferencePage, seed: int, texts: list[str], prefix: str, lens: bo
         tokens_by_id = {str(i): TEXTS[i] if i < len(TEXTS) else f" word{i}" for i in range(30)}
         stored = {"ids": page.store(f"{prefix}lens.ids", ids.int())}
         stored["log_probabilities"] = page.store(f"{prefix}lens.log_probabilities", log_probabilities)
-        run["lens"] = {"kind": "next token", "places": POINTS, "words": tokens_by_id} | stored
+        run["lens"] = {"kind": "next token", "points": POINTS, "tokens_by_id": tokens_by_id} | stored
     return run
 
 

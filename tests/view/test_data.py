@@ -435,10 +435,10 @@ def test_lens_is_stored_exactly(writer: pellucid.Model) -> None:
     lens = logit_lens(writer.loaded, trace, k=3)
     data = pellucid.view(trace, lens=lens).data
     stored = data.manifest["lens"]
-    assert stored["kind"] == "next token" and stored["places"] == list(lens.points)
+    assert stored["kind"] == "next token" and stored["points"] == list(lens.points)
     np.testing.assert_array_equal(block_numbers(data, stored["ids"]), lens.ids.numpy())
     np.testing.assert_array_equal(block_numbers(data, stored["log_probabilities"]), lens.log_probabilities.numpy())
-    assert {int(id_): word for id_, word in stored["words"].items()} == lens.tokens_by_id
+    assert {int(id_): word for id_, word in stored["tokens_by_id"].items()} == lens.tokens_by_id
     json.dumps(data.manifest, allow_nan=False)
     with pytest.raises(pellucid.InputError, match="lens has 7 tokens and the page 3"):
         pellucid.view(writer.trace("time"), lens=lens)

@@ -135,7 +135,7 @@ def test_lens_marks_where_the_likeliest_tokens_differ(show: Show) -> None:
     one, other = (page.numbers[f"{prefix}lens.ids"][..., 0] for prefix in ("", "other/"))
     differ = one != other
     assert f"differs in {differ.sum()} of {differ.numel()} cells" in tab.locator(".legend").inner_text()
-    tokens_by_id = page.manifest["lens"]["words"]
+    tokens_by_id = page.manifest["lens"]["tokens_by_id"]
     for row in range(len(POINTS)):
         cell = tab.locator(f".word[data-row='{row}'][data-column='3']")
         expected = [tokens_by_id[str(int(run[row, 3]))].replace(" ", "·") for run in (one, other)]
@@ -380,7 +380,7 @@ def test_difference_of_lenses_is_copied_as_python(show: Show) -> None:
     for part in ("ids", "log_probabilities"):
         own = page.numbers[f"other/lens.{part}"]
         page.store(f"other/lens.{part}", torch.stack([own[0], own[2].flip(-1)]))  # the other run lacks the middle row
-    page.manifest["other"]["lens"]["places"] = [POINTS[0], POINTS[2]]
+    page.manifest["other"]["lens"]["points"] = [POINTS[0], POINTS[2]]
     tab = show(page, "#view=diff&diff=lens")
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
     tab.locator(".word[data-row='1'][data-column='3']").click()

@@ -42,7 +42,7 @@ def test_every_cell_shows_its_likeliest_tokens(show: Show) -> None:
             cell = tab.locator(f".word[data-row='{row}'][data-column='{token}']")
             cell.hover()
             best = page.numbers["lens.ids"][row, token, 0].item()
-            assert cell.inner_text() == page.manifest["lens"]["words"][str(best)].replace(" ", "·")
+            assert cell.inner_text() == page.manifest["lens"]["tokens_by_id"][str(best)].replace(" ", "·")
             assert_detail(page, tab, row, token)
     assert tab.locator(".words-name").all_inner_texts()[1:] == ["embeddings", "layer 0", "layer 1"]
 
@@ -61,7 +61,7 @@ def test_shade_is_the_probability(show: Show) -> None:
 @pytest.mark.parametrize("width", few([320, 700, 1000, 1280], [320, 1280]))
 def test_long_token_does_not_clip_numbers(show: Show, width: int) -> None:
     page = reference_page()
-    page.manifest["lens"]["words"] = dict.fromkeys(page.manifest["lens"]["words"], "<0xEF><0xBC><0x8C>")
+    page.manifest["lens"]["tokens_by_id"] = dict.fromkeys(page.manifest["lens"]["tokens_by_id"], "<0xEF><0xBC><0x8C>")
     page.numbers["lens.log_probabilities"][-1, -1, 0] = -1.23456789e-5
     page.store("lens.log_probabilities", page.numbers["lens.log_probabilities"])
     tab = show(page, "#view=lens", viewport={"width": width, "height": 900})

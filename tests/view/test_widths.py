@@ -62,7 +62,7 @@ def test_index_of_a_token_does_not_overlap_it(show: Show) -> None:
 def test_narrow_page_has_no_overflow(show: Show, view: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.view.reference_pages.HEADS", 12)
     page = comparison_page(0, 3)
-    page.manifest["lens"]["words"] = {str(i): f"counterrevolutionaries {i}" for i in range(30)}
+    page.manifest["lens"]["tokens_by_id"] = {str(i): f"counterrevolutionaries {i}" for i in range(30)}
     tab = show(page, f"#view={view}", viewport={"width": 320, "height": 900})
     tab.keyboard.press("ArrowDown")
     if view == "neuron":
@@ -143,7 +143,7 @@ def test_printed_list_is_complete_or_states_its_rows(show: Show, count: int, mes
 
 def test_printed_lens_of_many_layers_is_complete(show: Show) -> None:
     page = reference_page()
-    page.manifest["lens"]["places"] = ["embeddings.output", *(f"layers.{i}.residual.post" for i in range(41))]
+    page.manifest["lens"]["points"] = ["embeddings.output", *(f"layers.{i}.residual.post" for i in range(41))]
     for name in ("lens.ids", "lens.log_probabilities"):
         page.store(name, page.numbers[name].repeat(14, 1, 1))
     legend, (hidden,) = printed_legend_and_scroll(show(page, "#view=lens", viewport={"width": 1200, "height": 800}))

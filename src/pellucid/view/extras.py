@@ -90,14 +90,14 @@ def _tensor_entry(store: BlockStore, name: str, tensor: Tensor, axes: Axes) -> d
 
 def _check_lens(lens: Any, tokens: int) -> None:
     """Raises InputError for anything but a result of the lens, and for one with another number of tokens."""
-    fields = ("kind", "places", "ids", "log_probabilities", "words", "by_bytes")
+    fields = ("kind", "points", "ids", "log_probabilities", "tokens_by_id", "by_bytes")
     missing = [name for name in fields if not hasattr(lens, name)]
     if missing:
         raise InputError(
             f"lens is {type(lens).__name__} without {missing[0]!r}, expected the result of model.explain.logit_lens"
         )
     if not isinstance(lens.ids, Tensor) or lens.ids.dim() != 3 or lens.ids.shape != lens.log_probabilities.shape:
-        raise InputError("lens has no ids and log_probabilities of one shape [places, tokens, k]")
+        raise InputError("lens has no ids and log_probabilities of one shape [points, tokens, k]")
     if lens.ids.shape[1] != tokens:
         raise InputError(
             f"lens has {format_count(lens.ids.shape[1], 'token')} and the page {tokens}: compute the lens of the "
@@ -117,8 +117,8 @@ def _lens_entry(store: BlockStore, lens: Any) -> dict[str, Any]:
     logs = lens.log_probabilities.float().cpu().numpy()
     return {
         "kind": lens.kind,
-        "places": list(lens.places),
+        "points": list(lens.points),
         "ids": store.add("lens/ids", lens.ids.to(torch.int32).cpu().numpy(), "int32", deflate=True),
         "log_probabilities": store.add("lens/log_probabilities", logs, "float32", deflate=True),
-        "words": {str(id_): token_text(word, lens.by_bytes) for id_, word in lens.words.items()},
+        "tokens_by_id": {str(i): token_text(token, lens.by_bytes) for i, token in lens.tokens_by_id.items()},
     }

@@ -241,7 +241,7 @@ class Diff {
     const selection = this.selection();
     if (selection.of === "lens") {
       if (!this.lens?.grid) return;
-      const row = selection.row ?? this.lens.places.length - 1;
+      const row = selection.row ?? this.lens.points.length - 1;
       this.set({ row, column: token, pinned: false });
       this.lens.grid.reveal(row, token);
     } else if (this.weightDiff?.mismatch() === "") {
@@ -256,7 +256,7 @@ class Diff {
     const [selection, state, { attentions }] = [this.selection(), this.page.state(), this.page.manifest];
     if (selection.of === "lens") {
       if (!this.lens?.grid) return;
-      this.cells.lens.move({ right, down, rows: this.lens.places.length, columns: this.lens.one.tokens.length }, this.lens.grid);
+      this.cells.lens.move({ right, down, rows: this.lens.points.length, columns: this.lens.one.tokens.length }, this.lens.grid);
     } else if (this.overview.heat.plot.contains(document.activeElement)) {
       const layer = clampedStep(state.layer, down, attentions.length);
       const head = clampedStep(state.head, right, attentions[layer].heads);

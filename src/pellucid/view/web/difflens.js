@@ -16,10 +16,10 @@ export class LensDiff {
     this.one = new LensNumbers(page.source, page.manifest);
     this.other = new LensNumbers(page.source, page.manifest.other);
     const { tokens } = this.one;
-    this.places = this.one.places.filter((name) => this.other.places.includes(name));
+    this.points = this.one.points.filter((name) => this.other.points.includes(name));
     this.differ = this.mismatch() ? 0 : this.countDiffering();
     this.grid = this.mismatch() ? null : new WordGrid({
-      label: "where the most likely tokens differ", columns: tokens.length, rows: this.places.map((name) => ({ name: placeName(name), title: name })),
+      label: "where the most likely tokens differ", columns: tokens.length, rows: this.points.map((name) => ({ name: placeName(name), title: name })),
       heading: (column) => tokenLabel(tokens[column]), word: (row, column) => this.word(row, column), ...cell.pointer,
     });
     this.element = make("div", { class: "diff-lens" }, this.grid?.element ?? make("p", { class: "problem" }, this.mismatch()));
@@ -27,7 +27,7 @@ export class LensDiff {
 
   /** The number of cells whose likeliest tokens differ. */
   countDiffering() {
-    const rows = this.places.map((name) => [this.one, this.other].map((numbers) => numbers.places.indexOf(name)));
+    const rows = this.points.map((name) => [this.one, this.other].map((numbers) => numbers.points.indexOf(name)));
     const differ = ([one, other]) => [...this.one.tokens.keys()].filter((token) => this.one.best(one, token) !== this.other.best(other, token)).length;
     return rows.reduce((sum, row) => sum + differ(row), 0);
   }
@@ -40,7 +40,7 @@ export class LensDiff {
 
   /** The likeliest tokens of both runs at a cell, and the difference in probability of this run's token. */
   pair(row, column) {
-    const [one, other] = [this.one, this.other].map((numbers) => numbers.top(numbers.places.indexOf(this.places[row]), column));
+    const [one, other] = [this.one, this.other].map((numbers) => numbers.top(numbers.points.indexOf(this.points[row]), column));
     const match = other.find(({ id }) => id === one[0].id);
     const least = other.at(-1).log;
     const gap = Math.abs(Math.exp(one[0].log) - Math.exp(match?.log ?? least));
@@ -64,7 +64,7 @@ export class LensDiff {
     if (!this.grid) return { words: ["the two lenses cannot be compared"] };
     if (row === null) return { words: ["lens · point at a cell to compare both runs"] };
     const { one, other, match, same } = this.pair(row, token);
-    const words = [`${placeName(this.places[row])} · at `, ...tokenNodes(this.one.tokens, token), " · “", make("bdi", {}, shortened(one.text)), "”"];
+    const words = [`${placeName(this.points[row])} · at `, ...tokenNodes(this.one.tokens, token), " · “", make("bdi", {}, shortened(one.text)), "”"];
     if (!same) words.push(" | “", make("bdi", {}, shortened(other.text)), "”");
     const value = match === null ? "" : exact(one.log - match);
     const note = match === null ? `not among the ${this.other.k} most likely in the other run` : "log-probability of this token, minus that in the other run";
@@ -74,14 +74,14 @@ export class LensDiff {
   /** The Python expression for the number in the readout; empty where the other run does not store this run's token. */
   python({ row, column: token }) {
     if (!this.grid || row === null) return "";
-    const [one, other] = [this.one, this.other].map((numbers) => numbers.places.indexOf(this.places[row]));
+    const [one, other] = [this.one, this.other].map((numbers) => numbers.points.indexOf(this.points[row]));
     const rank = this.other.top(other, token).findIndex(({ id }) => id === this.one.best(one, token));
     return rank < 0 ? "" : `lens.log_probabilities[${one}, ${token}, 0] - other_lens.log_probabilities[${other}, ${token}, ${rank}]`;
   }
 
   legend() {
     if (!this.grid) return [];
-    const cells = this.places.length * this.one.tokens.length;
+    const cells = this.points.length * this.one.tokens.length;
     return [
       this.differ
         ? `The most likely token differs in ${this.differ} of ${cells} cells, marked ≠; this run’s token comes first.`
@@ -105,7 +105,7 @@ export class LensDiff {
       caption: ["At ", ...tokenNodes(this.one.tokens, token), "; other tokens have their own tables."
         + " The last column is the log-probability of this run’s token in the other."],
       columns: ["this run", "log-probability", "the other", "log-probability", "this run’s token in the other"],
-      rows: this.places.map((name, row) => ({ name: placeName(name), cells: line(row) })),
+      rows: this.points.map((name, row) => ({ name: placeName(name), cells: line(row) })),
     };
   }
 }

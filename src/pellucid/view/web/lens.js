@@ -22,10 +22,10 @@ export class LensNumbers {
    */
   constructor(source, { lens, sequences }) {
     const { shape } = source.manifest.blocks[lens.ids];
-    [this.places, this.tokens, this.k] = [lens.places, sequences.at(-1).tokens, shape[2]];
+    [this.points, this.tokens, this.k] = [lens.points, sequences.at(-1).tokens, shape[2]];
     this.ids = source.block(lens.ids);
     this.logs = source.block(lens.log_probabilities);
-    this.words = lens.words;
+    this.tokensById = lens.tokens_by_id;
     this.next = lens.kind === "next token";
   }
 
@@ -34,7 +34,7 @@ export class LensNumbers {
     const from = (row * this.tokens.length + token) * this.k;
     return Array.from({ length: this.k }, (_, rank) => {
       const id = this.ids[from + rank];
-      return { id, text: this.words[id] ?? `id ${id}`, log: this.logs[from + rank] };
+      return { id, text: this.tokensById[id] ?? `id ${id}`, log: this.logs[from + rank] };
     });
   }
 
@@ -83,15 +83,15 @@ class Lens {
     const [selection, theme] = [this.selection(), this.page.theme()];
     this.colourBar.draw(100, false, theme, " %");
     this.grid.draw({ ...selection, theme, scale: this.page.state().scale });
-    this.drawDetail(selection.row ?? this.numbers.places.length - 1, selection.column ?? this.numbers.tokens.length - 1);
+    this.drawDetail(selection.row ?? this.numbers.points.length - 1, selection.column ?? this.numbers.tokens.length - 1);
   }
 
   fill() {
     this.numbers = new LensNumbers(this.page.source, this.page.manifest);
-    const { places, tokens } = this.numbers;
+    const { points, tokens } = this.numbers;
     this.grid = new WordGrid({
       label: `${this.page.manifest.lens.kind}: the most likely token after each layer`, columns: tokens.length,
-      rows: places.map((name) => ({ name: placeName(name), title: name })),
+      rows: points.map((name) => ({ name: placeName(name), title: name })),
       heading: (column) => tokenLabel(tokens[column]),
       word: (row, column) => this.word(row, column),
       ...this.cell.pointer,
@@ -106,7 +106,7 @@ class Lens {
   countHits() {
     const { numbers } = this;
     const known = [...numbers.tokens.keys()].filter((token) => numbers.actual(token));
-    const right = known.filter((token) => numbers.actual(token).id === numbers.best(numbers.places.length - 1, token));
+    const right = known.filter((token) => numbers.actual(token).id === numbers.best(numbers.points.length - 1, token));
     return { right: right.length, all: known.length };
   }
 
@@ -131,7 +131,7 @@ class Lens {
     };
     const heads = ["", "token", "probability", "log-probability"].map((name) => make(name ? "th" : "td", name ? { scope: "col" } : {}, name));
     this.detail.replaceChildren(
-      make("h2", {}, `${placeName(numbers.places[row])}, at `, ...tokenNodes(numbers.tokens, token)),
+      make("h2", {}, `${placeName(numbers.points[row])}, at `, ...tokenNodes(numbers.tokens, token)),
       make("table", {}, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...numbers.top(row, token).map(tableRow))),
       make("p", { class: "quiet" }, ...this.aboutActual(row, token)));
   }
@@ -150,7 +150,7 @@ class Lens {
     if (row === null) return { words: ["lens · point at a cell to read its most likely tokens"] };
     const [best] = this.numbers.top(row, token);
     return {
-      words: [`${placeName(this.numbers.places[row])} · at `, ...tokenNodes(this.numbers.tokens, token), " · predicts “", make("bdi", {}, shortened(best.text)), "”"],
+      words: [`${placeName(this.numbers.points[row])} · at `, ...tokenNodes(this.numbers.tokens, token), " · predicts “", make("bdi", {}, shortened(best.text)), "”"],
       value: exact(best.log), note: `log-probability · ${percent(Math.exp(best.log))}${pinned ? " · pinned" : ""}`,
     };
   }
@@ -192,7 +192,7 @@ class Lens {
       caption: ["At ", ...tokenNodes(numbers.tokens, token), `: the ${k} most likely tokens after each layer and their log-probabilities;`
         + " other tokens have their own tables."],
       columns: Array.from({ length: k }, (_, rank) => [`${rank + 1}`, "log-probability"]).flat(),
-      rows: numbers.places.map((name, row) => ({ name: placeName(name), cells: words(row) })),
+      rows: numbers.points.map((name, row) => ({ name: placeName(name), cells: words(row) })),
     };
   }
 
@@ -216,13 +216,13 @@ class Lens {
   /** Arrow keys move the cell. */
   move(right, down) {
     if (!this.numbers) return;
-    const [rows, columns] = [this.numbers.places.length, this.numbers.tokens.length];
+    const [rows, columns] = [this.numbers.points.length, this.numbers.tokens.length];
     this.cell.move({ right, down, rows, columns, first: rows - 1 }, this.grid);
   }
 
   /** Goes to a token that was found. */
   reveal(_side, token) {
-    const row = this.selection().row ?? this.numbers.places.length - 1;
+    const row = this.selection().row ?? this.numbers.points.length - 1;
     this.page.set({ lens: { row, column: token, pinned: false } });
     this.grid.reveal(row, token);
   }

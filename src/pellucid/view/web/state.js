@@ -179,7 +179,7 @@ function settingsFrom(params, manifest) {
     ends: params.get("ends") === "one" ? "one" : "own",
     order: params.get("order") === "weight" ? "weight" : "text",
     tensor: tensor ? tensorFrom(tensor.name, manifest.blocks[tensor.block].shape, params) : null,
-    lens: cellFrom(params.get("cell"), manifest.lens?.places.length, manifest.sequences.at(-1).tokens.length),
+    lens: cellFrom(params.get("cell"), manifest.lens?.points.length, manifest.sequences.at(-1).tokens.length),
     diff: diffFrom(params.get("diff") ?? "", manifest),
   };
 }
@@ -193,9 +193,9 @@ function tensorFrom(name, shape, params) {
 
 /** Both lenses, "lens", and their pinned cell, "lens.3.2", among the layers that both have. */
 function diffFrom(word, manifest) {
-  const [one, other] = [manifest, manifest.other].map((run) => run?.lens && { places: run.lens.places, tokens: run.sequences.at(-1).tokens.length });
+  const [one, other] = [manifest, manifest.other].map((run) => run?.lens && { points: run.lens.points, tokens: run.sequences.at(-1).tokens.length });
   if (!one || !other || !/^lens(\.|$)/.test(word)) return null;
-  const shared = one.places.filter((name) => other.places.includes(name)).length;
+  const shared = one.points.filter((name) => other.points.includes(name)).length;
   return { of: "lens", ...(one.tokens === other.tokens && cellFrom(word.slice("lens.".length), shared, one.tokens)) };
 }
 
