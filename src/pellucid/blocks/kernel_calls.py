@@ -186,7 +186,7 @@ class Kernels(ManyPositionKernels):
         if mask is not None and (mask.shape[1] != filled or mask.shape[0] not in (1, rows)):
             raise InputError(f"mask is {kind_of(mask)}, and this cache holds {rows} rows of {filled}: make a new cache")
         angles = None if rotation is None else rotation.complex_angles()
-        remember = kernel_arguments.StoreKeyValue(
+        store = kernel_arguments.StoreKeyValue(
             rows=rows,
             heads=heads,
             shared=key_value_heads,
@@ -201,10 +201,10 @@ class Kernels(ManyPositionKernels):
             angles_differ=angles is not None and angles.shape[0] > 1,
             scale=scale,
         )
-        self._remember(ctypes.byref(remember))
+        self._remember(ctypes.byref(store))
         out = wide.new_empty(rows, heads * width)
         scratch = wide.new_empty(torch.get_num_threads(), filled + width)
-        mix = kernel_arguments.AttendOne(
+        attend = kernel_arguments.AttendOne(
             rows=rows,
             heads=heads,
             shared=key_value_heads,
@@ -218,7 +218,7 @@ class Kernels(ManyPositionKernels):
             mask_differs=mask is not None and mask.shape[0] > 1,
             out=out.data_ptr(),
         )
-        self.run_threaded("mix", mix, rows * heads * filled * width)
+        self.run_threaded("mix", attend, rows * heads * filled * width)
         return out
 
 
