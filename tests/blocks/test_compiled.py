@@ -446,7 +446,7 @@ def test_compiled_code_is_cached_for_the_next_process(fresh_cache: Path) -> None
     assert only_file(fresh_cache).stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("name", ["kernels", "calls"])
+@pytest.mark.parametrize("name", ["kernels", "kernel_arguments"])
 def test_changed_source_has_its_own_cache_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = find_spec(f"pellucid.blocks.{name}")
     before = machine_code._cache_path()

@@ -97,5 +97,5 @@ class ManyPositionKernels(ThreadedKernels):
             steps = zip(("", "_row", "_head", "_step"), (one.data_ptr(), *one.stride()))
             for ending, number in steps:
                 setattr(call, name + ending, number)
-        self.run_threaded("mix_all", call, rows * heads * seq * source * width)
+        self.run_threaded("attend_many", call, rows * heads * seq * source * width)
         return out

@@ -100,7 +100,7 @@ def _fill(address: Any, first: Any, end: Any, number: Any) -> None:
 
 
 @kernel(AttendMany)
-def mix_all(call: Any) -> None:
+def attend_many(call: Any) -> None:
     """softmax(query . key x scale) . value, with the heads shared among threads."""
     arguments = carray(call, (1,))[0]
     heads, source, width, narrow = arguments.heads, arguments.source, arguments.width, arguments.narrow

@@ -70,7 +70,7 @@ _dequantise_group = _group_intrinsic()
 
 
 @kernel(Dequantise)
-def spelled(call: Any) -> None:
+def dequantise(call: Any) -> None:
     """Dequantises 4-bit weights, whose rows are shared among threads."""
     arguments = carray(call, (1,))[0]
     width, blocks = arguments.width, arguments.rows // LANES

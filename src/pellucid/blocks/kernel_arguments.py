@@ -1,4 +1,4 @@
-"""Argument records of the kernels: `steps` fills them in and `kernels` reads them, by the same names.
+"""Argument records of the kernels: `kernel_calls` fills them in and `kernels` reads them, by the same names.
 
 Addresses are integers too; 0 stands for none. A kernel trusts them: the caller guarantees that the memory is contiguous
 and as large as the sizes say, and that it lives as long as the call. `__slots__` refuses a field that does not exist.

@@ -44,8 +44,8 @@ class Kernels(ManyPositionKernels):
         super().__init__()
         # they take a few microseconds each and do not release Python's lock
         call = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-        self._norm, self._gated, self._remember = (
-            call(self.code.address(name)) for name in ("norm", "gated", "remember")
+        self._norm, self._gated_activation, self._store_key_value = (
+            call(self.code.address(name)) for name in ("norm", "gated_activation", "store_key_value")
         )
 
     def product(self, x: Tensor, tables: Sequence[PlainTable]) -> Tensor:
@@ -102,7 +102,7 @@ class Kernels(ManyPositionKernels):
             room=scratch.data_ptr(),
             room_each=each,
         )
-        self.run_threaded("coded", call, count * rows * width)
+        self.run_threaded("low_bit_product", call, count * rows * width)
         return out
 
     def dequantised(self, codes: Tensor, scales: Tensor, factors: Tensor, dtype: torch.dtype) -> Tensor:
@@ -123,7 +123,7 @@ class Kernels(ManyPositionKernels):
             factors=factors.data_ptr(),
             out=out.data_ptr(),
         )
-        self.run_threaded("spelled", call, rows * width)
+        self.run_threaded("dequantise", call, rows * width)
         return out
 
     def norm(self, x: Tensor, gain: Tensor, floor: float) -> Tensor:
@@ -156,7 +156,7 @@ class Kernels(ManyPositionKernels):
             narrow=both.dtype == torch.bfloat16,
             out=out.data_ptr(),
         )
-        self._gated(ctypes.byref(gated))
+        self._gated_activation(ctypes.byref(gated))
         return out
 
     def attend(
@@ -201,7 +201,7 @@ class Kernels(ManyPositionKernels):
             angles_differ=angles is not None and angles.shape[0] > 1,
             scale=scale,
         )
-        self._remember(ctypes.byref(store))
+        self._store_key_value(ctypes.byref(store))
         out = wide.new_empty(rows, heads * width)
         scratch = wide.new_empty(torch.get_num_threads(), filled + width)
         attend = kernel_arguments.AttendOne(
@@ -218,7 +218,7 @@ class Kernels(ManyPositionKernels):
             mask_differs=mask is not None and mask.shape[0] > 1,
             out=out.data_ptr(),
         )
-        self.run_threaded("mix", attend, rows * heads * filled * width)
+        self.run_threaded("attend_one", attend, rows * heads * filled * width)
         return out
 
 

@@ -1,8 +1,8 @@
 """Kernels for one position, compiled for this processor by numba; `pellucid.blocks.kernel_calls` calls them.
 
 PyTorch's overhead per operation is nearly as long as an operation on a few thousand numbers. Here a norm, a gate, or
-attention from one position is one call each. Arguments are described in `calls`. `product` and `mix` may run in several
-threads, each of which takes its share of rows or heads.
+attention from one position is one call each. Arguments are described in `kernel_arguments`. `product` and `attend_one`
+may run in several threads, each of which takes its share of rows or heads.
 """
 
 import math
@@ -77,7 +77,7 @@ def norm(call: Any) -> None:
 
 
 @kernel(GatedActivation)
-def gated(call: Any) -> None:
+def gated_activation(call: Any) -> None:
     """silu(gate) x up."""
     arguments = carray(call, (1,))[0]
     rows, width, narrow = arguments.rows, arguments.width, arguments.narrow
@@ -92,7 +92,7 @@ def gated(call: Any) -> None:
 
 
 @kernel(StoreKeyValue)
-def remember(call: Any) -> None:
+def store_key_value(call: Any) -> None:
     """Rotates queries and keys of one new position per row, scales the queries, and caches keys and values.
 
     Rotated and scaled, the values of `together` are in `wide` afterwards.
@@ -129,7 +129,7 @@ def remember(call: Any) -> None:
 
 
 @kernel(AttendOne)
-def mix(call: Any) -> None:
+def attend_one(call: Any) -> None:
     """softmax(query . key) . value for one position per row, whose heads are shared among threads."""
     arguments = carray(call, (1,))[0]
     rows, filled = arguments.rows, arguments.filled

@@ -244,7 +244,7 @@ def _store_tile(tile: Any, some: Any, units: Any, factors: Any, rows: Any, row: 
 
 
 @kernel(LowBitProduct)
-def coded(call: Any) -> None:
+def low_bit_product(call: Any) -> None:
     """x . table^T for weights of 4 or 6 bits, whose rows are shared among threads."""
     arguments = carray(call, (1,))[0]
     count, width, rows, bits = arguments.count, arguments.width, arguments.rows, arguments.bits

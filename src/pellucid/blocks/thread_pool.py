@@ -13,7 +13,7 @@ SMALL = 1 << 14
 WITHIN = ("omp_get_thread_num", "omp_get_num_threads")
 """Functions of OpenMP that the kernels call."""
 
-SHARED = ("product", "coded", "spelled", "mix", "mix_all", "add_norm")
+SHARED = ("product", "low_bit_product", "dequantise", "attend_one", "attend_many", "add_norm")
 """Kernels that are shared among threads."""
 
 
