@@ -226,26 +226,26 @@ def summed_loss(model: Any, rows: Rows, **options: Any) -> tuple[float, float, t
 
 
 @pytest.fixture
-def no_dropout(scratch: "pellucid.Model") -> "pellucid.Model":
+def model_without_dropout(scratch: "pellucid.Model") -> "pellucid.Model":
     """A model without dropout."""
     return scratch
 
 
-def test_loss_of_single_labels_is_cross_entropy(no_dropout: "pellucid.Model") -> None:
-    loss, weight, logits, batch = summed_loss(no_dropout, rows_with("a", "b", "a"))
+def test_loss_of_single_labels_is_cross_entropy(model_without_dropout: "pellucid.Model") -> None:
+    loss, weight, logits, batch = summed_loss(model_without_dropout, rows_with("a", "b", "a"))
     assert weight == 3 and batch["labels"].tolist() == [0, 1, 0]
     assert loss / weight == pytest.approx(float(functional.cross_entropy(logits, torch.tensor([0, 1, 0]))), abs=1e-6)
 
 
-def test_label_smoothing_equals_pytorch_s(no_dropout: "pellucid.Model") -> None:
-    loss, weight, logits, _ = summed_loss(no_dropout, rows_with("a", "b", "a"), label_smoothing=0.1)
+def test_label_smoothing_equals_pytorch_s(model_without_dropout: "pellucid.Model") -> None:
+    loss, weight, logits, _ = summed_loss(model_without_dropout, rows_with("a", "b", "a"), label_smoothing=0.1)
     expected = functional.cross_entropy(logits, torch.tensor([0, 1, 0]), label_smoothing=0.1)
     assert loss / weight == pytest.approx(float(expected), abs=1e-6)
 
 
 @pytest.mark.parametrize("weights", [{"b": 3.0}, "balanced"])
-def test_class_weights_equal_pytorch_s(no_dropout: "pellucid.Model", weights: Any) -> None:
-    loss, weight, logits, _ = summed_loss(no_dropout, rows_with("a", "b", "a"), class_weights=weights)
+def test_class_weights_equal_pytorch_s(model_without_dropout: "pellucid.Model", weights: Any) -> None:
+    loss, weight, logits, _ = summed_loss(model_without_dropout, rows_with("a", "b", "a"), class_weights=weights)
     per_label = torch.tensor([1.0, 3.0] if weights != "balanced" else [3 / (2 * 2), 3 / (2 * 1)])
     expected = functional.cross_entropy(logits, torch.tensor([0, 1, 0]), weight=per_label)
     assert loss / weight == pytest.approx(float(expected), abs=1e-6)
@@ -260,21 +260,23 @@ def test_class_weights_accept_labels_by_number(load_tiny: LoadTiny) -> None:
     assert label_weights({"2": 4.0}, loaded.config.labels, objective._label_summary).tolist() == [1.0, 1.0, 4.0]
 
 
-def test_loss_of_multiple_labels_is_binary_cross_entropy(no_dropout: "pellucid.Model") -> None:
-    loss, weight, logits, batch = summed_loss(no_dropout, rows_with(["a"], [], ["b", "a"]))
+def test_loss_of_multiple_labels_is_binary_cross_entropy(model_without_dropout: "pellucid.Model") -> None:
+    loss, weight, logits, batch = summed_loss(model_without_dropout, rows_with(["a"], [], ["b", "a"]))
     targets = torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]])
     assert torch.equal(batch["labels"], targets) and weight == 3
     assert loss / weight == pytest.approx(float(functional.binary_cross_entropy_with_logits(logits, targets)), abs=1e-6)
-    loss, weight, logits, _ = summed_loss(no_dropout, rows_with(["a"], [], ["b", "a"]), class_weights="balanced")
+    loss, weight, logits, _ = summed_loss(
+        model_without_dropout, rows_with(["a"], [], ["b", "a"]), class_weights="balanced"
+    )
     expected = functional.binary_cross_entropy_with_logits(logits, targets, pos_weight=torch.tensor([0.5, 2.0]))
     assert loss / weight == pytest.approx(float(expected), abs=1e-6)
 
 
 @pytest.mark.parametrize("as_list", [False, True])
-def test_loss_of_label_shares_is_the_divergence(no_dropout: "pellucid.Model", as_list: bool) -> None:
+def test_loss_of_label_shares_is_the_divergence(model_without_dropout: "pellucid.Model", as_list: bool) -> None:
     shares = [[0.8, 0.2], [0.0, 1.0]]
     loss, weight, logits, _ = summed_loss(
-        no_dropout, rows_with(*(shares if as_list else [dict(zip("ab", one)) for one in shares]))
+        model_without_dropout, rows_with(*(shares if as_list else [dict(zip("ab", one)) for one in shares]))
     )
     log = logits.log_softmax(-1)
     expected = sum(
@@ -292,8 +294,8 @@ def test_share_of_one_equals_a_single_label() -> None:
     torch.testing.assert_close(row_losses("soft", logits, one_hot), row_losses("single", logits, one_hot.argmax(-1)))
 
 
-def test_separator_splits_multiple_labels(no_dropout: "pellucid.Model") -> None:
-    _, _, _, batch = summed_loss(no_dropout, rows_with("a|b", "", " b "), separator="|")
+def test_separator_splits_multiple_labels(model_without_dropout: "pellucid.Model") -> None:
+    _, _, _, batch = summed_loss(model_without_dropout, rows_with("a|b", "", " b "), separator="|")
     assert batch["labels"].tolist() == [[1.0, 1.0], [0.0, 0.0], [0.0, 1.0]]
 
 
@@ -501,8 +503,8 @@ def test_equivalent_held_out_labels_are_accepted(body: "pellucid.Model") -> None
     ):
         objective, loaded = objective_and_model(body.loaded, TextClassification(), rows_with(*training_labels))
         assert [one.target.label for one in objective.examples(loaded, rows_with(held_out, held_out))] == [expected] * 2
-        untrained = TextClassification().examples(loaded, rows_with(held_out, held_out))  # as in `evaluate`
-        assert untrained[0].target.kind == ("multiple" if isinstance(training_labels[0], list) else "single")
+        unfitted = TextClassification().examples(loaded, rows_with(held_out, held_out))  # as in `evaluate`
+        assert unfitted[0].target.kind == ("multiple" if isinstance(training_labels[0], list) else "single")
 
 
 def test_booleans_beside_numbers_are_reported(body: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:

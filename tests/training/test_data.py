@@ -169,7 +169,7 @@ def test_class_labels_of_datasets_are_read_as_names() -> None:
 
 
 class Split:
-    """What tells a split of `datasets` from a column, so that its refusal is tested without the library, too."""
+    """What distinguishes a split of `datasets` from a column, to test its refusal without the library, too."""
 
     column_names = features = ("text",)
 
@@ -266,12 +266,12 @@ def test_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypat
 
     original = data.read_rows
 
-    def slow(*args: Any, **kwargs: Any) -> Any:
+    def read_while_changing(*args: Any, **kwargs: Any) -> Any:
         rows = list(original(*args, **kwargs))
         path.write_text(FILES["rows.csv"] + "new,x\n", encoding="utf-8")
         return rows
 
-    monkeypatch.setattr(data, "read_rows", slow)
+    monkeypatch.setattr(data, "read_rows", read_while_changing)
     with pytest.raises(
         InputError, match=r"rows.csv changed while it was read: wait until it is written, and try again"
     ):

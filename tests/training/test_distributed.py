@@ -151,18 +151,18 @@ from pellucid.training.distributed import join_processes
 distributed.BUCKET = 10
 with join_processes(torch.device("cpu")) as here:
     rank = here.rank
-    known = [nn.Parameter(torch.zeros(shape)) for shape in ((3, 2), (5,), (30,), (2, 2), (1,))]
-    for i, p in enumerate(known):
+    parameters = [nn.Parameter(torch.zeros(shape)) for shape in ((3, 2), (5,), (30,), (2, 2), (1,))]
+    for i, p in enumerate(parameters):
         if i != 3 and (i != 1 or rank == 2):
             p.grad = torch.full_like(p, 10.0 ** rank)
-    here.sum_gradients(known)
+    here.sum_gradients(parameters)
     same = [torch.full((4, 3), float(rank)), torch.full((2,), 5.0 + rank)]
     here.broadcast_tensors(same)
     found = {
-        "gradients": [None if p.grad is None else p.grad.unique().tolist() for p in known],
+        "gradients": [None if p.grad is None else p.grad.unique().tolist() for p in parameters],
         "total": here.total(rank + 0.5),
         "totals": here.totals([1.0, rank]),
-        "said": here.broadcast({"from": rank}),
+        "broadcast": here.broadcast({"from": rank}),
         "same": [one.unique().tolist() for one in same],
         "gathered": [one.tolist() for one in here.all_gather(torch.full((rank, 2), float(rank)))],
         "first": here.is_first,
@@ -190,7 +190,7 @@ def test_collective_operations_of_three_processes() -> None:
         "gradients": [[111.0], [100.0], [111.0], None, [111.0]],
         "total": 4.5,
         "totals": [3.0, 3.0],
-        "said": {"from": 0},
+        "broadcast": {"from": 0},
         "same": [[0.0], [5.0]],
         "gathered": [[], [[1.0, 1.0]], [[2.0, 2.0], [2.0, 2.0]]],
     }

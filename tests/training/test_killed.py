@@ -240,11 +240,11 @@ def test_files_of_a_state_are_written_and_flushed_in_this_order(
     folder = tmp_path / "a" / "training"
 
     def note(name: str, description: Callable[..., str]) -> None:
-        real = getattr(os, name)
+        original = getattr(os, name)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             events.append(f"{name} {description(*args)}")
-            return real(*args, **kwargs)
+            return original(*args, **kwargs)
 
         monkeypatch.setattr(os, name, call)
 

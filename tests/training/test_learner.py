@@ -77,11 +77,11 @@ def test_training_copy_has_the_gradients_of_the_plain_module(
 ) -> None:
     model = model_of(family, head).to(dtype=dtype)
     module, batch = model.loaded.module, batch_of(model)
-    wanted_loss, expected = gradients(module, module, batch)
+    expected_loss, expected = gradients(module, module, batch)
     loss, found = gradients(module, module.training_copy(TrainingContext(dtype)), batch)
     tolerance = 1e-9 if dtype == torch.float64 else 1e-5
     assert_near(found, expected, tolerance)
-    assert abs(float(loss - wanted_loss)) <= tolerance * max(1.0, abs(float(wanted_loss)))
+    assert abs(float(loss - expected_loss)) <= tolerance * max(1.0, abs(float(expected_loss)))
 
 
 @pytest.mark.parametrize("without_bias", [("key",), ("query", "value"), ("query", "key", "value")], ids=str)

@@ -250,7 +250,7 @@ def test_states_are_saved_at_intervals_by_default(
         ),
     )
 
-    def on_event(saved_state: Event) -> None:
+    def on_event(event: Event) -> None:
         clock[0] += 8.0
 
     def steps_saved(**options: Any) -> list[int]:

@@ -157,7 +157,7 @@ def test_default_learning_rate_of_adapters_is_ten_times_higher() -> None:
 
 @pytest.mark.parametrize("name", ["bert-body", "gpt2", "llama", "t5-tied"])
 def test_every_copy_of_the_model_applies_the_adapters(name: str, load_tiny: LoadTiny) -> None:
-    """By the plain module, its packed copy, a deep copy, the training copy, and the merged plain model."""
+    """The plain module, its packed copy, a deep copy, the training copy, and the merged plain model."""
     loaded = perturbed(attach_adapters(without_dropout(load_tiny(name).loaded), Settings(lora=3)))
     merged = merge_adapters(loaded)
     ids = {"input_ids": IDS} | ({"decoder_input_ids": IDS} if loaded.config.decoder else {})

@@ -126,7 +126,7 @@ def test_missing_and_binary_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_pipes_devices_and_huge_files_are_refused(tmp_path: Path) -> None:
-    """A recipe may lie beside somebody else's model, and is read without request when the model is evaluated."""
+    """A recipe may come with a model by another author, and evaluation reads it without a request."""
     os.mkfifo(tmp_path / "pipe.toml")
     (tmp_path / "link.toml").symlink_to("/dev/zero")
     with (tmp_path / "long.toml").open("wb") as file:

@@ -37,7 +37,7 @@ class GivenHead(Objective):
         return self.given_facts
 
     def _not_called(self, *args: Any) -> Any:
-        raise AssertionError("a beginning asks for head, labels and facts alone")
+        raise AssertionError("the start of training needs head, labels and facts alone")
 
     examples = collate = loss = score = _not_called
 

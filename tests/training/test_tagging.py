@@ -195,9 +195,9 @@ def test_accuracy_uses_the_labels_that_the_model_has(load_tiny: LoadTiny) -> Non
     bias = dict(loaded.module.named_parameters())["head.classifier.bias"]
     with torch.no_grad():  # it always predicts I-PER
         bias += 1e3 * torch.tensor([label == "I-PER" for label in loaded.config.labels])
-    task, names = TokenClassification(), ["Angela", "Merkel", "Gustave", "Eiffel"]
-    examples = task.examples(loaded, [{"tokens": names, "tags": ["B-PER", "I-PER", "B-PER", "I-PER"]}])
-    scores = task.score(loaded, examples)
+    objective, names = TokenClassification(), ["Angela", "Merkel", "Gustave", "Eiffel"]
+    examples = objective.examples(loaded, [{"tokens": names, "tags": ["B-PER", "I-PER", "B-PER", "I-PER"]}])
+    scores = objective.score(loaded, examples)
     assert scores["accuracy"] == 1.0 and scores["recall"] == 0.0  # no label separates adjacent names
 
 
@@ -228,8 +228,8 @@ def test_label_without_prefix_among_prefixed_ones_is_reported(caplog: pytest.Log
     TokenClassification().fitted([row])
     assert "the labels 0 lack B- and I-, so those of the others are part of the name" in caplog.text
     caplog.clear()
-    for plain in (["NOUN", "B-X", "O", "O"], ["B-PER", "I-PER", "U-PER", "O"]):
-        TokenClassification().fitted([row | {"tags": plain}])
+    for accepted in (["NOUN", "B-X", "O", "O"], ["B-PER", "I-PER", "U-PER", "O"]):
+        TokenClassification().fitted([row | {"tags": accepted}])
     assert not caplog.messages
 
 

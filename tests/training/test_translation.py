@@ -99,7 +99,7 @@ def test_loss_and_gradients_equal_the_reference_s(checkpoint: Callable[[str], Pa
 
 
 @pytest.mark.parametrize("name", ["bart", "bart-body"])
-def test_logits_bias_is_not_trained_as_in_the_reference(checkpoint: Callable[[str], Path], name: str) -> None:
+def test_logits_bias_stays_fixed_as_in_the_reference(checkpoint: Callable[[str], Path], name: str) -> None:
     settings: dict[str, Any] = {"generate": False, "validation": 0, "max_steps": 2, "learning_rate": 0.1, "warmup": 0}
     base = pellucid.load(checkpoint(name)).loaded
     trained = pellucid.train(checkpoint(name), ROWS, "translation", progress=False, **settings).loaded

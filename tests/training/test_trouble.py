@@ -51,7 +51,7 @@ class NonFinite(TextClassification):
 
 
 class ScaledGradient(torch.autograd.Function):
-    """The identity, whose gradient is multiplied by `wrong`."""
+    """The identity, whose gradient is multiplied by `factor`."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, factor: float) -> torch.Tensor:
@@ -65,14 +65,14 @@ class ScaledGradient(torch.autograd.Function):
 
 def train_non_finite(body: "pellucid.Model", rows: Rows, out: Path | None, *steps: int, **options: Any) -> Any:
     NonFinite.steps, NonFinite.step = steps, options.pop("before", 0)
-    NonFinite.factor, NonFinite.gradient = options.pop("wrong", float("nan")), options.pop("gradient", False)
+    NonFinite.factor, NonFinite.gradient = options.pop("factor", float("nan")), options.pop("gradient", False)
     return train_small(body, rows, out, NonFinite(), **({"validation": 0.0} | options))
 
 
-@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+@pytest.mark.parametrize("factor", [float("nan"), float("inf")])
 @pytest.mark.parametrize("gradient", [False, True])
 def test_step_with_a_non_finite_loss_or_gradient_is_skipped(
-    body: "pellucid.Model", sentiments: Sentiments, caplog: pytest.LogCaptureFixture, wrong: float, gradient: bool
+    body: "pellucid.Model", sentiments: Sentiments, caplog: pytest.LogCaptureFixture, factor: float, gradient: bool
 ) -> None:
     events: list[Any] = []
     weights: list[torch.Tensor] = []
@@ -90,7 +90,7 @@ def test_step_with_a_non_finite_loss_or_gradient_is_skipped(
             training_run, "Loop", lambda *given, **kwargs: loops.append(original(*given, **kwargs)) or loops[0]
         )
         result = train_non_finite(
-            body, sentiments(30), None, 4, 8, 9, wrong=wrong, gradient=gradient, on_event=on_event
+            body, sentiments(30), None, 4, 8, 9, factor=factor, gradient=gradient, on_event=on_event
         )
     assert [one.step for one in events if one.skipped] == [4, 8, 9] and result.steps == 15
     assert torch.equal(weights[3], weights[2]) and torch.equal(weights[8], weights[6])
@@ -289,7 +289,7 @@ def test_full_file_system_keeps_the_old_state(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120
     )
     if completed.returncode == 77:
-        pytest.skip("this machine lets nobody mount")
+        pytest.skip("this machine allows no mounting")
     assert completed.returncode == 0, completed.stderr
 
 
