@@ -11,8 +11,8 @@ class Recipe:
 
     config: contents of `config.json`.  tokenizer: a folder of `golden/tokenizers`.  settings: keys of
         `tokenizer_config.json` that are added or replaced.  generation: contents of `generation_config.json`.
-    gains: factors for tensors whose names contain a word.  loud: by tensor, factors for rows, so that a token such as
-        the end is chosen more often.  seed: a word on which every weight depends.
+    gains: factors for tensors whose names contain a word.  row_factors: by tensor, factors for rows, so that a token
+        such as the end is chosen more often.  seed: a word on which every weight depends.
     """
 
     config: Mapping[str, Any]
@@ -20,7 +20,7 @@ class Recipe:
     settings: Mapping[str, Any] = field(default_factory=dict)
     generation: Mapping[str, Any] = field(default_factory=dict)
     gains: Mapping[str, float] = field(default_factory=dict)
-    loud: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    row_factors: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     seed: str = ""
 
 
@@ -79,7 +79,7 @@ def _recipe(family: str, head: str, name: str, **others: Any) -> Recipe:
     if labels:
         config |= {"id2label": {str(i): label for i, label in enumerate(labels)}}
         config |= {"label2id": {label: i for i, label in enumerate(labels)}}
-    parts = {key: others.pop(key) for key in ("settings", "generation", "gains", "loud") if key in others}
+    parts = {key: others.pop(key) for key in ("settings", "generation", "gains", "row_factors") if key in others}
     kind = {"distilbert": "DistilBertTokenizer", "camembert": "CamembertTokenizer", "bart": "BartTokenizer"}.get(family)
     settings = ({"tokenizer_class": kind} if kind else {}) | parts.pop("settings", {})
     return Recipe(config | others, tokenizer, settings, seed=name, **parts)
@@ -178,20 +178,30 @@ _T5_GAINS = {"lm_head": 4.0, "Attention": 2.0}
 _GAINS = {"lm_head": 4.0, "attn": 1.5}
 _BART_GAINS = {"attn": 2.0, "fc": 2.0}
 _BART_FREQUENT_END = {"shared.weight": {2: 1.3}}
-_BART = {"gains": _BART_GAINS, "loud": _BART_FREQUENT_END}
+_BART = {"gains": _BART_GAINS, "row_factors": _BART_FREQUENT_END}
 _CHAT_SETTINGS = {"eos_token_id": [2, 0], "pad_token_id": 0, "repetition_penalty": 1.1}
-_GPT2 = {"gains": {"attn": 2.0, "mlp": 2.0}, "loud": {"wte.weight": {0: 1.5}}}
-_ENDING = {"loud": {"lm_head.weight": {2: 2.5}}}
+_GPT2 = {"gains": {"attn": 2.0, "mlp": 2.0}, "row_factors": {"wte.weight": {0: 1.5}}}
+_ENDING = {"row_factors": {"lm_head.weight": {2: 2.5}}}
 _WRITERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "t5-tasks": (
         "t5",
         "ForConditionalGeneration",
-        {"task_specific_params": _T5_TASKS, "tie_word_embeddings": False, "gains": _T5_GAINS, "loud": _FREQUENT_END},
+        {
+            "task_specific_params": _T5_TASKS,
+            "tie_word_embeddings": False,
+            "gains": _T5_GAINS,
+            "row_factors": _FREQUENT_END,
+        },
     ),
     "t5-gated": (
         "t5",
         "ForConditionalGeneration",
-        {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "gains": _T5_GAINS, "loud": _FREQUENT_END},
+        {
+            "feed_forward_proj": "gated-gelu",
+            "tie_word_embeddings": False,
+            "gains": _T5_GAINS,
+            "row_factors": _FREQUENT_END,
+        },
     ),
     "t5-tied": ("t5", "ForConditionalGeneration", {"gains": {"shared": 2.0, "Attention": 2.0}}),
     "bart": ("bart", "ForConditionalGeneration", _BART),

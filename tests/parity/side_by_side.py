@@ -155,7 +155,7 @@ def main(questions: int = 100, seed: int = 0, *tasks: str) -> None:
     for question in chosen:
         if message := differing(question):
             print(ascii(question), message, sep="\n    ", flush=True)
-    print(f"{questions} questions asked")
+    print(f"{questions} questions compared")
 
 
 _KINDS = ("classification", "tagging", "reading", "filling", "judging", "features", "writing", "rewriting")

@@ -71,7 +71,7 @@ def test_rope_scaling_takes_precedence_over_rope_parameters(rope_facts: dict[str
         ("MistralModel", "layer_types", ["sliding_attention"] * 3, ["full_attention"] * 3),
     ],
 )
-def test_redundant_fact_is_read_only_with_its_neutral_value(
+def test_redundant_fact_is_accepted_only_with_its_neutral_value(
     architecture: str, key: str, neutral: object, other: object, tmp_path: Path
 ) -> None:
     reference = tiny(tmp_path, architecture, dtype=torch.float64)

@@ -58,16 +58,16 @@ def test_outputs_equal_those_of_pytorch_layers(model: pellucid.Model) -> None:
     for layer in encoder:
         memory = layer(memory, src_key_padding_mask=mask == 0)
     memory = model.module.encoder.norm(memory)
-    stream, order = (
+    stream, causal_mask = (
         embed_with_positions(model, target_ids),
         nn.Transformer.generate_square_subsequent_mask(7, dtype=torch.float64),
     )
     for layer in decoder:
-        stream = layer(stream, memory, tgt_mask=order, memory_key_padding_mask=mask == 0)
+        stream = layer(stream, memory, tgt_mask=causal_mask, memory_key_padding_mask=mask == 0)
     stream = model.module.decoder.norm(stream)
     found = model(ids, mask, decoder_input_ids=target_ids)
-    real = mask.bool()
-    torch.testing.assert_close(found.encoder_last_hidden_state[real], memory[real], rtol=0, atol=1e-9)
+    not_padding = mask.bool()
+    torch.testing.assert_close(found.encoder_last_hidden_state[not_padding], memory[not_padding], rtol=0, atol=1e-9)
     torch.testing.assert_close(found.last_hidden_state, stream, rtol=0, atol=1e-9)
     torch.testing.assert_close(found.logits, stream @ table.T, rtol=0, atol=1e-9)
 

@@ -58,7 +58,7 @@ def random_weights(recipe: Recipe, name: str, shape: list[int]) -> numpy.ndarray
     raw = numpy.random.PCG64(seed).random_raw(math.prod(shape))
     unit = ((raw >> numpy.uint64(11)) * 2.0**-52 - 1.0) * math.sqrt(3.0)  # mean 0, variance 1
     values = _mean(name) + _standard_deviation(recipe, name, shape) * unit.reshape(shape)
-    for part, rows in recipe.loud.items():
+    for part, rows in recipe.row_factors.items():
         for row, factor in rows.items() if name.endswith(part) else ():
             values[row] *= factor
     return values.astype(numpy.float32)

@@ -35,7 +35,7 @@ Example = tuple[Encoded, Any]
 
 
 def neutral_words(generator: random.Random, count: int, **planted: str) -> str:
-    """`count` neutral words, some of them replaced: `noise(chance, 9, at_3="Berlin")`."""
+    """`count` neutral words, some of them replaced: `neutral_words(generator, 9, at_3="Berlin")`."""
     words = generator.choices(WORDS, k=count)
     for name, word in planted.items():
         words[int(name.removeprefix("at_"))] = word

@@ -177,12 +177,14 @@ def test_span_attribution_explains_its_start_and_end_logits(load_float64: Load) 
     (first,) = (i for i in context_tokens if row.offsets[i][0] <= answer["start"] < row.offsets[i][1])
     (last,) = (i for i in context_tokens if row.offsets[i][0] < answer["end"] <= row.offsets[i][1])
 
-    def logits(edited: "pellucid.Model") -> torch.Tensor:
+    def sum_of_logits(edited: "pellucid.Model") -> torch.Tensor:
         output = edited(torch.tensor([row.ids]), token_type_ids=torch.tensor([row.type_ids])).logits[0]
         return output[first, 0] + output[last, 1]
 
     assert_attribution(
-        answer.why, integrated_gradients(model, logits, row.ids)[0], f"logits of start and end of {answer['answer']!r}"
+        answer.why,
+        integrated_gradients(model, sum_of_logits, row.ids)[0],
+        f"logits of start and end of {answer['answer']!r}",
     )
 
 
@@ -357,7 +359,7 @@ def test_every_task_has_attributions_under_every_rule(tmp_path: Path, task: str,
 
 
 def test_decisive_words_of_a_confident_answer_have_the_highest_scores() -> None:
-    """The gradient at the text itself says the opposite, since the logits are saturated."""
+    """The gradient at the text itself gives the opposite order, since the logits are saturated."""
     person, city = pellucid.pipeline("ner", explain=True)("My name is Ada, and I live in London.")
     sentiment = pellucid.pipeline("sentiment-analysis", explain=True)("I love this wonderful film")
     assert (person["word"], city["word"], sentiment["label"]) == ("Ada", "London", "POSITIVE")

@@ -74,7 +74,7 @@ def test_sts_benchmark_has_the_published_correlation(shared: object, minilm: "pe
 
 
 @pytest.mark.slow
-def test_bfloat16_stays_close(shared: object, minilm: "pellucid.Model") -> None:
+def test_bfloat16_vectors_are_close_to_float32_ones(shared: object, minilm: "pellucid.Model") -> None:
     texts = mixed_texts(shared, 200)
     exact, quick = minilm.embed(texts), minilm.embed(texts, dtype="bfloat16")
     assert quick.dtype == torch.float32
@@ -177,7 +177,7 @@ def test_truncate_dim_sets_the_width_of_vectors() -> None:
     assert torch.equal(vectors, pool(stream, None, full)[:, :11]), "scaled before it is cut"
 
 
-def test_pooling_by_name(minilm: "pellucid.Model") -> None:
+def test_pooling_is_selected_by_name(minilm: "pellucid.Model") -> None:
     plain = minilm.embed("time flies", pooling="cls", normalize=False)
     with torch.no_grad():
         torch.testing.assert_close(plain, minilm("time flies").last_hidden_state[0, 0], rtol=0, atol=1e-5)

@@ -93,7 +93,7 @@ def test_weights_have_the_listed_digest(folder: Path) -> None:
     assert hashlib.sha256((folder / package.weights).read_bytes()).hexdigest() == package.digest
 
 
-def test_models_command_lists_it_with_its_licence() -> None:
+def test_models_command_lists_the_adapter_with_its_licence() -> None:
     completed = subprocess.run(
         [sys.executable, "-m", "pellucid", "models", "--json"], capture_output=True, text=True, timeout=120, check=True
     )

@@ -32,7 +32,7 @@ def load_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def window_outputs(
     tokenizer: Any, context: str, context_logits: Tensor, null_logits: tuple[float, float] = (0.0, 0.0), **options: Any
 ) -> list[WindowOutput]:
-    """A context in windows, in each of which every token has its logits from `base`."""
+    """A context in windows, in each of which every token has its logits from `context_logits`."""
     found = []
     for window in windows(tokenizer, "Who?", context, rule="windows", side=1, **options):
         logits = torch.full((len(window.ids), 2), 50.0)  # tokens outside the context must not count

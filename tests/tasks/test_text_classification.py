@@ -44,8 +44,8 @@ def classifier(checkpoint: Checkpoint) -> "pellucid.Pipeline":
 def reference(folder: Path) -> Any:
     """The reference's pipeline. Transformers 5 no longer gives ALBERT the token types of a pair; version 4 did."""
     names = ["input_ids", "token_type_ids", "attention_mask"]
-    reader = transformers.PreTrainedTokenizerFast
-    tokenizer = reader.from_pretrained(folder, model_input_names=names) if "albert" in folder.name else None
+    tokenizer_class = transformers.PreTrainedTokenizerFast
+    tokenizer = tokenizer_class.from_pretrained(folder, model_input_names=names) if "albert" in folder.name else None
     return transformers.pipeline("text-classification", folder, tokenizer=tokenizer)
 
 
@@ -280,4 +280,4 @@ def test_ten_thousand_words_follow_each_rule(sentiment: "pellucid.Pipeline") -> 
     assert len(windowed.read.windows) > 100 and windowed.read.windows[-1][1] == len(text)
     assert windowed.why is not None and windowed.why.target.startswith("logit of 'NEGATIVE' in window ")
     strongest = max(zip(windowed.why.scores, windowed.why.tokens))[1]
-    assert strongest in ("bor", "##ing"), "the word that tells is the one that mattered"
+    assert strongest in ("bor", "##ing"), "a deciding word has the highest score"

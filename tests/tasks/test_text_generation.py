@@ -158,11 +158,11 @@ def test_special_tokens_are_added_and_skipped_by_default() -> None:
     plain = reference_texts("llama", STORY, do_sample=False, **SHORT)[0]
     assert write(STORY, return_full_text=False)["generated_text"] == plain
     prompt_ids = tokenizer([STORY], add_special_tokens=False).input_ids[0]
-    without = model("llama").complete(STORY, **SHORT)  # begins with the special token
-    assert write(STORY, add_special_tokens=False).ids != without.ids == write(STORY).ids
+    completion = model("llama").complete(STORY, **SHORT)  # begins with the special token
+    assert write(STORY, add_special_tokens=False).ids != completion.ids == write(STORY).ids
     assert start not in prompt_ids
-    with_special_tokens = write(STORY, skip_special_tokens=False, eos_token_id=[without.ids[2]])
-    assert with_special_tokens["generated_text"] == STORY + tokenizer.decode(without.ids[:3])
+    with_special_tokens = write(STORY, skip_special_tokens=False, eos_token_id=[completion.ids[2]])
+    assert with_special_tokens["generated_text"] == STORY + tokenizer.decode(completion.ids[:3])
 
 
 def test_empty_text_starts_from_the_bos_token() -> None:

@@ -426,7 +426,7 @@ def test_invalid_input_is_refused_in_one_sentence(load: Load, item: object, opti
     assert "\n" not in str(caught.value)
 
 
-def test_a_model_without_labels_is_refused(minilm: "pellucid.Model") -> None:
+def test_model_without_the_head_is_refused(minilm: "pellucid.Model") -> None:
     with pytest.raises(InputError, match="has no head, and token-classification needs token-classification"):
         pipeline("ner", minilm)
 

@@ -90,7 +90,7 @@ def test_real_checkpoint_passes_and_reports_dropped_tensors() -> None:
 
 
 def tampered_checkpoint(folder: Path, architecture: str, tensor_name: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkpoint whose tensor `table` differs from the one that the reference loads."""
+    """A checkpoint whose tensor `tensor_name` differs from the one that the reference loads."""
     checkpoint(folder / "theirs", architecture)
     shutil.copytree(folder / "theirs", folder / "ours")
     tensors = load_file(folder / "ours" / "model.safetensors")
