@@ -24,10 +24,10 @@ def assert_same_trace(actual: Trace, expected: Trace) -> None:
     for name in expected:
         one, other = actual[name], expected[name]
         assert one.shape == other.shape, name
-        real = torch.isfinite(other)
-        assert torch.equal(real, torch.isfinite(one)), name
-        scale = max(1.0, float(other[real].abs().max()))
-        torch.testing.assert_close(one[real], other[real], rtol=0, atol=1e-5 * scale, msg=name)
+        finite = torch.isfinite(other)
+        assert torch.equal(finite, torch.isfinite(one)), name
+        scale = max(1.0, float(other[finite].abs().max()))
+        torch.testing.assert_close(one[finite], other[finite], rtol=0, atol=1e-5 * scale, msg=name)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -117,7 +117,7 @@ def test_keep_view_records_what_a_page_needs(minilm: pellucid.Model) -> None:
     assert len(names) == 2 + 3 * 3 + 2 * 3 + 2 * 3 and names[0] == "encoder.position_bias"
 
 
-def test_bad_input_is_one_clear_error(minilm: pellucid.Model) -> None:
+def test_invalid_input_is_one_clear_error(minilm: pellucid.Model) -> None:
     llama = model_of("llama", minilm.tokenizer)
     pair = model_of("bart", minilm.tokenizer)
     for call, message in (

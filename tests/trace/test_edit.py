@@ -148,15 +148,15 @@ def test_ended_block_edits_nothing_in_any_context(tiny: pellucid.Model) -> None:
             while True:
                 yield bool(tiny(ids)["pooler_output"].any())
 
-    async def ask() -> bool:
-        async for any_left in edited():
-            assert not any_left
+    async def consume() -> bool:
+        async for is_nonzero in edited():
+            assert not is_nonzero
             break
         gc.collect()
         await asyncio.sleep(0.1)
         return bool(tiny(ids)["pooler_output"].any())
 
-    assert asyncio.run(ask())
+    assert asyncio.run(consume())
     assert contexts[0].run(tiny, ids)["pooler_output"].any()
 
 

@@ -14,15 +14,15 @@ def model(request: pytest.FixtureRequest, minilm: pellucid.Model) -> pellucid.Mo
     return model_of(request.param, minilm.tokenizer)
 
 
-def attentions(trace: Trace) -> list[str]:
+def attention_names(trace: Trace) -> list[str]:
     return [name.removesuffix(".weights") for name in trace if name.endswith("attention.weights")]
 
 
 def test_every_attention_is_recorded(model: pellucid.Model) -> None:
     trace = model.trace("time flies like an arrow")
     expected = 3 if model.config.kind != "encoder-decoder" else 3 + 2 + 2
-    assert len(attentions(trace)) == expected
-    for name in attentions(trace):
+    assert len(attention_names(trace)) == expected
+    for name in attention_names(trace):
         weights = trace[f"{name}.weights"]
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
         mixed = weights @ repeated_heads(trace[f"{name}.value"], weights.shape[1])

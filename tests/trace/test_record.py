@@ -145,10 +145,10 @@ def test_masked_links_are_excluded(window: int | None) -> None:
     config = pellucid.Config.of("mistral", **sizes, num_key_value_heads=1, intermediate_size=8, sliding_window=window)
     trace = pellucid.build(config, tokenizer=tokenizer).trace("a work of somebody")
     visible = trace["layers.0.attention.weights"][0, 0] > 0
-    real = [i for i, special in enumerate(trace.special) if not special]
+    text_positions = [i for i, special in enumerate(trace.special) if not special]
     links = trace.strongest(0, 0, most=1_000)
-    assert {(i, j) for i, j, _ in links} == {(i, j) for i in real for j in real if visible[i, j]}
-    assert len(real) > 3 and len(links) < len(real) ** 2
+    assert {(i, j) for i, j, _ in links} == {(i, j) for i in text_positions for j in text_positions if visible[i, j]}
+    assert len(text_positions) > 3 and len(links) < len(text_positions) ** 2
 
 
 def test_strongest_links_of_negative_weights(minilm: "pellucid.Model") -> None:
@@ -204,14 +204,14 @@ def test_pass_ends_after_the_last_requested_point(model_without_layer_3: "pelluc
 def test_attention_is_not_computed_twice_at_the_end_of_a_pass(
     minilm: "pellucid.Model", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mixed, kernel = [], torch.nn.functional.scaled_dot_product_attention
+    calls, kernel = [], torch.nn.functional.scaled_dot_product_attention
     monkeypatch.setattr(
-        torch.nn.functional, "scaled_dot_product_attention", lambda *a, **k: mixed.append(1) or kernel(*a, **k)
+        torch.nn.functional, "scaled_dot_product_attention", lambda *a, **k: calls.append(1) or kernel(*a, **k)
     )
     minilm.trace("time flies", keep="layers.*.attention.weights")
-    assert len(mixed) == minilm.config.num_hidden_layers - 1
+    assert len(calls) == minilm.config.num_hidden_layers - 1
     minilm.trace("time flies", keep=["layers.*.attention.weights", "pooled"])
-    assert len(mixed) == 2 * minilm.config.num_hidden_layers - 1
+    assert len(calls) == 2 * minilm.config.num_hidden_layers - 1
 
 
 def test_edit_after_the_last_requested_point_is_applied(model_without_layer_3: "pellucid.Model") -> None:
@@ -220,7 +220,7 @@ def test_edit_after_the_last_requested_point_is_applied(model_without_layer_3: "
         model_without_layer_3.trace("time flies", keep="layers.2.residual.post")
 
 
-def test_recorded_point_holds_no_larger_storage(minilm: "pellucid.Model") -> None:
+def test_storage_of_a_recorded_point_is_not_larger_than_the_point(minilm: "pellucid.Model") -> None:
     key = minilm.trace("time flies", keep="layers.0.attention.key")["layers.0.attention.key"]
     assert key.untyped_storage().nbytes() == key.numel() * 4
 

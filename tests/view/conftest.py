@@ -24,12 +24,12 @@ READOUT = """() => new Promise((done) => {
 })"""
 
 WAIT_UNTIL = """(arg) => new Promise((done, fail) => {
-  const holds = %s;
+  const condition = %s;
   const end = performance.now() + 10_000;
   const look = async () => {
-    if (await holds(arg)) done();
+    if (await condition(arg)) done();
     else if (performance.now() < end) setTimeout(() => look().catch(fail), 20);
-    else fail(new Error(`this never held: ${holds}`));
+    else fail(new Error(`this never became true: ${condition}`));
   };
   look().catch(fail);
 })"""

@@ -96,12 +96,12 @@ def test_page_of_an_edited_run_names_its_edits(minilm: pellucid.Model, show: Sho
 
 
 def test_many_edits_fit_in_the_drawing(minilm: pellucid.Model, show: Show) -> None:
-    def somebody_wrote_a_function_of_a_name_that_goes_on_and_on_and_on_and_on_and_on_and_on_to_the_very_end_of(x):
+    def a_function_whose_name_is_long_and_goes_on_and_on_and_on_and_on_and_on_and_on_to_the_very_end_of_the_line(x):
         return x
 
     edits = {f"layers.{i}.attention.weights": zero(head=5) for i in range(5)}
     edits["layers.5.residual.pre"] = (
-        somebody_wrote_a_function_of_a_name_that_goes_on_and_on_and_on_and_on_and_on_and_on_to_the_very_end_of
+        a_function_whose_name_is_long_and_goes_on_and_on_and_on_and_on_and_on_and_on_to_the_very_end_of_the_line
     )
     with minilm.edit(edits):
         view = pellucid.view(minilm.trace("time flies"), layer=3, heads=[5])
@@ -113,7 +113,7 @@ def test_many_edits_fit_in_the_drawing(minilm: pellucid.Model, show: Show) -> No
     assert tab.evaluate("() => document.documentElement.scrollWidth") <= 380
 
 
-def test_page_of_an_empty_text_says_so(minilm: pellucid.Model, show: Show) -> None:
+def test_page_of_an_empty_text_is_marked_as_no_text(minilm: pellucid.Model, show: Show) -> None:
     assert show(pellucid.view(minilm.trace("")).data).inner_text("h1") == "(no text)"
 
 
@@ -424,15 +424,15 @@ def test_missing_tensors_are_refused(minilm: pellucid.Model, caplog: pytest.LogC
 
 
 @pytest.fixture(scope="module")
-def writer(minilm: pellucid.Model) -> pellucid.Model:
+def decoder(minilm: pellucid.Model) -> pellucid.Model:
     config = Config.of("gpt2", vocab_size=len(minilm.tokenizer), hidden_size=24, num_hidden_layers=2,
                        num_attention_heads=2, intermediate_size=40, head=pellucid.config.CausalLM())  # fmt: skip
     return pellucid.build(config, seed=2, tokenizer=minilm.tokenizer)
 
 
-def test_lens_is_stored_exactly(writer: pellucid.Model) -> None:
-    trace = writer.trace("time flies like an arrow")
-    lens = logit_lens(writer.loaded, trace, k=3)
+def test_lens_is_stored_exactly(decoder: pellucid.Model) -> None:
+    trace = decoder.trace("time flies like an arrow")
+    lens = logit_lens(decoder.loaded, trace, k=3)
     data = pellucid.view(trace, lens=lens).data
     stored = data.manifest["lens"]
     assert stored["kind"] == "next token" and stored["points"] == list(lens.points)
@@ -441,11 +441,11 @@ def test_lens_is_stored_exactly(writer: pellucid.Model) -> None:
     assert {int(id_): word for id_, word in stored["tokens_by_id"].items()} == lens.tokens_by_id
     json.dumps(data.manifest, allow_nan=False)
     with pytest.raises(pellucid.InputError, match="lens has 7 tokens and the page 3"):
-        pellucid.view(writer.trace("time"), lens=lens)
+        pellucid.view(decoder.trace("time"), lens=lens)
     with pytest.raises(
         pellucid.InputError, match="lens has 'time' at token 1, and the page 'fruit': compute the lens of the"
     ):
-        pellucid.view(writer.trace("fruit flies like a banana"), lens=lens)
+        pellucid.view(decoder.trace("fruit flies like a banana"), lens=lens)
     with pytest.raises(pellucid.InputError, match="lens is dict without 'kind'"):
         pellucid.view(trace, lens={})
     with pytest.raises(pellucid.InputError, match="lens is tuple without 'kind'"):
@@ -491,8 +491,8 @@ def test_tensors_of_the_first_of_two_runs_are_stored(minilm: pellucid.Model, sho
     )
 
 
-def test_pass_after_a_cache_is_drawn_with_the_cached_tokens(writer: pellucid.Model, show: Show) -> None:
-    trace = writer.trace("like an arrow", after="time flies", keep="view")
+def test_pass_after_a_cache_is_drawn_with_the_cached_tokens(decoder: pellucid.Model, show: Show) -> None:
+    trace = decoder.trace("like an arrow", after="time flies", keep="view")
     view = pellucid.view(trace, heads=[1])
     tab = show(view.html(), "#view=matrix")
     computed = tab.evaluate(COMPUTED_WEIGHTS)
@@ -502,9 +502,9 @@ def test_pass_after_a_cache_is_drawn_with_the_cached_tokens(writer: pellucid.Mod
     assert sizes == [len(trace.before) + len(trace.tokens), len(trace.tokens)]
 
 
-def test_pass_after_a_cache_is_drawn_with_its_lens(writer: pellucid.Model, show: Show) -> None:
-    trace = writer.trace("like an arrow", after="time flies")
-    lens = logit_lens(writer.loaded, trace)
+def test_pass_after_a_cache_is_drawn_with_its_lens(decoder: pellucid.Model, show: Show) -> None:
+    trace = decoder.trace("like an arrow", after="time flies")
+    lens = logit_lens(decoder.loaded, trace)
     tab = show(pellucid.view(trace, lens=lens, tensors="layers.0.attention.weights").html(), "#view=lens")
     tab.keyboard.press("ArrowRight")
     wait_until(tab, "() => document.querySelector('.readout').innerText.includes('at “like” (0)')")

@@ -357,9 +357,9 @@ def test_nan_weights_are_not_reported_as_equal(show: Show) -> None:
     page.numbers[name][0, 3, 0] = float("nan")
     page.blocks[name] = page.numbers[name].numpy().tobytes()
     tab = show(page, "#view=diff&layer=0&heads=0")
-    overview_values = tab.locator(".diff-overview canvas").first
+    overview = tab.locator(".diff-overview canvas").first
     wait_until(tab, """() => /head 0: NaN$/.test(document.querySelector(".diff-overview canvas").ariaLabel)""")
-    assert overview_values.evaluate(HEAD_0_COLOURS)[0] == [0, 0, 0, 255]
+    assert overview.evaluate(HEAD_0_COLOURS)[0] == [0, 0, 0, 255]
     assert tab.get_by_text("Both runs are identical").is_hidden()
     assert tab.locator(".diff-list").inner_text().startswith("There are none: some weights are NaN or infinite")
     assert "NaN or infinite are black" in tab.locator(".legend").inner_text()

@@ -18,7 +18,7 @@ SOURCE, TARGET = "▁time ▁flies ▁like ▁an ▁arrow </s>".split(), "<pad> 
 
 
 @pytest.fixture(scope="module")
-def bert() -> tuple[torch.Tensor, ...]:
+def bert_attentions() -> tuple[torch.Tensor, ...]:
     """The reference's own output: for each layer a tensor [1, heads, tokens, tokens]."""
     config = BertConfig(vocab_size=50, hidden_size=32, num_hidden_layers=4, num_attention_heads=4, intermediate_size=40,
                         attn_implementation="eager", initializer_range=0.5)  # fmt: skip
@@ -29,7 +29,7 @@ def bert() -> tuple[torch.Tensor, ...]:
 
 
 @pytest.fixture(scope="module")
-def pair() -> dict[str, Any]:
+def t5_attentions() -> dict[str, Any]:
     config = T5Config(vocab_size=50, d_model=32, d_kv=8, num_layers=3, num_decoder_layers=2, num_heads=4, d_ff=40,
                       decoder_start_token_id=0, attn_implementation="eager")  # fmt: skip
     torch.manual_seed(0)
@@ -41,13 +41,13 @@ def pair() -> dict[str, Any]:
     return {f"{name}_attention": getattr(answer, f"{name}_attentions") for name in names}
 
 
-def test_attentions_of_the_reference_are_drawn_exactly(show: Show, bert: tuple[torch.Tensor, ...]) -> None:
+def test_attentions_of_the_reference_are_drawn_exactly(show: Show, bert_attentions: tuple[torch.Tensor, ...]) -> None:
     view = pellucid.view(
-        attention=bert, tokens=TOKENS, sentence_b_start=4, heads=[1], include_layers=[1, 3], model="mine"
+        attention=bert_attentions, tokens=TOKENS, sentence_b_start=4, heads=[1], include_layers=[1, 3], model="mine"
     )
     tab = show(view.html())
     for computed, layer in zip(tab.evaluate(COMPUTED_WEIGHTS), (1, 3), strict=True):
-        torch.testing.assert_close(torch.tensor(computed), bert[layer][0], atol=1e-7, rtol=0)
+        torch.testing.assert_close(torch.tensor(computed), bert_attentions[layer][0], atol=1e-7, rtol=0)
     assert tab.get_by_label("layer", exact=True).locator("option").all_inner_texts() == ["1", "3"]
     tab.get_by_role("button", name="A → B").click()
     tab.evaluate(READOUT)
@@ -56,32 +56,34 @@ def test_attentions_of_the_reference_are_drawn_exactly(show: Show, bert: tuple[t
     assert "mine" in tab.locator(".model").inner_text()
 
 
-def test_arrays_and_half_precision_are_accepted(show: Show, bert: tuple[torch.Tensor, ...]) -> None:
-    arrays = [layer.numpy() for layer in bert]
+def test_arrays_and_half_precision_are_accepted(show: Show, bert_attentions: tuple[torch.Tensor, ...]) -> None:
+    arrays = [layer.numpy() for layer in bert_attentions]
     whole = pellucid.view(attention=arrays, tokens=TOKENS).data
-    assert whole.blocks == pellucid.view(attention=bert, tokens=np.array(TOKENS).tolist()).data.blocks
+    assert whole.blocks == pellucid.view(attention=bert_attentions, tokens=np.array(TOKENS).tolist()).data.blocks
     assert whole.blocks == pellucid.view(attention=np.stack(arrays), tokens=TOKENS).data.blocks
     for precision, max_error in (("int16", 2e-5), ("compact", 8e-3)):
-        view = pellucid.view(attention=[layer.half() for layer in bert], tokens=TOKENS, precision=precision)
+        view = pellucid.view(attention=[layer.half() for layer in bert_attentions], tokens=TOKENS, precision=precision)
         errors = [entry["max_error"] for entry in view.data.manifest["attentions"]]
         tab = show(view.html())
-        for computed, layer, error in zip(tab.evaluate(COMPUTED_WEIGHTS), bert, errors, strict=True):
+        for computed, layer, error in zip(tab.evaluate(COMPUTED_WEIGHTS), bert_attentions, errors, strict=True):
             assert (torch.tensor(computed) - layer[0].half().float()).abs().max() <= error + 1e-6
             assert error <= max_error
     assert "in one byte each" in tab.locator(".legend").inner_text()
 
 
-def test_given_weights_are_not_described_as_a_models(show: Show, bert: tuple[torch.Tensor, ...]) -> None:
-    tab = show(pellucid.view(attention=bert[:1], tokens=TOKENS).html(), "#query=1&key=2&heads=3")
+def test_given_weights_are_not_described_as_those_of_a_model(
+    show: Show, bert_attentions: tuple[torch.Tensor, ...]
+) -> None:
+    tab = show(pellucid.view(attention=bert_attentions[:1], tokens=TOKENS).html(), "#query=1&key=2&heads=3")
     tab.evaluate(READOUT)
     assert "1 layer × 4 heads" in tab.locator(".model").inner_text()
     assert "Weights as given, stored as float32, not recomputed." in tab.locator(".legend").inner_text()
     assert "model’s own" not in tab.locator(".legend").inner_text()
-    less = pellucid.view(attention=bert, tokens=TOKENS, precision="compact")
+    less = pellucid.view(attention=bert_attentions, tokens=TOKENS, precision="compact")
     tab = show(less.html(), "#layer=2")
     tab.evaluate(READOUT)
     assert "Largest difference from the given weights in this layer: 0.00" in tab.locator(".legend").inner_text()
-    assert "Weights as given." in draw(pellucid.view(attention=bert, tokens=TOKENS).data)
+    assert "Weights as given." in draw(pellucid.view(attention=bert_attentions, tokens=TOKENS).data)
     assert "Weights as given, to 0.00" in draw(less.data)
 
 
@@ -90,9 +92,9 @@ def test_given_weights_are_not_described_as_a_models(show: Show, bert: tuple[tor
     ("#of=cross&layer=0&heads=1&query=3&key=4", "cross_attention[0][0, 1, 3, 4]"),
 ])  # fmt: skip
 def test_given_weight_is_copied_as_an_expression_of_the_argument(
-    show: Show, pair: dict[str, Any], address: str, expression: str
+    show: Show, t5_attentions: dict[str, Any], address: str, expression: str
 ) -> None:
-    tab = show(pellucid.view(**pair, encoder_tokens=SOURCE, decoder_tokens=TARGET).html(), address)
+    tab = show(pellucid.view(**t5_attentions, encoder_tokens=SOURCE, decoder_tokens=TARGET).html(), address)
     tab.evaluate(READOUT)
     tab.keyboard.press("c")
     tab.get_by_text(f"copied: {expression}").wait_for()
@@ -101,10 +103,10 @@ def test_given_weight_is_copied_as_an_expression_of_the_argument(
     tab.get_by_text("there is nothing here to copy as Python").wait_for()
 
 
-def test_three_attentions_of_an_encoder_decoder_keep_their_sides(show: Show, pair: dict[str, Any]) -> None:
-    view = pellucid.view(**pair, encoder_tokens=SOURCE, decoder_tokens=TARGET)
+def test_three_attentions_of_an_encoder_decoder_keep_their_sides(show: Show, t5_attentions: dict[str, Any]) -> None:
+    view = pellucid.view(**t5_attentions, encoder_tokens=SOURCE, decoder_tokens=TARGET)
     tab = show(view.html(), "#view=matrix&of=cross&layer=1&heads=2")
-    own = [layer[0] for name in ("encoder", "decoder", "cross") for layer in pair[f"{name}_attention"]]
+    own = [layer[0] for name in ("encoder", "decoder", "cross") for layer in t5_attentions[f"{name}_attention"]]
     for computed, layer in zip(tab.evaluate(COMPUTED_WEIGHTS), own, strict=True):
         torch.testing.assert_close(torch.tensor(computed), layer, atol=1e-7, rtol=0)
     tab.evaluate(READOUT)
@@ -112,9 +114,11 @@ def test_three_attentions_of_an_encoder_decoder_keep_their_sides(show: Show, pai
     assert tab.locator(".labels.key .token").all_inner_texts() == ["·time", "·flies", "·like", "·an", "·arrow", "</s>"]
     kinds = [token["kind"] for token in view.data.manifest["sequences"][0]["tokens"]]
     assert kinds == ["word"] * 5 + ["special"]
-    alone = pellucid.view(cross_attention=pair["cross_attention"], encoder_tokens=SOURCE, decoder_tokens=TARGET)
+    alone = pellucid.view(
+        cross_attention=t5_attentions["cross_attention"], encoder_tokens=SOURCE, decoder_tokens=TARGET
+    )
     assert {entry["kind"] for entry in alone.data.manifest["attentions"]} == {"cross"}
-    decoder_only = pellucid.view(decoder_attention=pair["decoder_attention"], decoder_tokens=TARGET)
+    decoder_only = pellucid.view(decoder_attention=t5_attentions["decoder_attention"], decoder_tokens=TARGET)
     assert [sequence["name"] for sequence in decoder_only.data.manifest["sequences"]] == ["decoder"]
 
 
@@ -180,13 +184,17 @@ def test_wrong_combinations_of_arguments_are_refused(minilm: pellucid.Model) -> 
 
 
 def test_differing_numbers_of_heads_are_not_summarized(show: Show) -> None:
-    def even(*shape: int) -> list[torch.Tensor]:
+    def uniform_attention(*shape: int) -> list[torch.Tensor]:
         return [torch.full((1, *shape), 1 / shape[-1])] * 2
 
     sides = {"encoder_tokens": list("abcde"), "decoder_tokens": list("xyz")}
-    view = pellucid.view(encoder_attention=even(3, 5, 5), cross_attention=even(4, 3, 5), **sides)
+    view = pellucid.view(
+        encoder_attention=uniform_attention(3, 5, 5), cross_attention=uniform_attention(4, 3, 5), **sides
+    )
     assert "2 layers  ·" in show(view.html()).locator(".model").inner_text()
-    view = pellucid.view(encoder_attention=even(4, 5, 5), cross_attention=even(4, 3, 5), **sides)
+    view = pellucid.view(
+        encoder_attention=uniform_attention(4, 5, 5), cross_attention=uniform_attention(4, 3, 5), **sides
+    )
     assert "2 layers × 4 heads  ·" in show(view.html()).locator(".model").inner_text()
 
 

@@ -292,6 +292,6 @@ def test_address_of_a_disabled_head_is_corrected(show: Show, address: str, enabl
     tab = show(grid_page(), f"#view=heads&layer=1&heads={address}")
     head = address.partition("head=")[2] or enabled[0]
     expected = f"#view=heads&layer=1&heads={enabled}&head={head}"
-    wait_until(tab, "(wanted) => location.hash === wanted", expected)
-    tab.evaluate("(asked) => (location.hash = `#view=heads&layer=2&heads=${asked}`)", address)
-    wait_until(tab, "(wanted) => location.hash === wanted", expected.replace("layer=1", "layer=2"))
+    wait_until(tab, "(expected) => location.hash === expected", expected)
+    tab.evaluate("(heads) => (location.hash = `#view=heads&layer=2&heads=${heads}`)", address)
+    wait_until(tab, "(expected) => location.hash === expected", expected.replace("layer=1", "layer=2"))

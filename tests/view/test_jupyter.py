@@ -48,7 +48,7 @@ class Lab:
     def __init__(self, folder: Path) -> None:
         self.books, self.settings, self._runtime = (folder / name for name in ("books", "settings", "runtime"))
         self.books.mkdir()
-        self.set()
+        self.write_settings()
         environment = {f"JUPYTER_{name.upper()}_DIR": str(folder / name) for name in ("data", "config", "runtime")}
         environment |= {
             "JUPYTERLAB_SETTINGS_DIR": str(self.settings),
@@ -70,7 +70,7 @@ class Lab:
             stderr=subprocess.STDOUT,
         )
 
-    def set(self, **changes: dict[str, str]) -> None:
+    def write_settings(self, **changes: dict[str, str]) -> None:
         """Writes the user's settings."""
         for name, values in {**SETTINGS, **changes}.items():
             file = self.settings / "@jupyterlab" / "apputils-extension" / f"{name}.jupyterlab-settings"
@@ -120,7 +120,7 @@ def open_notebook(lab: Lab, browser: Browser) -> Iterator[OpenNotebook]:
         tab.set_default_timeout(60_000)
         tab.on("console", lambda message: message.type in ("error", "warning") and errors.append(message.text))
         tab.on("pageerror", lambda error: errors.append(str(error)))
-        tab.on("request", lambda r: r.frame.parent_frame and errors.append(f"a frame asked for {r.url[:80]}"))
+        tab.on("request", lambda r: r.frame.parent_frame and errors.append(f"a frame requested {r.url[:80]}"))
         tab.on(
             "request",
             lambda r: (
@@ -212,7 +212,7 @@ def test_wheel_over_a_view_scrolls_the_notebook(executed_notebook: str, open_not
         for _ in range(4):
             tab.mouse.wheel(0, 120)
             tab.wait_for_timeout(100)
-        assert tab.locator(PANEL).evaluate("(panel) => panel.scrollTop") >= 400, f"held at {share} of the frame"
+        assert tab.locator(PANEL).evaluate("(panel) => panel.scrollTop") >= 400, f"stopped at {share} of the frame"
 
 
 def test_keys_in_the_page_do_not_reach_the_notebook(executed_notebook: str, open_notebook: OpenNotebook) -> None:
@@ -231,7 +231,7 @@ def test_keys_in_the_page_do_not_reach_the_notebook(executed_notebook: str, open
 def test_page_has_the_theme_of_the_notebook(
     executed_notebook: str, lab: Lab, open_notebook: OpenNotebook, theme: str, expected_theme: str
 ) -> None:
-    lab.set(themes={"theme": theme})
+    lab.write_settings(themes={"theme": theme})
     tab = open_notebook(executed_notebook)
     for index, expected in enumerate((expected_theme, "dark")):
         frame(tab, index).locator(f".pellucid[data-host][data-theme={expected}]").wait_for()

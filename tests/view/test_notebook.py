@@ -41,7 +41,7 @@ def open_html(browser: Browser, tmp_path: Path) -> Any:
         tab = context.new_page()
         tab.set_default_timeout(15_000)
         tab.on("pageerror", lambda error: errors.append(str(error)))
-        tab.on("request", lambda r: r.frame.parent_frame and errors.append(f"the frame asked for {r.url[:80]}"))
+        tab.on("request", lambda r: r.frame.parent_frame and errors.append(f"the frame requested {r.url[:80]}"))
         tab.goto((tmp_path / "host.html").as_uri(), wait_until="domcontentloaded")
         return tab
 
@@ -228,7 +228,7 @@ def test_static_picture_is_shown_without_frames(
 
 
 @pytest.mark.parametrize("max_characters", [10, 10_000_000])
-def test_cell_output_is_smaller_than_a_message(
+def test_picture_is_repeated_in_a_cell_only_if_there_is_room(
     view: "pellucid.view.View", monkeypatch: pytest.MonkeyPatch, max_characters: int
 ) -> None:
     """It contains the picture twice if there is room, otherwise only as the fallback of the frame."""
@@ -249,7 +249,7 @@ def test_too_large_picture_is_replaced_by_a_table(view: "pellucid.view.View", mo
 def test_page_too_large_for_a_cell_is_reported() -> None:
     message = iframe_html("x" * (MAX_PAGE_CHARACTERS + 1))
     assert "iframe" not in message and "8 MB" in message and "view.save" in message
-    assert "trust the notebook" not in message, "to trust it or to run it again helps nobody"
+    assert "trust the notebook" not in message, "neither trusting the notebook nor running it again would help"
 
 
 def test_tokens_cannot_affect_the_host_page(open_html: OpenPage) -> None:

@@ -150,7 +150,7 @@ def test_selected_token_has_only_its_lines_and_numbers() -> None:
     assert all(f"{weight:.4f}" in texts_of(svg) for weight in weights[4])
 
 
-def test_long_text_is_drawn_in_part_and_says_so() -> None:
+def test_long_text_is_drawn_in_part_and_reported() -> None:
     data = plain_page(300)
     text = " ".join(texts_of(draw(data, heads=1)))
     assert (

@@ -227,7 +227,7 @@ def test_address_of_unknown_heads_shows_the_default_heads(show: Show) -> None:
 def test_address_is_read_before_it_is_written(show: Show) -> None:
     tab = show(make_case(), "#view=matrix&layer=0&heads=8")
     tab.evaluate("""() => {
-      location.hash = '#view=matrix&layer=0&heads=5'; // the browser tells the page of it later
+      location.hash = '#view=matrix&layer=0&heads=5'; // the browser notifies the page later
       document.querySelector("[aria-label='light or dark theme']").click(); // which draws at once
     }""")
     wait_until(tab, "() => location.hash.includes('heads=5&head=5')")

@@ -40,10 +40,10 @@ def explanation_arguments(model: pellucid.Model, text: str = TEXT) -> dict[str, 
 def target_logit(model: pellucid.Model, arguments: dict[str, object], factors: dict[str, Tensor]) -> float:
     """The target logit, with the embeddings multiplied."""
     batch = model.tokenizer(str(arguments["text"]), return_tensors="pt")
-    takes = {name: ids for name, ids in batch.items() if name != "attention_mask"}
-    takes = {name: ids for name, ids in takes.items() if name in model.module.input_names}
+    inputs = {name: ids for name, ids in batch.items() if name != "attention_mask"}
+    inputs = {name: ids for name, ids in inputs.items() if name in model.module.input_names}
     with torch.no_grad():
-        logits = model.module(**takes, observer=Scaled(factors)).logits[0]
+        logits = model.module(**inputs, observer=Scaled(factors)).logits[0]
     numbers = {"banana": model.tokenizer.convert_tokens_to_ids(["banana"])[0], "LABEL_1": 1, "end": 1, 1: 1}
     row = logits if logits.dim() == 1 else logits[int(str(arguments["position"]))]
     return float(row[numbers[arguments["target"]]])
@@ -75,9 +75,9 @@ def test_integrated_gradients_sum_to_the_difference_of_outputs(minilm: pellucid.
     deep = family == "t5"  # many norms in two stacks: the gradient varies wildly near zero
     steps = {"baseline": "pad", "steps": 2000} if deep else {}
     result = model.explain.integrated_gradients(**arguments, **steps)
-    nothing = {f"{side}embeddings.output": torch.zeros(7) for side in ("", "encoder.", "decoder.")}
+    zeros = {f"{side}embeddings.output": torch.zeros(7) for side in ("", "encoder.", "decoder.")}
     assert result.value == pytest.approx(target_logit(model, arguments, {}), abs=1e-9)
-    assert deep or result.baseline == pytest.approx(target_logit(model, arguments, nothing), abs=1e-9)
+    assert deep or result.baseline == pytest.approx(target_logit(model, arguments, zeros), abs=1e-9)
     scores = torch.cat((result.scores, result.read_scores))
     total = float(scores.sum())
     assert abs(total - (result.value - result.baseline)) == pytest.approx(result.error, abs=1e-9)
@@ -198,7 +198,7 @@ def test_gradients_of_a_real_model(smollm: pellucid.Model, caplog: pytest.LogCap
     assert result.tokens == ("The", "Ġcapital", "Ġof", "ĠFrance", "Ġis") and (result.scores != 0).all()
     assert [row.split()[0] for row in repr(result).splitlines()[1:]] == ["The", "·capital", "·of", "·France", "·is"]
     assert result.target == "logit of ' Paris' at position 4"
-    for steps in (4, 8, 12):  # far too few for a deep model, which the warning says
+    for steps in (4, 8, 12):  # far too few for a deep model, as the warning states
         caplog.clear()
         approximate = smollm.explain.integrated_gradients(**arguments, steps=steps)
         assert approximate.baseline == 0  # without biases, zero embeddings give zero logits
