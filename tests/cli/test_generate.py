@@ -127,7 +127,7 @@ def test_why_prints_each_token_and_its_alternatives(command: RunCommand, model: 
         assert result.code == 0 and result.out.startswith(found.text + "\n\ntoken")
         table = result.out.removeprefix(found.text + "\n\n").splitlines()
         assert len(table) == 6 and not any(row != row.rstrip() for row in table)
-        assert "\x1b" not in result.out, "no colours where nobody looks"
+        assert "\x1b" not in result.out, "no colours outside a terminal"
         column = table[0].index("instead")
         for row, log_probability, alternatives, i in zip(
             table[1:], found.log_probabilities, found.alternatives, found.ids
@@ -336,10 +336,10 @@ def test_help_does_not_import_torch() -> None:
 @pytest.fixture(scope="module")
 def unlimited_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a decoder that can generate for an hour."""
-    unlimited_folder = writer(byte_level(), max_position_embeddings=1_000_000)
+    model = writer(byte_level(), max_position_embeddings=1_000_000)
     with torch.no_grad():
-        unlimited_folder.module.embeddings.token.weight[:5] = 0  # special tokens are never the most likely
-    return unlimited_folder.save(tmp_path_factory.mktemp("models") / "endless")
+        model.module.embeddings.token.weight[:5] = 0  # special tokens are never the most likely
+    return model.save(tmp_path_factory.mktemp("models") / "endless")
 
 
 def test_ctrl_c_exits_with_its_code_and_one_sentence(unlimited_folder: Path) -> None:

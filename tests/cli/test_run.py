@@ -17,8 +17,7 @@ import pellucid
 from pellucid.tasks.names import TASKS
 from tests.cli.command_runner import CommandResult, RunCommand, command_runner
 from tests.generation.writers import one_thread
-from tests.tasks.task_models import HEADS
-from tests.tasks.task_models import saved_folder as saved
+from tests.tasks.task_models import HEADS, saved_folder
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,7 +31,7 @@ def models(tmp_path_factory: pytest.TempPathFactory, minilm: pellucid.Model) -> 
     """A folder of small models with each head, which answer nonsense with a real tokenizer."""
     folder = tmp_path_factory.mktemp("models")
     for name in HEADS:
-        saved(name, folder, minilm)
+        saved_folder(name, folder, minilm)
     return folder
 
 
@@ -119,7 +118,10 @@ def test_lone_surrogates_are_escaped_on_stdout(command: RunCommand, tmp_path: Pa
 def test_pairs_and_questions_are_read_from_arguments_and_columns(
     command: RunCommand, models: Path, table: Path
 ) -> None:
-    feel, spans = pellucid.pipeline("text-classification", models / "feel"), ("question-answering", "-m", "spans")
+    feel, reading_arguments = (
+        pellucid.pipeline("text-classification", models / "feel"),
+        ("question-answering", "-m", "spans"),
+    )
     pairs = [feel(("I love glass", "NA")).whole(), feel(("two\nlines", "x")).whole()]
     arguments = ("text-classification", "-m", "feel", "--json")
     assert json_rows(command(*arguments, str(table), "--column", "text", "--pair-column", "more")) == pairs
@@ -131,12 +133,12 @@ def test_pairs_and_questions_are_read_from_arguments_and_columns(
         ("--question", "Who came?", "Ada came at five."),
         ("--question", "Who came?", "--context", "Ada came at five."),
     ):
-        assert json_rows(command(*spans, *question, "--json")) == [expected]
+        assert json_rows(command(*reading_arguments, *question, "--json")) == [expected]
     table.write_text("question,context\nWho came?,Ada came at five.\n")
     columns = ("--column", "question", "--context-column", "context")
-    assert json_rows(command(*spans, str(table), *columns, "--json")) == [expected]
+    assert json_rows(command(*reading_arguments, str(table), *columns, "--json")) == [expected]
     assert json_rows(
-        command(*spans, str(table), "--question", "Who came?", "--context-column", "context", "--json")
+        command(*reading_arguments, str(table), "--question", "Who came?", "--context-column", "context", "--json")
     ) == [expected]
 
 
@@ -148,13 +150,13 @@ def test_empty_texts_are_counted(command: RunCommand, tmp_path: Path) -> None:
 
 
 def test_options_are_passed_by_name(command: RunCommand, models: Path) -> None:
-    labels = pellucid.pipeline("zero-shot-classification", models / "nli")
+    classify = pellucid.pipeline("zero-shot-classification", models / "nli")
     arguments = ("zero-shot-classification", "-m", "nli", "It ended 2:1.", "--labels", "sport, art", "--json")
-    assert json_rows(command(*arguments)) == [labels("It ended 2:1.", candidate_labels=["sport", "art"]).whole()]
+    assert json_rows(command(*arguments)) == [classify("It ended 2:1.", candidate_labels=["sport", "art"]).whole()]
     options = {"multi_label": True, "hypothesis_template": "About {}."}
     option_arguments = ("-O", "multi_label=true", "-O", "hypothesis-template=About {}.")
     assert json_rows(command(*arguments, *option_arguments)) == [
-        labels("It ended 2:1.", candidate_labels=["sport", "art"], **options).whole()
+        classify("It ended 2:1.", candidate_labels=["sport", "art"], **options).whole()
     ]
     deep = "[" * 60_000 + "{}"  # not valid JSON, so a text
     too_long = command(*arguments, "-O", f"hypothesis-template={deep}")
@@ -491,8 +493,8 @@ ERRORS = {
     "two seconds": (["text-classification", "a", "--pair", "b", "--pair-column", "c"], 2, "both say the second"),
     "three of a pair": (["question-answering", "a", "--question", "b", "--pair", "c"], 2, "a pair has two texts"),
     "a pair of documents": (["text-ranking", "a", "--query", "b", "--pair", "c"], 2, "leave out --pair"),
-    "said twice": (["ner", "a", "--stride", "3", "-O", "stride=4"], 2, "stride is given twice"),
-    "said twice otherwise": (
+    "given twice": (["ner", "a", "--stride", "3", "-O", "stride=4"], 2, "stride is given twice"),
+    "given under two names": (
         ["text-classification", "a", "--pair", "b", "--context", "c"],
         2,
         "--context is given twice",
@@ -533,7 +535,7 @@ def test_top_k_of_a_generating_task_samples(
     command: RunCommand, task: str, name: str, minilm: pellucid.Model, tmp_path: Path
 ) -> None:
     """As in `pellucid generate`; it used to be refused without `-O do_sample=true`."""
-    folder = saved(name, tmp_path, minilm)
+    folder = saved_folder(name, tmp_path, minilm)
     arguments = (task, "-m", str(folder), "a work", "-O", "max_new_tokens=5", "--json")
     expected = pellucid.pipeline(task, folder)("a work", max_new_tokens=5, top_k=3, do_sample=True, seed=4).whole()
     assert json_rows(command(*arguments, "--top-k", "3", "-O", "seed=4")) == [rounded(expected)]

@@ -224,8 +224,8 @@ def test_index_is_built_extended_and_compacted(index: Path, tmp_path: Path) -> N
     first = rows[1].split(",")[0]
     assert "1 row deleted" in run_pellucid("index", "delete", own, first).stderr
     assert run_pellucid("index", "compact", own).returncode == 0
-    message = json.loads(run_pellucid("index", "info", own, "--json").stdout)
-    assert (message["rows"], len(message["segments"]), message["corpus"]["column"]) == (19, 1, "name")
+    info = json.loads(run_pellucid("index", "info", own, "--json").stdout)
+    assert (info["rows"], len(info["segments"]), info["corpus"]["column"]) == (19, 1, "name")
     shown = {line.partition("  ")[0] for line in run_pellucid("index", "info", own).stdout.splitlines()}
     assert {"rows", "numbered", "encoder name", "encoder digest", "encoder reading", "encoder bits", "metric"} <= shown
     assert not {"name", "digest", "reading", "bits"} & shown  # each is shown with its owner
@@ -271,8 +271,8 @@ def test_evaluation_of_an_index(index: Path, tmp_path: Path) -> None:
     assert (tmp_path / "recall.svg").read_text(encoding="utf-8").startswith("<svg")
     several = run_pellucid(*command, "--skip-unlisted", "-k", "1", "-k", "10", "--json")
     assert list(json.loads(several.stdout)["labelled"]["recall"]) == ["1", "10"]
-    nothing = run_pellucid(*command, "--skip-unlisted", "--mode", "words")
-    assert "soft drinks: KO, PEP was not found, nothing was" in nothing.stdout
+    words_only = run_pellucid(*command, "--skip-unlisted", "--mode", "words")
+    assert "soft drinks: KO, PEP was not found, nothing was" in words_only.stdout
     shown = run_pellucid(*command, "--skip-unlisted")
     assert shown.stdout.splitlines()[0].split() == ["k", "recall", "MRR", "nDCG"]
     assert "3 queries" in shown.stderr and "1 left out" in shown.stderr

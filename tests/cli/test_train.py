@@ -145,13 +145,13 @@ def test_trailing_space_of_a_setting_is_preserved(
     result = command("train", "summarization", "pairs.csv", "-m", checkpoint("t5-tied"), "-o", "out", *settings, *QUICK)
     assert result.code == 0, result.err
     assert json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))["prefix"] == "shorten: "
-    messages = [
+    scores = [
         command(
             "evaluate", "summarization", "pairs.csv", "-m", "out", "--json", "--set", f"prefix={one}", *settings[2:]
         ).out
         for one in ("shorten: ", '"shorten: "', "shorten:")
     ]
-    assert messages[0] == messages[1] != messages[2]
+    assert scores[0] == scores[1] != scores[2]
 
 
 def test_table_in_another_encoding_is_read(command: RunCommand, model: Path, table: Path, tmp_path: Path) -> None:
@@ -248,8 +248,10 @@ def test_arguments_with_their_own_option_are_refused_by_set(command: RunCommand,
 def test_set_accepts_no_argument_of_train() -> None:
     """Every named parameter of `pellucid.train` is a setting, or has an option or argument of its own."""
     setting_option = next(one for one in train.params if isinstance(one, NameValueOption))
-    taken = [name for name, one in inspect.signature(pellucid.train).parameters.items() if one.kind != one.VAR_KEYWORD]
-    assert [name for name in taken if setting_option.own_spelling(name, train) is None] == []
+    arguments = [
+        name for name, one in inspect.signature(pellucid.train).parameters.items() if one.kind != one.VAR_KEYWORD
+    ]
+    assert [name for name in arguments if setting_option.own_spelling(name, train) is None] == []
 
 
 def test_wrong_arguments_are_reported_before_an_existing_folder(

@@ -103,10 +103,10 @@ def test_interrupt_within_a_torch_function_mode_is_reported(
     command: RunCommand, folder: Path, monkeypatch: pytest.MonkeyPatch, pops: int
 ) -> None:
     """Ctrl-C just after PyTorch has taken a mode off its stack causes another error, or a wrong verdict."""
-    real, count = overrides._pop_mode, iter(range(pops))
+    original, count = overrides._pop_mode, iter(range(pops))
 
     def pop() -> Any:
-        mode = real()
+        mode = original()
         if next(count, None) == pops - 1:
             raise KeyboardInterrupt
         return mode

@@ -146,7 +146,7 @@ EXPENSIVE_TEMPLATES = {
     "no sense": "{% for %}",
     "unknown": "{{ nothing.there }}",
     "by zero": "{{ 1 / 0 }}",
-    "says no": "{{ raise_exception('only user and assistant') }}",
+    "raises": "{{ raise_exception('only user and assistant') }}",
 }
 
 

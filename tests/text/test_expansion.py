@@ -37,7 +37,9 @@ ABSTRACT_CLASSES = ("Normalizer", "PreTokenizer", "Decoder", "DecodeStream", "Se
 def character_map(word: str) -> bytes:
     """A character map of SentencePiece that turns "a" into a word: a trie of 256 units, then the word."""
     units = [0] * 256
-    units[ord("a")] = ord("a") | 1 << 8 | 1 << 10  # a key ends here, and the unit beside it holds where its word is
+    units[ord("a")] = (
+        ord("a") | 1 << 8 | 1 << 10
+    )  # a key ends here, and the unit beside it contains the offset of its word
     units[ord("a") ^ 1] = 1 << 31
     return struct.pack("<257I", 1024, *units) + word.encode() + b"\0"
 

@@ -124,10 +124,8 @@ def sentencepiece_vocabulary(texts: list[str], count: int = 900) -> Vocabulary:
     backend.train_from_iterator(["▁" + text.replace(" ", "▁") for text in texts], trainer)
     merged_tokens = sorted(backend.get_vocab(), key=lambda piece: backend.get_vocab()[piece])
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), *merged_tokens]
-    byte_level_vocabulary = sum(len(piece) == 1 for piece in merged_tokens)
-    scores = [0.0] * (259 + byte_level_vocabulary) + [
-        -float(i) for i in range(len(merged_tokens) - byte_level_vocabulary)
-    ]
+    letter_count = sum(len(piece) == 1 for piece in merged_tokens)
+    scores = [0.0] * (259 + letter_count) + [-float(i) for i in range(len(merged_tokens) - letter_count)]
     kinds = [2, 3, 3] + [6] * 256 + [1] * len(merged_tokens)
     return Vocabulary("here", "llama", "default", tokens, kinds, scores, [], {"bos": 1, "eos": 2, "unk": 0}, {}, None)
 
@@ -160,9 +158,9 @@ def test_sentencepiece_merges_follow_the_scores(shared: Shared) -> None:
 
 def test_sentencepiece_merges_of_random_letters() -> None:
     generator = random.Random(3)
-    byte_level_vocabulary = ["▁", *"abcd"]
-    words = {"".join(generator.choices(byte_level_vocabulary, k=generator.randint(2, 4))) for _ in range(60)}
-    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), *byte_level_vocabulary, *sorted(words)]
+    alphabet = ["▁", *"abcd"]
+    words = {"".join(generator.choices(alphabet, k=generator.randint(2, 4))) for _ in range(60)}
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), *alphabet, *sorted(words)]
     scores = [0.0] * 264 + [-float(i) for i in generator.sample(range(len(words)), len(words))]
     vocabulary = replace(
         sentencepiece_vocabulary(["a"]),

@@ -214,10 +214,7 @@ def test_albert_ids_equal_the_reference(albert: Any, shared: Shared) -> None:
     from transformers.convert_slow_tokenizer import check_number_comma
 
     model = read_sentencepiece(shared(ALBERT))
-    scores = [
-        score if check_number_comma(encoded_piece) else score - 100
-        for encoded_piece, score in zip(model.pieces, model.scores)
-    ]
+    scores = [score if check_number_comma(piece) else score - 100 for piece, score in zip(model.pieces, model.scores)]
     theirs = AlbertTokenizer(list(zip(model.pieces, scores)), _spm_precompiled_charsmap=model.charsmap)
     texts = [text.lower() for text in xquad_paragraphs(shared("data/xquad"))] + ["a [MASK] b", "", " x "]
     for pairs in (None, texts[::-1]):

@@ -290,7 +290,7 @@ import pellucid
 from pellucid.errors import ResourceError
 from pellucid.text.fingerprint import fingerprint
 tokenizer = pellucid.load(sys.argv[1]).tokenizer
-if os.geteuid() == 0:  # whom no limit of processes holds
+if os.geteuid() == 0:  # who is exempt from the limit of processes
     os.setuid(65534)
 resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
 for work in (lambda: tokenizer.encode(["a text", "another"]), lambda: fingerprint(tokenizer)):
