@@ -245,7 +245,7 @@ def foreign_attribute_assignments(path: str, text: str) -> list[str]:
 
 
 def long_facade_methods(text: str, limit: int = 3) -> list[str]:
-    """Methods of the facade with more than `most` statements; a docstring does not count."""
+    """Methods of the facade with more than `limit` statements; a docstring does not count."""
     bad = []
     for node in nodes(text):
         if isinstance(node, ast.ClassDef) and node.name == "Model":
@@ -271,7 +271,7 @@ def too_long(path: str, text: str, most_lines: int = 300, most_function: int = 8
 def undocumented(path: str, text: str) -> list[str]:
     """Files, public classes and public functions without a docstring; methods may be bare."""
     tree = parsed(text)
-    bad = [] if ast.get_docstring(tree) else [f"{path} says nothing of itself"]
+    bad = [] if ast.get_docstring(tree) else [f"{path} has no docstring"]
     for node in tree.body:
         if (
             isinstance(node, ast.ClassDef | ast.FunctionDef)

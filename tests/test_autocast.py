@@ -24,7 +24,7 @@ def test_results_do_not_change_under_autocast(checkpoint: Callable[[str], Path],
     def load(name: str, **options: object) -> pellucid.Model:
         return pellucid.load(checkpoint(name), **options)
 
-    expected = USE_CASES[name](load, tmp_path / "wanted")
+    expected = USE_CASES[name](load, tmp_path / "expected")
     with torch.autocast("cpu"):
         found = USE_CASES[name](load, tmp_path / "found")
         assert torch.is_autocast_enabled("cpu")

@@ -17,7 +17,7 @@ def unfinished(texts: Iterable[str]) -> list[str]:
     ]
     everywhere = {name: (one, file) for file in files for name, one in file.items()}
 
-    def above(one: ast.ClassDef, file: Found) -> list[tuple[ast.ClassDef, Found]]:
+    def base_classes(one: ast.ClassDef, file: Found) -> list[tuple[ast.ClassDef, Found]]:
         names = [ast.unparse(base).partition("[")[0] for base in one.bases]
         known = [(file[name], file) if name in file else everywhere.get(name) for name in names]
         return [base for base in known if base is not None]
@@ -25,19 +25,19 @@ def unfinished(texts: Iterable[str]) -> list[str]:
     def open_methods(one: ast.ClassDef, file: Found) -> set[str]:
         own = [method for method in one.body if isinstance(method, ast.FunctionDef)]
         abstract = {method.name for method in own if "abstractmethod" in map(ast.unparse, method.decorator_list)}
-        owed = {method for base in above(one, file) for method in open_methods(*base)}
+        owed = {method for base in base_classes(one, file) for method in open_methods(*base)}
         return abstract | (owed - {method.name for method in own})
 
-    parents = [base for file in files for one in file.values() for base, _ in above(one, file)]
+    parents = [base for file in files for one in file.values() for base, _ in base_classes(one, file)]
     last = [(one, file) for file in files for one in file.values() if one not in parents]
     return [f"{one.name}.{method}" for one, file in last for method in sorted(open_methods(one, file))]
 
 
-def test_every_side_can_be_made() -> None:
+def test_every_side_can_be_instantiated() -> None:
     assert not unfinished(path.read_text(encoding="utf-8") for path in sorted(BENCH.rglob("*.py")))
 
 
-@pytest.mark.parametrize(("body", "left"), [("pass", ["B.run"]), ("def run(self): return 1", [])])
-def test_one_that_cannot_be_made_is_found(body: str, left: list[str]) -> None:
+@pytest.mark.parametrize(("body", "expected"), [("pass", ["B.run"]), ("def run(self): return 1", [])])
+def test_abstract_methods_of_a_side_are_found(body: str, expected: list[str]) -> None:
     above = "class A(ABC):\n    @abstractmethod\n    def run(self): ...\n"
-    assert unfinished([above, f"from a import A\nclass B(A):\n    {body}"]) == left
+    assert unfinished([above, f"from a import A\nclass B(A):\n    {body}"]) == expected

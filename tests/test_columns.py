@@ -38,7 +38,7 @@ class Arrow:
         return self.texts
 
 
-HOLDERS: dict[str, Callable[[list[str]], Any]] = {
+CONTAINERS: dict[str, Callable[[list[str]], Any]] = {
     "tuple": tuple,
     "array": np.array,
     "objects": lambda texts: np.array(texts, object),
@@ -48,9 +48,9 @@ HOLDERS: dict[str, Callable[[list[str]], Any]] = {
 }
 
 
-@pytest.fixture(params=HOLDERS)
+@pytest.fixture(params=CONTAINERS)
 def column(request: pytest.FixtureRequest) -> Any:
-    return HOLDERS[request.param](TEXTS)
+    return CONTAINERS[request.param](TEXTS)
 
 
 @pytest.fixture(scope="module")
@@ -110,18 +110,18 @@ def test_columns_are_training_data() -> None:
     assert read({name: Arrow(column) for name, column in columns.items()}).digest == read(columns).digest
 
 
-@pytest.mark.parametrize("holder", HOLDERS.values(), ids=HOLDERS)
+@pytest.mark.parametrize("container", CONTAINERS.values(), ids=CONTAINERS)
 def test_names_in_options_may_be_a_column(
-    checkpoint: Callable[[str], Path], holder: Callable[[list[str]], Any]
+    checkpoint: Callable[[str], Path], container: Callable[[list[str]], Any]
 ) -> None:
     tag, names = pellucid.pipeline("token-classification", checkpoint("bert-people")), ["O", "PER"]
     expected = tag(TEXTS, ignore_labels=names)
-    assert tag(TEXTS, ignore_labels=holder(names)) == expected
-    pipe = pellucid.pipeline("token-classification", tag.model, ignore_labels=holder(names))
+    assert tag(TEXTS, ignore_labels=container(names)) == expected
+    pipe = pellucid.pipeline("token-classification", tag.model, ignore_labels=container(names))
     assert [pipe(TEXTS), pipe(TEXTS)] == [expected, expected]
-    theirs = compat.pipeline("token-classification", model=tag.model, ignore_labels=holder(names))
+    theirs = compat.pipeline("token-classification", model=tag.model, ignore_labels=container(names))
     assert theirs(TEXTS) == theirs(TEXTS) == theirs(TEXTS, ignore_labels=names)
-    found = convert_value("lora_targets", holder(names), tuple[str, ...])
+    found = convert_value("lora_targets", container(names), tuple[str, ...])
     assert found == tuple(names) and {type(one) for one in found} == {str}
 
 

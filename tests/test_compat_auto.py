@@ -42,7 +42,7 @@ NAMES: dict[str, tuple[str, dict[str, Any], str, str]] = {
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which each of the names is a checkpoint, as the reference writes it."""
-    root = tmp_path_factory.mktemp("shelf")
+    root = tmp_path_factory.mktemp("checkpoints")
     for number, (name, (architecture, facts, vocabulary, tokenizer_class)) in enumerate(NAMES.items()):
         torch.manual_seed(number)
         model = getattr(transformers, architecture)
@@ -57,7 +57,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def hub_folder(checkpoints: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The shelf as the current folder, where each library finds the names as folders."""
+    """The folder of checkpoints as the current folder, where each library finds the names as folders."""
     monkeypatch.chdir(checkpoints)
     return checkpoints
 
@@ -282,14 +282,14 @@ def test_output_is_read_by_name_index_and_as_a_tuple(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("labels", [1, 3])
-@pytest.mark.parametrize("real", [False, True])
-def test_loss_type_follows_the_labels(labels: int, real: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("float_labels", [False, True])
+def test_loss_type_follows_the_labels(labels: int, float_labels: bool, tmp_path: Path) -> None:
     folder = tmp_path / "one"
     reference_model("distilbert", "", folder)
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(folder, num_labels=labels)
     theirs.save_pretrained(tmp_path / "two")
     model = compat.AutoModelForSequenceClassification.from_pretrained(tmp_path / "two")
-    target = torch.rand(2, labels).squeeze(-1) if real else torch.zeros(2, dtype=torch.long)
+    target = torch.rand(2, labels).squeeze(-1) if float_labels else torch.zeros(2, dtype=torch.long)
     inputs = model_inputs("", False) | {"labels": target}
     expected = theirs(**inputs | {"labels": target.float() if labels == 1 else target})
     torch.testing.assert_close(model(**inputs).loss, expected.loss, rtol=1e-6, atol=1e-6)

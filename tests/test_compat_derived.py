@@ -315,7 +315,7 @@ def test_generate_and_pipelines_refuse_an_overridden_forward(tmp_path: Path, che
         model.generate(IDS, max_new_tokens=2)
     plain.generate(IDS, max_new_tokens=2)
     class_forward = plain.forward
-    plain.forward = functools.wraps(class_forward)(lambda *arguments, **message: class_forward(*arguments, **message))
+    plain.forward = functools.wraps(class_forward)(lambda *arguments, **options: class_forward(*arguments, **options))
     with pytest.raises(pellucid.InputError, match="forward of its own, which generate would not call"):
         plain.generate(IDS, max_new_tokens=2)
     for task in ("text-classification", "feature-extraction"):

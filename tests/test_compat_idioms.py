@@ -96,8 +96,8 @@ def test_added_tokens_are_saved_with_model_and_tokenizer(tmp_path: Path) -> None
 def test_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     reference_model("bert", "", tmp_path / "one")
-    model, words = our_model("", tmp_path / "one"), compat.AutoTokenizer.from_pretrained(TOKENIZERS / "mpnet")
-    words.save_pretrained("~/two")
+    model, tokenizer = our_model("", tmp_path / "one"), compat.AutoTokenizer.from_pretrained(TOKENIZERS / "mpnet")
+    tokenizer.save_pretrained("~/two")
     model.config.save_pretrained("~/two")
     compat.AutoTokenizer.from_pretrained(TOKENIZERS / "bert").save_pretrained("~/three")
     assert (tmp_path / "two" / "tokenizer.json").exists() and (tmp_path / "two" / "config.json").exists()
@@ -126,11 +126,11 @@ class RecordingStreamer:
     """Records what a streamer of the reference receives."""
 
     def __init__(self) -> None:
-        self.heard: list[list[int]] = []
+        self.received: list[list[int]] = []
         self.ended = False
 
     def put(self, value: torch.Tensor) -> None:
-        self.heard.append(value.flatten().tolist())
+        self.received.append(value.flatten().tolist())
 
     def end(self) -> None:
         self.ended = True
@@ -145,8 +145,8 @@ def test_streamer_receives_every_token(family: str, task: str, tmp_path: Path) -
     options |= {"cache_implementation": None, "tokenizer": None}
     found = model.generate(input_ids=IDS, streamer=our_streamer, **options)
     theirs.generate(input_ids=IDS, max_new_tokens=5, num_beams=1, streamer=reference_streamer)
-    assert our_streamer.heard == reference_streamer.heard and our_streamer.ended and reference_streamer.ended
-    assert [token for ids in our_streamer.heard for token in ids] == found[0].tolist()
+    assert our_streamer.received == reference_streamer.received and our_streamer.ended and reference_streamer.ended
+    assert [token for ids in our_streamer.received for token in ids] == found[0].tolist()
     for inputs, invalid, fragment in (
         (IDS.repeat(2, 1), {}, "a streamer takes one text, and 2 are written"),
         (IDS, {"num_beams": 2}, "beams are certain only at the end"),
@@ -313,7 +313,7 @@ def test_pad_token_set_later_is_skipped_in_classification(family: str, tmp_path:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["bert-feelings", "roberta-toxic", "bart-nli", "gpt2-feelings"])
 def test_head_with_other_labels_is_initialized_anew(name: str, tmp_path: Path, caplog: Any) -> None:
-    """What else the head holds is kept, as by the reference."""
+    """All other weights of the head are kept, as by the reference."""
     tiny.write(name, tmp_path / "one")
     load = compat.AutoModelForSequenceClassification.from_pretrained
     with pytest.raises(
@@ -349,7 +349,7 @@ def test_head_with_other_labels_is_initialized_anew(name: str, tmp_path: Path, c
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("export", ["torch.jit.trace", "torch.export"])
 def test_export_is_refused(export: str, tmp_path: Path) -> None:
-    """It ended within, at a number that torch does not know yet."""
+    """It used to fail inside torch, at a value that is unknown while tracing."""
     reference_model("gpt2", "CausalLM", tmp_path)
     model, inputs = our_model("CausalLM", tmp_path), {"input_ids": IDS, "attention_mask": torch.ones_like(IDS)}
     with pytest.raises(

@@ -148,9 +148,9 @@ def test_prefix_of_the_config_is_prepended_and_not_counted(tmp_path: Path) -> No
         assert len(found["generated_token_ids"]) == 24 + prefix_length(prefix)
     (cut,) = pipe(text, max_new_tokens=2, tokenizer_encode_kwargs={"max_length": 11})
     assert cut["generated_token_ids"][:11] == tokenizer("Once upon " + text)["input_ids"][:11]
-    ends = tokenizer("Once upon " + text)["input_ids"]
-    (long,) = pipe(text, max_new_tokens=12, min_length=len(ends) + 2, eos_token_id=list(range(300, 600)))
-    assert len(long["generated_token_ids"]) >= len(ends) + 2 + prefix_length("Once upon ")
+    prompt_ids = tokenizer("Once upon " + text)["input_ids"]
+    (long,) = pipe(text, max_new_tokens=12, min_length=len(prompt_ids) + 2, eos_token_id=list(range(300, 600)))
+    assert len(long["generated_token_ids"]) >= len(prompt_ids) + 2 + prefix_length("Once upon ")
 
 
 def test_max_length_of_a_call_truncates_prompts_but_not_conversations(
@@ -159,7 +159,7 @@ def test_max_length_of_a_call_truncates_prompts_but_not_conversations(
     """The pipeline's own `max_length` limits what is generated; a conversation used to lose its oldest turns."""
     options = {"do_sample": False, "return_tensors": True, "max_new_tokens": 2, "min_new_tokens": 2}
     pipe = compat.pipeline("text-generation", model=checkpoint("qwen2-chat"), max_length=5, **options)
-    turns = [{"role": who, "content": "the dog sleeps"} for who in ("user", "assistant", "user")]
+    turns = [{"role": role, "content": "the dog sleeps"} for role in ("user", "assistant", "user")]
     assert pipe(turns, max_length=40) == pipe(turns)
     assert pipe([turns, turns], max_length=40) == [pipe(turns)] * 2
     text = "the dog sleeps in the garden"

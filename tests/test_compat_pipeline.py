@@ -52,8 +52,8 @@ def _with_tolerance(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_model_and_tokenizer_may_be_loaded_objects(checkpoint: Callable[[str], Path]) -> None:
     folder = checkpoint("bert-feelings")
     expected = _with_tolerance(pipeline("text-classification", str(folder))(GOOD))
-    model, words = pellucid.load(folder), AutoTokenizer.from_pretrained(folder)
-    for tokenizer in (None, str(folder), words, model.tokenizer):
+    model, compat_tokenizer = pellucid.load(folder), AutoTokenizer.from_pretrained(folder)
+    for tokenizer in (None, str(folder), compat_tokenizer, model.tokenizer):
         pipe = pipeline("text-classification", model=model, tokenizer=tokenizer)
         assert pipe(GOOD) == expected and isinstance(pipe.tokenizer, AutoTokenizer)
     cased = pipeline("text-classification", model=model, tokenizer=checkpoint("bert-people"))
@@ -91,11 +91,11 @@ def test_pipeline_follows_later_changes_of_its_model(checkpoint: Callable[[str],
         found.append([[(one["label"], pytest.approx(one["score"], abs=2e-6)) for one in each] for each in answers])
     assert found[0] == found[1]
     assert [{label for label, _ in found[0][i]} for i in (0, 2)] == [{"good", "bad", "so"}, {"good", "bad", "fair"}]
-    writer = compat.AutoModelForCausalLM.from_pretrained(checkpoint("gpt2"))
-    (plain,) = pipeline("text-generation", writer)(GOOD, max_new_tokens=8, do_sample=False, return_tensors=True)
-    writer.generation_config.suppress_tokens = plain["generated_token_ids"][-2:]
-    (other,) = pipeline("text-generation", writer)(GOOD, max_new_tokens=8, do_sample=False, return_tensors=True)
-    assert not {*writer.generation_config.suppress_tokens} & {*other["generated_token_ids"][-2:]}
+    decoder = compat.AutoModelForCausalLM.from_pretrained(checkpoint("gpt2"))
+    (plain,) = pipeline("text-generation", decoder)(GOOD, max_new_tokens=8, do_sample=False, return_tensors=True)
+    decoder.generation_config.suppress_tokens = plain["generated_token_ids"][-2:]
+    (other,) = pipeline("text-generation", decoder)(GOOD, max_new_tokens=8, do_sample=False, return_tensors=True)
+    assert not {*decoder.generation_config.suppress_tokens} & {*other["generated_token_ids"][-2:]}
 
 
 def test_edits_apply_only_within_their_block(checkpoint: Callable[[str], Path]) -> None:
@@ -693,7 +693,7 @@ def test_invalid_pipelines_are_refused(checkpoint: Callable[[str], Path]) -> Non
 
 
 @pytest.mark.parametrize("loaded", [True, False])
-def test_saved_pipeline_holds_model_and_tokenizer(
+def test_saved_pipeline_contains_model_and_tokenizer(
     checkpoint: Callable[[str], Path], loaded: bool, tmp_path: Path
 ) -> None:
     folder: Any = checkpoint("bert-feelings")

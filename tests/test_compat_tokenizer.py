@@ -312,8 +312,8 @@ def test_padding_has_no_sequence_id(kind: str, special: bool, side: str, tmp_pat
     for tokenizer in (ours, theirs):
         tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     for texts in ({"text": TEXTS}, {"text": [["a", "word"], ["b"]], "is_split_into_words": True}):
-        file_contents, expected = ours(**texts, **options), theirs(**texts, **options)
-        sides = [file_contents.sequence_ids(row) for row in range(len(texts["text"]))]
+        found, expected = ours(**texts, **options), theirs(**texts, **options)
+        sides = [found.sequence_ids(row) for row in range(len(texts["text"]))]
         assert sides == [expected.sequence_ids(row) for row in range(len(texts["text"]))]
         assert any(None in row for row in sides)
 
@@ -472,7 +472,7 @@ def test_sides_are_stored_in_the_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["additional_special_tokens", "pad_token"])
-def test_refused_tokens_add_nothing(name: str) -> None:
+def test_refused_special_tokens_leave_the_vocabulary_unchanged(name: str) -> None:
     ours = compat.AutoTokenizer.from_pretrained(TOKENIZERS / "bert")
     before = len(ours)
     with pytest.raises(pellucid.InputError):

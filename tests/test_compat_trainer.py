@@ -308,7 +308,7 @@ def test_peft_adapter_over_our_model_can_be_opened(family: str, task: str, targe
 
 @pytest.mark.parametrize("family", ["roberta", "distilbert", "xlm-roberta", "camembert", "mpnet", "bart", "bert"])
 def test_new_head_is_trained_with_a_peft_adapter(family: str, tmp_path: Path) -> None:
-    """PEFT knows a head by the endings of its names; half of one stayed random, and was saved nowhere."""
+    """PEFT recognizes a head by the endings of its names; half of one stayed random, and was saved nowhere."""
     peft = pytest.importorskip("peft")
     base = tiny.write(f"{family}-body", tmp_path / "one")
     config = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"], r=2)
@@ -421,7 +421,7 @@ def test_reference_trainer_trains_our_model(tmp_path: Path) -> None:
     rows = [{"input_ids": [5, 9, 14, 33, 21], "attention_mask": [1] * 5, "labels": i % 2} for i in range(16)]
     tokenizer = transformers.AutoTokenizer.from_pretrained(
         TOKENIZERS / "bert"
-    )  # Trainer wants its special tokens in the config
+    )  # Trainer requires its special tokens in the config
     result = transformers.Trainer(model=model, args=arguments, train_dataset=rows, processing_class=tokenizer).train()
     assert result.global_step == 2 and 0 < result.training_loss < 5
     assert any(not torch.equal(one, old) for one, old in zip(model.parameters(), before))

@@ -21,7 +21,7 @@ def load(checkpoint: Callable[[str], Path]) -> LoadModel:
 
 @pytest.mark.parametrize("name", few(USE_CASES, USE_CASES.keys() - {"classify", "compat", "pairs", "verify"}))
 def test_results_do_not_change_with_the_default_device(load: LoadModel, name: str, tmp_path: Path) -> None:
-    expected = USE_CASES[name](load, tmp_path / "wanted")
+    expected = USE_CASES[name](load, tmp_path / "expected")
     with default_device("meta"):
         found = USE_CASES[name](load, tmp_path / "found")
     assert_equal(found, expected)

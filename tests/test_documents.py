@@ -1,4 +1,4 @@
-"""The README cannot lie: its commands are run, and the files that it draws exist."""
+"""The README is true: its commands are run, and the files that it draws exist."""
 
 import os
 import shlex

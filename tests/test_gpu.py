@@ -23,7 +23,7 @@ def test_results_on_a_gpu_match_the_processor(checkpoint: Callable[[str], Path],
     def load_on(device: str) -> Callable[..., pellucid.Model]:
         return lambda name, **options: pellucid.load(checkpoint(name), device=device, **options)
 
-    expected = USE_CASES[name](load_on("cpu"), tmp_path / "wanted")
+    expected = USE_CASES[name](load_on("cpu"), tmp_path / "expected")
     found = USE_CASES[name](load_on("cuda"), tmp_path / "found")
     assert_equal(found, expected, within=1e-3 if name in TRAINED else 1e-4)
 

@@ -92,7 +92,7 @@ class Kernel:
 
 
 def with_mistake(source: str, mistake: tuple[str, str]) -> str:
-    assert source.count(mistake[0]) == 1, f"{mistake[0]!r} stands {source.count(mistake[0])} times in the cell"
+    assert source.count(mistake[0]) == 1, f"{mistake[0]!r} occurs {source.count(mistake[0])} times in the cell"
     return source.replace(*mistake)
 
 
@@ -157,7 +157,7 @@ def assert_page_matches_trace(
 ) -> None:
     """Checks that tokens, queries and keys are the trace's, and the weights too when computed by the page's own recipe.
 
-    side: the page's entry for one trace.  facts: the entries of all its blocks.
+    trace_entry: the page's entry for one trace.  facts: the entries of all its blocks.
     """
     tokens = [token["text"] for token in trace_entry["sequences"][0]["tokens"]]
     assert tokens == [str(token).replace("Ġ", " ") for token in traced["tokens"]]

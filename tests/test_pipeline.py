@@ -16,8 +16,7 @@ from pellucid import InputError
 from pellucid.pipeline import CHUNK, FIRST, Pipeline
 from pellucid.tasks.names import TASKS
 from tests.generation.writers import one_thread
-from tests.tasks.task_models import TASK_CASES as ASKED
-from tests.tasks.task_models import saved_folder as saved
+from tests.tasks.task_models import TASK_CASES, saved_folder
 
 PipelineOf = Callable[[str], Pipeline]
 
@@ -34,9 +33,9 @@ def pipeline_of(tmp_path_factory: pytest.TempPathFactory, minilm: pellucid.Model
     folder, pipelines, models = tmp_path_factory.mktemp("models"), {}, {}
 
     def pipeline_of(task: str) -> Pipeline:
-        case = ASKED[task]
+        case = TASK_CASES[task]
         if case.model not in models:
-            models[case.model] = pellucid.load(saved(case.model, folder, minilm))
+            models[case.model] = pellucid.load(saved_folder(case.model, folder, minilm))
         if task not in pipelines:
             pipelines[task] = pellucid.pipeline(task, models[case.model], **case.options)
         return pipelines[task]
@@ -54,15 +53,15 @@ def is_close(found: Any, expected: Any) -> bool:
 
 
 def test_every_task_has_a_case() -> None:
-    assert sorted(ASKED) == sorted(one.name for one in TASKS)
+    assert sorted(TASK_CASES) == sorted(one.name for one in TASKS)
 
 
 # -- one item and many -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("task", ASKED)
+@pytest.mark.parametrize("task", TASK_CASES)
 def test_answer_does_not_depend_on_other_items_or_their_order(pipeline_of: PipelineOf, task: str) -> None:
-    pipe, items = pipeline_of(task), list(ASKED[task].items)
+    pipe, items = pipeline_of(task), list(TASK_CASES[task].items)
     alone = [pipe(item) for item in items]
     assert all(is_close(one.whole(), other.whole()) for one, other in zip(pipe(items), alone))
     assert all(is_close(one.whole(), other.whole()) for one, other in zip(pipe(items[::-1])[::-1], alone))
@@ -70,9 +69,9 @@ def test_answer_does_not_depend_on_other_items_or_their_order(pipeline_of: Pipel
     assert all(is_close(one.whole(), alone[i % len(items)].whole()) for i, one in enumerate(pipe(many)))
 
 
-@pytest.mark.parametrize("task", ASKED)
+@pytest.mark.parametrize("task", TASK_CASES)
 def test_one_item_gives_one_answer_and_a_list_gives_a_list(pipeline_of: PipelineOf, task: str) -> None:
-    pipe, (item, *_) = pipeline_of(task), ASKED[task].items
+    pipe, (item, *_) = pipeline_of(task), TASK_CASES[task].items
     one = pipe(item)
     assert isinstance(one, dict | list) and not isinstance(pipe([item]), dict)
     assert len(pipe([item])) == 1 and is_close(pipe([item])[0], one)
@@ -81,9 +80,9 @@ def test_one_item_gives_one_answer_and_a_list_gives_a_list(pipeline_of: Pipeline
     assert is_close(list(pipe.many([item])), [one])
 
 
-@pytest.mark.parametrize("task", ASKED)
+@pytest.mark.parametrize("task", TASK_CASES)
 def test_answers_have_the_documented_keys(pipeline_of: PipelineOf, task: str) -> None:
-    answers = pipeline_of(task)(ASKED[task].items[0])
+    answers = pipeline_of(task)(TASK_CASES[task].items[0])
     expected_keys = next(one.answer_keys for one in TASKS if one.name == task)
     for one in answers if isinstance(answers, list) else [answers]:
         assert tuple(one) == expected_keys or (not expected_keys and isinstance(one, list))
@@ -154,7 +153,7 @@ def test_endless_stream_is_read_only_as_far_as_needed(pipeline_of: PipelineOf) -
     answers = pipeline_of("text-classification").many(
         (f"text {next(texts_read)}" for _ in itertools.count()), progress=False
     )
-    assert next(texts_read) == 0, "nothing is read before somebody asks"
+    assert next(texts_read) == 0, "nothing is read before an answer is requested"
     found = [next(answers)["label"] for _ in range(5)]
     assert len(found) == 5 and next(texts_read) == FIRST + 1
 
@@ -192,9 +191,9 @@ def test_items_and_answers_do_not_accumulate(pipeline_of: PipelineOf, count: int
 INVALID_ITEMS = [None, 5, 1.5, b"bytes", {"txt": "a"}, ["a", "b", "c"], object(), ("a", 5), np.float32(1)]
 
 
-@pytest.mark.parametrize("task", ASKED)
+@pytest.mark.parametrize("task", TASK_CASES)
 def test_invalid_item_is_named_and_none_is_answered(pipeline_of: PipelineOf, task: str) -> None:
-    pipe, (item, *_) = pipeline_of(task), ASKED[task].items
+    pipe, (item, *_) = pipeline_of(task), TASK_CASES[task].items
     for invalid in INVALID_ITEMS:
         with pytest.raises(InputError, match=r"\b3\b") as error:
             pipe([item, item, item, invalid, item])
@@ -205,7 +204,7 @@ def test_invalid_item_is_named_and_none_is_answered(pipeline_of: PipelineOf, tas
 
 
 @pytest.mark.parametrize("inputs", [None, 5, object(), np.array("a"), torch.tensor(3)])
-@pytest.mark.parametrize("task", ASKED)
+@pytest.mark.parametrize("task", TASK_CASES)
 def test_invalid_inputs_are_refused(pipeline_of: PipelineOf, task: str, inputs: Any) -> None:
     with pytest.raises(InputError):
         pipeline_of(task)(inputs)

@@ -34,7 +34,7 @@ def test_type_checkers_find_every_public_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["generate", "score"])
-def test_type_checkers_know_that_one_text_has_one_answer(name: str) -> None:
+def test_type_hints_give_one_answer_for_one_text(name: str) -> None:
     """The README uses `model.score(text).perplexity`, which a list does not have."""
     single, several = (
         typing.get_type_hints(overload)["return"] for overload in typing.get_overloads(getattr(pellucid.Model, name))
@@ -46,11 +46,11 @@ def test_type_checkers_know_that_one_text_has_one_answer(name: str) -> None:
 def test_wheel_works_in_its_own_environment(tmp_path: Path) -> None:
     if shutil.which("make") is None:
         pytest.skip("there is no make")
-    download = subprocess.run([sys.executable, *DOWNLOAD.split(), "--dest", tmp_path / "asked"], capture_output=True)
+    download = subprocess.run([sys.executable, *DOWNLOAD.split(), "--dest", tmp_path / "download"], capture_output=True)
     if download.returncode:
         pytest.skip("no package index answers, from which a build takes its backend")
     folder, programs = tmp_path / "dist", Path(sys.executable).parent
     command = ["make", "wheel", "--assume-old=.venv/dev", f"BIN={programs}", f"DIST={folder}"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert "it draws and judges" in result.stdout and len([*folder.glob("pellucid-*.whl")]) == 1
+    assert "it draws and classifies" in result.stdout and len([*folder.glob("pellucid-*.whl")]) == 1

@@ -56,7 +56,7 @@ def main(folder: str) -> None:
         classify = [str(python), "-m", "pellucid", "run", "sentiment-analysis", "I love glass"]
         output = subprocess.check_output(classify, cwd=directory, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"})
         assert output.startswith("POSITIVE"), output
-    sys.stdout.write(f"{wheel.name}: {wheel.stat().st_size:,} bytes, and it draws and judges\n")
+    sys.stdout.write(f"{wheel.name}: {wheel.stat().st_size:,} bytes, and it draws and classifies\n")
 
 
 _SITE = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
