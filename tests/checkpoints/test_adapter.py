@@ -606,7 +606,7 @@ def test_adapter_and_base_are_fetched_from_the_hub(
     assert {path.name for path in snapshot.iterdir()} == {FILE, numbers}
     assert snapshot.parent.parent.name == "models--o--tiny"
     assert (home / "hub" / "models--o--base").is_dir()
-    hub.asked.clear()
+    hub.requests.clear()
     assert find_snapshot(hub, home, program=LOAD) == snapshot
     assert find_snapshot(hub, home, program=LOAD, HF_HUB_OFFLINE="1") == snapshot
-    assert hub.asked == []
+    assert hub.requests == []

@@ -62,7 +62,7 @@ def test_pull_fetches_only_what_is_needed(hub: Hub, home: Path, repository: Path
     expected = {"config.json", WEIGHTS, "README.md"}
     assert {path.name for path in snapshot.rglob("*")} == expected
     assert hub.fetched() == expected
-    assert all(line.split()[1].startswith(("/api/models/o/tiny", "/o/tiny/resolve/")) for line in hub.asked)
+    assert all(line.split()[1].startswith(("/api/models/o/tiny", "/o/tiny/resolve/")) for line in hub.requests)
     assert torch.equal(
         pellucid.load(snapshot).module.embeddings.token.weight,
         pellucid.load(repository).module.embeddings.token.weight,
@@ -73,13 +73,13 @@ def test_cached_model_sends_no_requests(hub: Hub, home: Path, repository: Path) 
     hub.add(NAME, repository)
     snapshot = find_snapshot(hub, home)
     assert snapshot.name == "1" * 40
-    assert hub.asked
-    hub.asked.clear()
+    assert hub.requests
+    hub.requests.clear()
     assert find_snapshot(hub, home, program=LOAD) == snapshot
     assert find_snapshot(hub, home, HF_HUB_OFFLINE="1") == snapshot
     assert find_snapshot(hub, home, "local_files_only=True") == snapshot
     assert find_snapshot(hub, home, f"revision={snapshot.name!r}") == snapshot
-    assert hub.asked == []
+    assert hub.requests == []
 
 
 @pytest.mark.slow
@@ -88,10 +88,10 @@ def test_pickle_is_fetched_only_without_safetensors(hub: Hub, home: Path, reposi
     hub.add(NAME, repository)
     snapshot = find_snapshot(hub, home, program=LOAD)
     assert hub.fetched() == {"config.json", PICKLED, "README.md"}
-    hub.asked.clear()
+    hub.requests.clear()
     assert find_snapshot(hub, home) == snapshot
     assert find_snapshot(hub, home, HF_HUB_OFFLINE="1") == snapshot
-    assert hub.asked == []
+    assert hub.requests == []
 
 
 @pytest.mark.parametrize("form", ["safetensors", "bin"])
@@ -242,16 +242,16 @@ def test_snapshot_without_a_file_list_is_completed_once(hub: Hub, home: Path, tm
     assert "without a list of what belongs to it: its answers may differ; run: pellucid pull o/tiny" in result.stderr
     snapshot = Path(result.stdout.strip())
     assert not (snapshot / "modules.json").exists()
-    hub.broken = 403
+    hub.error_status = 403
     result = run_pellucid(hub.url, home, "-c", LOCATE.format(NAME, ""))
     assert result.stdout.strip() == str(snapshot) and "as it is there: the hub refused 'o/tiny'" in result.stderr
-    hub.broken = None
+    hub.error_status = None
     hub.add(NAME, sentence_encoder(tmp_path / "another"))  # differs from what is cached
-    hub.asked.clear()
+    hub.requests.clear()
     assert find_snapshot(hub, home) == snapshot and (snapshot / "modules.json").exists()
     assert WEIGHTS not in hub.fetched()
-    hub.asked.clear()
-    assert find_snapshot(hub, home) == snapshot and hub.asked == []
+    hub.requests.clear()
+    assert find_snapshot(hub, home) == snapshot and hub.requests == []
 
 
 @pytest.mark.parametrize("gone", [WEIGHTS, "config.json"])
@@ -266,14 +266,15 @@ def test_failing_hub_receives_one_request(hub: Hub, home: Path, tmp_path: Path) 
     hub.add(NAME, sentence_encoder(tmp_path / "repository"))
     snapshot = find_snapshot(hub, home)
     (snapshot / "modules.json").unlink()
-    hub.broken = 403
-    hub.asked.clear()
+    hub.error_status = 403
+    hub.requests.clear()
     loop = f"for i in range(3): {LOCATE.partition('; ')[2]}"
     program = f"{LOCATE.partition('; ')[0]}\n{loop}"
     result = run_pellucid(hub.url, home, "-c", program.format(NAME, ""))
     assert result.stdout.split() == 3 * [str(snapshot)]
     assert (
-        len(hub.asked) == 1 and result.stderr.count("the hub refused") == result.stderr.count("lacks modules.json") == 1
+        len(hub.requests) == 1
+        and result.stderr.count("the hub refused") == result.stderr.count("lacks modules.json") == 1
     )
 
 
@@ -369,7 +370,7 @@ def test_interrupted_download_is_completed(lost: str, hub: Hub, home: Path, tmp_
 @pytest.mark.parametrize("signal_number", few([signal.SIGINT, signal.SIGTERM], [signal.SIGINT]))
 def test_terminated_download_ends_at_once(signal_number: int, hub: Hub, home: Path, repository: Path) -> None:
     hub.add(NAME, repository)
-    hub.holds = WEIGHTS
+    hub.half_sent = WEIGHTS
     command, environment = pellucid_command(hub.url, home, "pull", NAME)
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while process.poll() is None and not list(home.glob("hub/*/blobs/*.incomplete")):
@@ -378,7 +379,7 @@ def test_terminated_download_ends_at_once(signal_number: int, hub: Hub, home: Pa
         assert process.wait(9) == (
             130 if signal_number == signal.SIGINT else -signal_number
         )  # the hub client's timeout is ten seconds
-    hub.holds = ""
+    hub.half_sent = ""
     assert vocab_size(find_snapshot(hub, home)) == vocab_size(repository)
 
 
@@ -388,7 +389,7 @@ def test_terminated_download_ends_at_once(signal_number: int, hub: Hub, home: Pa
 def test_interrupted_script_ends(delay: float, begin: str, hub: Hub, home: Path, repository: Path) -> None:
     """The hub's client fetches in threads that Python joins when it exits."""
     hub.add(NAME, repository)
-    hub.trickles = WEIGHTS
+    hub.slow_file = WEIGHTS
     command, environment = pellucid_command(hub.url, home, "-c", begin + LOCATE.format(NAME, ""))
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while process.poll() is None and not list(home.glob("hub/*/blobs/*.incomplete")):
@@ -396,7 +397,7 @@ def test_interrupted_script_ends(delay: float, begin: str, hub: Hub, home: Path,
         time.sleep(delay)
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == -signal.SIGINT  # after the next byte, or the hub client's timeout
-    hub.trickles = ""
+    hub.slow_file = ""
     assert vocab_size(find_snapshot(hub, home)) == vocab_size(repository)
 
 
@@ -405,7 +406,7 @@ def test_failed_update_keeps_the_old_model(failure: str, hub: Hub, home: Path, t
     hub.add(NAME, valid_checkpoint(tmp_path / "a", vocab_size=50))
     old = find_snapshot(hub, home)
     hub.add(NAME, tmp_path / "a", valid_checkpoint(tmp_path / "b", vocab_size=60), gated=failure == "gated")
-    hub.listless = 403 if failure == "listless" else 0
+    hub.file_list_error = 403 if failure == "listless" else 0
     full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY)); "
     program = "from pellucid.checkpoints.source import pull; pull({0!r})"
     result = run_pellucid(hub.url, home, "-c", ((full if failure == "full" else "") + program).format(NAME))
@@ -415,7 +416,7 @@ def test_failed_update_keeps_the_old_model(failure: str, hub: Hub, home: Path, t
         in (result.stderr.splitlines()[-1])
     )
     assert find_snapshot(hub, home, HF_HUB_OFFLINE="1") == find_snapshot(hub, home) == old
-    hub.listless, hub.repositories[NAME].gated = 0, False
+    hub.file_list_error, hub.repositories[NAME].gated = 0, False
     assert vocab_size(Path(run_pellucid(hub.url, home, "pull", NAME).stdout.strip())) == 60
 
 
@@ -424,7 +425,7 @@ def test_files_that_the_hub_did_not_send_are_reported(hub: Hub, home: Path, tmp_
     hub.add(NAME, sentence_encoder(tmp_path / "repository"))
     fetch = "import huggingface_hub as hub; [hub.hf_hub_download({0!r}, name) for name in ('config.json', 'WEIGHTS')]"
     assert run_pellucid(hub.url, home, "-c", fetch.replace("WEIGHTS", WEIGHTS).format(NAME)).returncode == 0
-    hub.listless = 403
+    hub.file_list_error = 403
     lacks = "the hub did not give 1_Pooling/config.json, modules.json, sentence_bert_config.json"
     assert f"'o/tiny' was not fetched: {lacks}; try again" in error_message(hub.url, home, "pull", NAME)
     result = run_pellucid(hub.url, home, "-c", LOCATE.format(NAME, ""))
@@ -435,9 +436,9 @@ def test_files_that_the_hub_did_not_send_are_reported(hub: Hub, home: Path, tmp_
 def test_pull_without_changes_sends_one_request(hub: Hub, home: Path, repository: Path) -> None:
     hub.add(NAME, repository)
     assert run_pellucid(hub.url, home, "pull", NAME).returncode == 0
-    hub.asked.clear()
+    hub.requests.clear()
     assert run_pellucid(hub.url, home, "pull", NAME).returncode == 0
-    assert hub.asked == [f"GET /api/models/{NAME}"]
+    assert hub.requests == [f"GET /api/models/{NAME}"]
 
 
 def test_adapter_ref_is_updated_only_with_its_base(hub: Hub, home: Path, tmp_path: Path) -> None:
@@ -587,8 +588,8 @@ def test_model_list_checks_adapter_bases_silently(
         hub.add(name, folder)
         for file in ("adapter_config.json", "adapter_model.safetensors"):
             assert run_pellucid(hub.url, home, "-c", fetch.format(name, file)).returncode == 0
-    hub.asked.clear()
+    hub.requests.clear()
     result = run_pellucid(hub.url, home, "models", "--json")
     states = {row["name"]: row["state"] for row in json.loads(result.stdout)}
     assert states[NAME] == ("ready" if base == "o/other" or "gguf" in base else f"needs its base {base}")
-    assert "o/" not in result.stderr and hub.asked == []
+    assert "o/" not in result.stderr and hub.requests == []

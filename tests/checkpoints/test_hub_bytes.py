@@ -54,7 +54,7 @@ def test_truncated_file_is_fetched_again(file: str, hub: Hub, home: Path, tmp_pa
         assert f"incomplete: another size than on the hub: {file}" in {row["state"] for row in rows}
         message = run_pellucid(hub.url, home, "-c", LOCATE.format(NAME, ""), HF_HUB_OFFLINE="1").stderr
         assert f"o/tiny has {file} in another size than the hub lists: its answers may differ; run: pellucid" in message
-        hub.asked.clear()
+        hub.requests.clear()
         assert fetch() == str(snapshot)
         assert hub.fetched() == {file} and is_complete(snapshot)
         assert_same_files(snapshot, tmp_path / "repository")
@@ -66,13 +66,13 @@ def test_old_file_stays_until_its_replacement_is_verified(hub: Hub, home: Path, 
     snapshot = find_snapshot(hub, home)
     edited = (snapshot / CONFIG).read_bytes() + b"\n\n"
     (snapshot / CONFIG).write_bytes(edited)
-    hub.lies[CONFIG] = lambda body: body[:-1] + b" "
+    hub.body_changes[CONFIG] = lambda body: body[:-1] + b" "
     assert f"{CONFIG} came with " in error_message(hub.url, home, "pull", NAME)
     assert (snapshot / CONFIG).read_bytes() == edited
     opened = run_pellucid(hub.url, home, "-c", LOCATE.format(NAME, ""), HF_HUB_OFFLINE="1")
     assert opened.stdout.strip() == str(snapshot), opened.stderr
     assert not list(snapshot.parents[1].rglob("*.aside"))
-    hub.lies.clear()
+    hub.body_changes.clear()
     assert run_pellucid(hub.url, home, "pull", NAME).stdout.strip() == str(snapshot)
     assert_same_files(snapshot, tmp_path / "repository")
 
@@ -94,8 +94,8 @@ def test_sizes_of_unused_files_are_ignored(hub: Hub, home: Path, repository: Pat
     snapshot = find_snapshot(hub, home, program=fetch)
     for name in ("tf_model.h5", "pytorch_model.bin"):  # not read beside model.safetensors
         os.truncate(snapshot / name, 1)
-    hub.asked.clear()
-    assert find_snapshot(hub, home) == snapshot and hub.asked == []
+    hub.requests.clear()
+    assert find_snapshot(hub, home) == snapshot and hub.requests == []
 
 
 def test_truncated_blob_of_another_commit_is_not_reused(hub: Hub, home: Path, tmp_path: Path) -> None:
@@ -124,12 +124,12 @@ def test_content_that_differs_from_the_list_is_refused(
     file: str, change: Callable[[bytes], bytes], difference: str, hub: Hub, home: Path, tmp_path: Path
 ) -> None:
     hub.add(NAME, valid_checkpoint(tmp_path / "repository"))
-    hub.lies[file] = change
+    hub.body_changes[file] = change
     message = error_message(hub.url, home, "pull", NAME)
     assert f"'o/tiny' was not fetched: {file} came with " in message and difference in message
     assert "and was removed; try again with network" in message
-    hub.lies.clear()
-    hub.asked.clear()
+    hub.body_changes.clear()
+    hub.requests.clear()
     assert_same_files(Path(run_pellucid(hub.url, home, "pull", NAME).stdout.strip()), tmp_path / "repository")
     assert file in hub.fetched()
 
@@ -156,7 +156,7 @@ def test_unreadable_file_list_is_fetched_again(hub: Hub, home: Path, tmp_path: P
 )
 def test_file_that_the_hub_refuses_is_named(status: int, message: str, hub: Hub, home: Path, tmp_path: Path) -> None:
     hub.add(NAME, valid_checkpoint(tmp_path / "repository"))
-    hub.refuses[CONFIG] = status
+    hub.file_statuses[CONFIG] = status
     assert message in error_message(hub.url, home, "pull", NAME)
 
 
@@ -178,10 +178,10 @@ def test_older_pull_does_not_overwrite_a_newer_ref(hub: Hub, home: Path, tmp_pat
     old, goes_on = valid_checkpoint(tmp_path / "a", vocab_size=50), threading.Event()
     hub.add(NAME, old)
     body = (old / WEIGHTS).read_bytes()
-    hub.lies[WEIGHTS] = lambda given: given if given != body or goes_on.wait(9) else b""
+    hub.body_changes[WEIGHTS] = lambda given: given if given != body or goes_on.wait(9) else b""
     command, environment = pellucid_command(hub.url, home, "pull", NAME)
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as older:
-        while not any(line.endswith(WEIGHTS) for line in hub.asked):
+        while not any(line.endswith(WEIGHTS) for line in hub.requests):
             time.sleep(0.01)
         hub.add(NAME, old, valid_checkpoint(tmp_path / "b", vocab_size=60))
         newer = Path(run_pellucid(hub.url, home, "pull", NAME).stdout.strip())
@@ -221,7 +221,7 @@ def test_waiting_for_another_download_is_reported(downloader: str, hub: Hub, hom
         shutil.rmtree(home / "hub")
         locks.mkdir(parents=True)
         lock = locks / f"{stored}.lock"
-        hub.asked.clear()
+        hub.requests.clear()
     with WeakFileLock(lock):
         process = subprocess.Popen(command, env=environment, **pipes)
         message = process.stderr.readline()

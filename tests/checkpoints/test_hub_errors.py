@@ -89,7 +89,7 @@ def test_offline_and_not_cached_says_what_to_run(hub: Hub, home: Path) -> None:
     message = error_message(hub.url, home, "pull", NAME, HF_HUB_OFFLINE="1")  # as the error advised
     assert message == "pellucid: HF_HUB_OFFLINE switches the network off: unset it to fetch 'o/tiny' from the hub\n"
     assert "TRANSFORMERS_OFFLINE switches" in error_message(hub.url, home, "pull", NAME, TRANSFORMERS_OFFLINE="1")
-    assert hub.asked == []
+    assert hub.requests == []
 
 
 def test_unreachable_hub(home: Path) -> None:
@@ -99,7 +99,7 @@ def test_unreachable_hub(home: Path) -> None:
 
 @pytest.mark.parametrize("status", [400, 403, 418, 500])
 def test_hub_with_server_errors(status: int, hub: Hub, home: Path) -> None:
-    hub.broken = status
+    hub.error_status = status
     message = error_message(hub.url, home, "pull", NAME)
     expected = f"'o/tiny' was not fetched: the hub answered {status} to /api/models/o/tiny; try again later"
     assert ("the hub refused 'o/tiny'" if status == 403 else expected) in message
@@ -176,10 +176,10 @@ def test_token_may_end_with_a_line_break(hub: Hub, home: Path, repository: Path)
         and "wrong" not in message
     )
     assert run_pellucid(hub.url, home, "pull", NAME, "--token", "hf_right\n").returncode == 0
-    hub.asked.clear()
+    hub.requests.clear()
     for command, token in (("pull", "hf_geheïm"), ("describe", "hf_geheïm"), ("describe", "hf_a b")):
         assert "in HF_TOKEN, is not a token of the hub" in error_message(hub.url, home, command, "o/b", HF_TOKEN=token)
-    assert hub.asked == []
+    assert hub.requests == []
 
 
 def test_missing_stored_token_names_the_login_command(hub: Hub, home: Path, repository: Path) -> None:

@@ -25,12 +25,12 @@ from tests.checkpoints.builders import (
     valid_checkpoint,
     vocabulary,
 )
-from tests.checkpoints.convert.exports import export, tiny_bert
+from tests.checkpoints.convert.onnx_exports import export, tiny_bert
 from tests.checkpoints.convert.test_onnx_hostile import external_data, with_graph
 from tests.checkpoints.families import save
+from tests.checkpoints.opened_files import opened_paths
 from tests.checkpoints.test_adapter import random_adapter
 from tests.checkpoints.test_fuzz_families import save_as_gguf
-from tests.checkpoints.watched import opened_paths
 
 Shared = Callable[[str], Path]
 Form = Callable[[Path, Shared], object]

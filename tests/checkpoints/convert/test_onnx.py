@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from pellucid.checkpoints.convert import convert
-from tests.checkpoints.convert.exports import HEADS, example_inputs, export, tiny_bert
+from tests.checkpoints.convert.onnx_exports import HEADS, example_inputs, export, tiny_bert
 from tests.quick import few
 
 CASES = [(head, exporter) for exporter in ("traced", "captured") for head in HEADS]

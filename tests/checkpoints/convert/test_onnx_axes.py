@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from pellucid.checkpoints.convert import convert
 from pellucid.errors import CheckpointMismatchError
-from tests.checkpoints.convert.exports import (
+from tests.checkpoints.convert.onnx_exports import (
     HEADS,
     NamedInputs,
     example_inputs,

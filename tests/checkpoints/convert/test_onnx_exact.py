@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 
 from pellucid.checkpoints.convert import convert
 from pellucid.errors import CheckpointMismatchError
-from tests.checkpoints.convert.exports import NamedInputs, export, export_traced, tiny_bert
-from tests.checkpoints.convert.test_onnx_seldom import CustomMask, OrderedInputs, find, insert
+from tests.checkpoints.convert.onnx_exports import NamedInputs, export, export_traced, tiny_bert
+from tests.checkpoints.convert.test_onnx_rare_differences import CustomMask, OrderedInputs, find, insert
 
 
 @pytest.mark.parametrize("kind", ["LayerNormalization", "Gemm"])

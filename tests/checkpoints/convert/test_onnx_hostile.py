@@ -22,7 +22,7 @@ from pellucid.errors import (
     UnsafeFileError,
 )
 from tests.checkpoints.builders import Case
-from tests.checkpoints.convert.exports import export, tiny_bert
+from tests.checkpoints.convert.onnx_exports import export, tiny_bert
 
 MISMATCH = CheckpointMismatchError
 Damage = Callable[[Path], object]

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from pellucid.checkpoints.convert import convert
-from tests.checkpoints.convert.exports import export, tiny_bert
+from tests.checkpoints.convert.onnx_exports import export, tiny_bert
 
 
 @pytest.mark.parametrize("head", ["tokens", "words", "sequence"])

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from pellucid.checkpoints.convert import convert
 from pellucid.checkpoints.convert.constants import dequantise
 from pellucid.checkpoints.convert.low_bit import unpack_blocks
-from tests.checkpoints.convert.exports import HEADS, example_inputs, export, runtime_logits, tiny_bert
+from tests.checkpoints.convert.onnx_exports import HEADS, example_inputs, export, runtime_logits, tiny_bert
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,14 @@ from safetensors.torch import load_file
 
 from pellucid.checkpoints.convert import convert
 from pellucid.errors import CheckpointMismatchError
-from tests.checkpoints.convert.exports import INPUTS, example_inputs, export, export_traced, runtime_logits, tiny_bert
+from tests.checkpoints.convert.onnx_exports import (
+    INPUTS,
+    example_inputs,
+    export,
+    export_traced,
+    runtime_logits,
+    tiny_bert,
+)
 
 CONSTANTS = {
     "three": 3, "four": 4, "twenty-four": 24, "twenty-five": 25, "fifty-nine": 59, "low": -5.0, "high": 5.0,

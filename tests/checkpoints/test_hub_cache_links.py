@@ -10,7 +10,7 @@ import pellucid
 from pellucid.checkpoints.inventory import _state
 from pellucid.errors import NotFoundError
 from tests.checkpoints.builders import UNSAFE, paths_below, sentence_encoder, valid_checkpoint
-from tests.checkpoints.watched import opened_paths
+from tests.checkpoints.opened_files import opened_paths
 
 
 def cached_snapshot(cache: Path, name: str = "models--a--b") -> Path:

@@ -15,7 +15,7 @@ from transformers import BertModel
 
 from pellucid.checkpoints.convert import convert
 from pellucid.errors import CheckpointMismatchError
-from tests.checkpoints.convert.exports import INPUTS, export, export_traced, runtime_logits, tiny_bert
+from tests.checkpoints.convert.onnx_exports import INPUTS, export, export_traced, runtime_logits, tiny_bert
 
 Tensors = tuple[torch.Tensor, ...]
 HeadFunction = Callable[["CustomHead", torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]

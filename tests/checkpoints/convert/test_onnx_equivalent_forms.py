@@ -15,7 +15,7 @@ from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQua
 from pellucid import load
 from pellucid.checkpoints.convert import convert
 from pellucid.errors import CheckpointMismatchError
-from tests.checkpoints.convert.exports import HEADS, example_inputs, export, runtime_logits, tiny_bert
+from tests.checkpoints.convert.onnx_exports import HEADS, example_inputs, export, runtime_logits, tiny_bert
 
 
 def set_config(folder: Path, **values: object) -> None:
