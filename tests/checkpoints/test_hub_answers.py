@@ -17,12 +17,12 @@ from tests.checkpoints.hub import LOCATE, NAME, Hub, error_message, find_snapsho
 
 pytestmark = pytest.mark.timeout(120)
 
-OUT = "../../../../elsewhere/x.pth"
+OUTSIDE = "../../../../elsewhere/x.pth"
 COMMIT = "1" * 40
 
 
 @pytest.fixture(autouse=True)
-def tiny(hub: Hub, tmp_path: Path) -> None:
+def _tiny_repository(hub: Hub, tmp_path: Path) -> None:
     hub.add(NAME, valid_checkpoint(tmp_path / "repository"))
 
 
@@ -38,12 +38,12 @@ def assert_nothing_left(home: Path) -> None:
 @pytest.mark.parametrize(
     ("headers", "message"),
     [
-        ({"ETag": f'"{OUT}"'}, f"the hub gives '{OUT}' as a digest, which it is not; use another hub"),
-        ({"ETag": f'W/"{OUT}"'}, f"the hub gives '{OUT}' as a digest"),
+        ({"ETag": f'"{OUTSIDE}"'}, f"the hub gives '{OUTSIDE}' as a digest, which it is not; use another hub"),
+        ({"ETag": f'W/"{OUTSIDE}"'}, f"the hub gives '{OUTSIDE}' as a digest"),
         ({"ETag": '"HERE/x.pth"'}, "the hub gives '/"),
         ({"ETag": '""'}, "the hub gives '' as a digest"),
-        ({"X-Linked-Etag": f'"{OUT}"'}, f"the hub gives '{OUT}' as a digest"),
-        ({"X-Xet-Hash": OUT, "X-Xet-Refresh-Route": "/x"}, f"the hub gives '{OUT}' as a digest"),
+        ({"X-Linked-Etag": f'"{OUTSIDE}"'}, f"the hub gives '{OUTSIDE}' as a digest"),
+        ({"X-Xet-Hash": OUTSIDE, "X-Xet-Refresh-Route": "/x"}, f"the hub gives '{OUTSIDE}' as a digest"),
         ({"X-Repo-Commit": "../../x.pth"}, f"answers for the commit '../../x.pth', where {COMMIT} was requested"),
         ({"X-Repo-Commit": "2" * 40}, f"the hub answers for the commit '{'2' * 39}"),
     ],
@@ -202,51 +202,51 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def test_api_answers_are_limited_in_number_and_time(session: Any, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers, address = AnswerGuard(), f"{hub.url}/api/models/{NAME}"
+    guard, address = AnswerGuard(), f"{hub.url}/api/models/{NAME}"
     monkeypatch.setattr(hub_answers, "_MAX_API_ANSWERS", 2)
     for _ in range(2):
-        answer = answers.run(lambda: session.get(address, headers=answers.headers))
+        answer = guard.run(lambda: session.get(address, headers=guard.headers))
         assert answer.json()["sha"] == COMMIT and answer.request.extensions["timeout"]["read"] == hub_answers.TIMEOUT
     with pytest.raises(StrangeAnswerError, match="does not end"):
-        answers.run(lambda: session.get(address, headers=answers.headers))
-    later = AnswerGuard()
+        guard.run(lambda: session.get(address, headers=guard.headers))
+    later_guard = AnswerGuard()
     hub.endless_path = NAME
     monkeypatch.setattr(hub_answers, "_MAX_API_BYTES", 1 << 40)
     monkeypatch.setattr(hub_answers, "_MAX_API_SECONDS", 0.1)
     with pytest.raises(StrangeAnswerError, match="does not end"):
-        later.run(lambda: session.get(address, headers=later.headers))
+        later_guard.run(lambda: session.get(address, headers=later_guard.headers))
 
 
 def test_guard_checks_only_its_own_requests(session: Any, hub: Hub) -> None:
     hub.extra_headers[WEIGHTS] = {"X-Repo-Commit": "2" * 40}
-    address, answers = f"{hub.url}/{NAME}/resolve/{COMMIT}/{WEIGHTS}", AnswerGuard(COMMIT, {WEIGHTS: None})
-    others = AnswerGuard("2" * 40, {WEIGHTS: None})
+    address, guard = f"{hub.url}/{NAME}/resolve/{COMMIT}/{WEIGHTS}", AnswerGuard(COMMIT, {WEIGHTS: None})
+    other_guard = AnswerGuard("2" * 40, {WEIGHTS: None})
     before = dict(session.event_hooks)
 
     def both() -> None:
         assert session.head(address).status_code == 200
-        assert others.run(lambda: session.head(address, headers=others.headers)).status_code == 200
-        session.head(address, headers=answers.headers)
+        assert other_guard.run(lambda: session.head(address, headers=other_guard.headers)).status_code == 200
+        session.head(address, headers=guard.headers)
 
     with pytest.raises(StrangeAnswerError, match="the hub answers for the commit '2222"):
-        answers.run(both)
+        guard.run(both)
     assert session.event_hooks == before
 
 
 def test_requests_without_the_guard_are_sent_again(session: Any, hub: Hub) -> None:
     """A new session lacks the guard, so it refuses our requests, and all of them are sent again."""
-    answers, tries = AnswerGuard(COMMIT), []
+    guard, tries = AnswerGuard(COMMIT), []
     address = f"{hub.url}/{NAME}/resolve/{COMMIT}/{WEIGHTS}"
 
-    def request(breaks: int) -> Any:
+    def request(failures: int) -> Any:
         tries.append(1)
-        if len(tries) <= breaks:
+        if len(tries) <= failures:
             hub_client().close_session()
-        return hub_client().get_session().head(address, headers=answers.headers)
+        return hub_client().get_session().head(address, headers=guard.headers)
 
-    assert answers.run(lambda: request(2)).status_code == 200 and len(tries) == 3
+    assert guard.run(lambda: request(2)).status_code == 200 and len(tries) == 3
     hub.requests.clear()
     tries.clear()
     with pytest.raises(StrangeAnswerError, match="the hub could not be reached"):
-        answers.run(lambda: request(9))
+        guard.run(lambda: request(9))
     assert hub.requests == [] and len(tries) == 3

@@ -13,7 +13,7 @@ from tests.checkpoints.convert.onnx_exports import export, tiny_bert
 
 
 @pytest.mark.parametrize("head", ["tokens", "words", "sequence"])
-def test_fused_operations(tmp_path: Path, head: str) -> None:
+def test_fused_operations_are_converted(tmp_path: Path, head: str) -> None:
     from onnxruntime.transformers.fusion_options import FusionOptions
     from onnxruntime.transformers.optimizer import optimize_model
 
