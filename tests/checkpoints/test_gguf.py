@@ -311,9 +311,9 @@ def test_4_bit_matrices_keep_their_codes(kind: gguf.GGMLQuantizationType, tmp_pa
         assert torch.equal(steps.flatten(1).round().clamp(0, 15), codes)
     assert tensors["model.norm.weight"].grids is None
     again = pellucid.load(path).save(tmp_path / "again")
-    kept, found = (low_bit_weights(pellucid.load(one, dtype="int4")) for one in (path, again))
-    assert len(kept) == len(found) == 9
-    for one, other in zip(kept, found):
+    direct, resaved = (low_bit_weights(pellucid.load(one, dtype="int4")) for one in (path, again))
+    assert len(direct) == len(resaved) == 9
+    for one, other in zip(direct, resaved):
         assert (one - other).norm() < 0.01 * other.norm()
 
 
@@ -322,10 +322,10 @@ def test_joint_matrix_of_two_quantisations_is_4_bit(tmp_path: Path) -> None:
     state = as_llamacpp(random_state(reference_llama()), "llama")
     mixed = write_gguf(tmp_path / "mixed.gguf", "llama", LLAMA, state, Q4_0, plain="ffn_gate")
     again = pellucid.load(mixed).save(tmp_path / "again")
-    kept, found = (quantized.low_bit_tensors(pellucid.load(one, dtype="int4").module) for one in (mixed, again))
-    ours = [name for name in kept if name.startswith("layers.1.feed_forward.product.")]
-    assert len(ours) >= 2 and all(torch.equal(kept[name], found[name]) for name in ours)
-    assert not torch.equal(kept["layers.1.feed_forward.down.codes"], found["layers.1.feed_forward.down.codes"])
+    direct, resaved = (quantized.low_bit_tensors(pellucid.load(one, dtype="int4").module) for one in (mixed, again))
+    ours = [name for name in direct if name.startswith("layers.1.feed_forward.product.")]
+    assert len(ours) >= 2 and all(torch.equal(direct[name], resaved[name]) for name in ours)
+    assert not torch.equal(direct["layers.1.feed_forward.down.codes"], resaved["layers.1.feed_forward.down.codes"])
 
 
 @pytest.mark.parametrize("kind", [Q4_0, Q4_1], ids=lambda kind: kind.name)

@@ -718,7 +718,7 @@ def test_frozen_untrained_head_is_recorded(tmp_path: Path, checkpoint: Callable[
     assert "head.classifier.weight" in model.loaded.untrained
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="only Linux has folders in which nobody can make a file")
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="only Linux has folders in which no file can be made")
 def test_folder_that_cannot_be_created_is_named(tiny: pellucid.Model) -> None:
     with pytest.raises(InputError, match=r"cannot write /proc/here: No such file"):
         tiny.save("/proc/here")
@@ -825,5 +825,5 @@ def test_model_is_saved_into_a_mounted_volume(tiny: pellucid.Model, tmp_path: Pa
         assert file_names(volume) == ["config.json", WEIGHTS]
 
     if (code := exit_code_of(start_fork(work))) == 77:
-        pytest.skip("this machine lets nobody mount")
+        pytest.skip("this machine allows no mounts")
     assert code == 0

@@ -142,7 +142,7 @@ def test_full_disk_raises_errors_and_loses_nothing(writable_index: pellucid.Inde
         assert index.delete("AAPL") == 1
 
     if exit_code_of(start_fork(mount_small_disk)) != 0:
-        pytest.skip("this machine lets nobody mount")
+        pytest.skip("this machine allows no mounts")
     assert exit_code_of(start_fork(work)) == 0
 
 

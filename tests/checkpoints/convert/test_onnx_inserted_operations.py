@@ -1,4 +1,4 @@
-"""What a graph computes between its learned steps must be what BERT computes, or nothing is written."""
+"""What a graph computes between its steps with parameters must be what BERT computes, or nothing is written."""
 
 import copy
 import json
