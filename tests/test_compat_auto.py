@@ -15,7 +15,7 @@ from pellucid import compat
 from pellucid.checkpoints.families import families
 from pellucid.compat import neuron_view
 from tests import document_cells
-from tests.checkpoints.hub import Hub, run_pellucid, running
+from tests.checkpoints.hub import Hub, run_pellucid, running_hub
 from tests.matrix_products import has_fixed_sum_order
 from tests.parity.reference import tiny
 
@@ -84,7 +84,7 @@ def assert_nearly_equal(found: Any, expected: Any) -> None:
 
 @pytest.fixture(scope="module")
 def hub(checkpoints: Path) -> Iterator[Hub]:
-    with running() as server:
+    with running_hub() as server:
         for name in NAMES:
             server.add(name, checkpoints / name)
         server.add(f"distilbert/{document_cells.SENTIMENT}", checkpoints / document_cells.SENTIMENT)
@@ -110,7 +110,7 @@ torch.save(document_cells.run(pellucid.compat), "found.pt")
     for name, function in document_cells.CELLS.items():
         assert_nearly_equal(found[name], function(transformers))
     assert (tmp_path / "cache" / "models--bert-base-uncased" / "snapshots").is_dir()
-    assert {line.split("/")[1] for line in hub.asked if "/resolve/" in line} >= {
+    assert {line.split("/")[1] for line in hub.requests if "/resolve/" in line} >= {
         "bert-base-uncased",
         document_cells.SENTIMENT,
     }

@@ -68,15 +68,15 @@ def random_heads(
 
 def assert_close(found: Tensor, expected: Tensor) -> None:
     assert found.shape == expected.shape
-    within = 3e-6 if found.dtype == torch.float32 else 2**-8
-    assert (found.double() - expected).abs().max() <= within * expected.abs().max().clamp(min=1)
+    tolerance = 3e-6 if found.dtype == torch.float32 else 2**-8
+    assert (found.double() - expected).abs().max() <= tolerance * expected.abs().max().clamp(min=1)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("masked", ["nothing", "alike", "each by itself"])
 @pytest.mark.parametrize(("rows", "heads", "key_heads", "seq", "source", "width"), SIZES)
-def test_bidirectional_attention(
+def test_bidirectional_attention_matches_the_formula(
     kernels: Kernels, threads: int, dtype: torch.dtype, masked: str, rows: int, heads: int, key_heads: int, seq: int,
     source: int, width: int,
 ) -> None:  # fmt: skip
@@ -96,7 +96,7 @@ def test_bidirectional_attention(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("masked", ["nothing", "the first", "some of each"])
 @pytest.mark.parametrize(("rows", "heads", "key_heads", "seq", "source", "width"), SIZES)
-def test_causal_attention(
+def test_causal_attention_matches_the_formula(
     kernels: Kernels, threads: int, dtype: torch.dtype, masked: str, rows: int, heads: int, key_heads: int, seq: int,
     source: int, width: int,
 ) -> None:  # fmt: skip
@@ -122,7 +122,7 @@ def test_later_positions_are_not_read_under_a_causal_mask(kernels: Kernels) -> N
         kernels.attend_many(query, key[:, :, :30], value[:, :, :30], None, 1.0, causal=True)
 
 
-def test_heads_of_any_memory_layout(kernels: Kernels) -> None:
+def test_heads_of_any_memory_layout_match_the_formula(kernels: Kernels) -> None:
     """Views of one product, copies, and keys whose width is not the innermost stride."""
     together = random_tensor(2, 9, 3, 4, 8)
     query, key, value = together.permute(2, 0, 3, 1, 4)
@@ -269,7 +269,7 @@ def test_add_norm_refuses_mismatched_inputs(kernels: Kernels, y: Tensor, norm: n
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_add_norm_of_other_dtypes_or_norms_uses_pytorch(kernels: Kernels, dtype: torch.dtype, norm: nn.Module) -> None:
-    """As with a few-bit linear layer without bias, which gives bfloat16 where the residual stream is float32."""
+    """As with a low-bit linear layer without bias, which gives bfloat16 where the residual stream is float32."""
     x, y = random_tensor(2, 8), random_tensor(2, 8, seed=4).to(dtype)
     with torch.no_grad():
         torch.testing.assert_close(compiled._add_norm(x, y, norm), norm(x + y))
@@ -325,8 +325,8 @@ def test_every_encoder_matches_its_output_without_kernels(
         expected = module(ids, attention_mask=mask).last_hidden_state
     assert kernel_count == len(kernel_calls) >= 1 or name == "mpnet"  # whose scores have a bias
     is_text = mask.bool()
-    within = 2e-5 if dtype == "float32" else 0.1
-    torch.testing.assert_close(found[is_text], expected[is_text], rtol=within, atol=within)
+    tolerance = 2e-5 if dtype == "float32" else 0.1
+    torch.testing.assert_close(found[is_text], expected[is_text], rtol=tolerance, atol=tolerance)
 
 
 @fast
@@ -359,8 +359,8 @@ def test_decoder_matches_its_output_without_kernels(
     monkeypatch.setattr(compiled, "usable_kernels", lambda: None)
     expected = logits()
     assert kernel_count == len(kernel_calls) >= 2
-    within = 2e-5 if dtype == "float32" else 0.1
-    torch.testing.assert_close(found, expected, rtol=within, atol=within)
+    tolerance = 2e-5 if dtype == "float32" else 0.1
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 @fast
@@ -370,8 +370,8 @@ def test_small_batches_use_pytorch(tmp_path: Path, kernel_calls: list[tuple[int,
     ids, mask = padded_ids([20] * 3)
     first = model.module.packed_copy()(ids, attention_mask=mask).last_hidden_state
     assert not kernel_calls
-    many, all_there = padded_ids([20] * 30)
-    model.module.packed_copy()(many, attention_mask=all_there)
+    many, full_mask = padded_ids([20] * 30)
+    model.module.packed_copy()(many, attention_mask=full_mask)
     assert kernel_calls
     assert torch.equal(model.module.packed_copy()(ids, attention_mask=mask).last_hidden_state, first)
 

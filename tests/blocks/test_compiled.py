@@ -161,7 +161,7 @@ def test_bfloat16_rounding_equals_pytorch() -> None:
 @pytest.mark.parametrize("rotated", ["not", "alike", "each by itself"])
 @pytest.mark.parametrize("masked", ["nothing", "alike", "each by itself"])
 @pytest.mark.parametrize(("rows", "heads", "key_heads", "width"), [(1, 1, 1, 2), (3, 4, 2, 6), (2, 6, 1, 64)])
-def test_attention_of_one_position_with_cached_keys(
+def test_attention_of_one_position_with_cached_keys_matches_the_formula(
     kernels: Kernels, dtype: torch.dtype, rotated: str, masked: str, rows: int, heads: int, key_heads: int, width: int
 ) -> None:
     """Positions one after the other: 8, or 30 where kernels share the last ones between threads."""
@@ -315,9 +315,9 @@ def test_kernels_share_the_memory_of_the_model(tmp_path: Path) -> None:
 def test_input_of_another_width_is_refused(dtype: str, width: int, tmp_path: Path) -> None:
     """The kernels read by address, and would read beyond the weight matrix."""
     folder = save("llama", tmp_path / "model", hidden_size=64, intermediate_size=96, vocab_size=64, head_dim=16)
-    twin = pellucid.load(folder, dtype=dtype).module.packed_copy()
-    layer = twin.layers[0]
-    for part in (layer.attention.output, layer.feed_forward.down, layer.attention_norm, twin.head.decoder):
+    packed = pellucid.load(folder, dtype=dtype).module.packed_copy()
+    layer = packed.layers[0]
+    for part in (layer.attention.output, layer.feed_forward.down, layer.attention_norm, packed.head.decoder):
         assert part(torch.ones(1, 1, 96 if part is layer.feed_forward.down else 64)).isfinite().all()
         with pytest.raises((RuntimeError, InputError)):
             part(torch.ones(1, 1, width))
@@ -373,7 +373,7 @@ def test_copied_model_gives_the_same_output_and_needs_no_kernels(
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
 def test_plain_call_within_autocast_gives_nearly_the_same_output(dtype: str, tmp_path: Path) -> None:
-    """Matrices whose shape fits no few-bit format stay PyTorch's linear layers, whose products are float16 there."""
+    """Matrices whose shape fits no low-bit format stay PyTorch's linear layers, whose products are float16 there."""
     module = pellucid.load(save("llama", tmp_path / "model"), dtype=dtype).module
     ids, logits = torch.tensor([[5], [6]]), []
     for kind in (None, torch.bfloat16, torch.float16):
@@ -384,7 +384,7 @@ def test_plain_call_within_autocast_gives_nearly_the_same_output(dtype: str, tmp
     torch.testing.assert_close(logits[2], logits[0], rtol=0, atol=0.01)
 
 
-def test_left_padding_with_tokens_read_one_by_one(tmp_path: Path) -> None:
+def test_left_padding_read_token_by_token_matches_the_plain_module(tmp_path: Path) -> None:
     model = pellucid.load(save("llama", tmp_path / "model"))
     ids, mask = torch.tensor([[0, 0, 5], [5, 6, 7]]), torch.tensor([[0, 0, 1], [1, 1, 1]])
     logits = []
@@ -405,9 +405,11 @@ def test_unpacked_generation_module_has_no_compiled_blocks(tmp_path: Path) -> No
 def test_int8_output_projection_applies_its_scale(kernels: Kernels) -> None:
     weight, x = random_tensor(48, 32), random_tensor(1, 32)
     linear = quantized.Int8Linear(*rounding.to_8_bits(48, 32, rounding.in_blocks([weight])), random_tensor(48, seed=8))
-    few = compiled.compiled_linear(linear, [], [], None)
-    assert_close(few(x), x.double() @ (linear.codes.double() * linear.scale.double()[:, None]).T + linear.bias.double())
-    assert_close(few(x[None]), few(x)[None].double())
+    packed = compiled.compiled_linear(linear, [], [], None)
+    assert_close(
+        packed(x), x.double() @ (linear.codes.double() * linear.scale.double()[:, None]).T + linear.bias.double()
+    )
+    assert_close(packed(x[None]), packed(x)[None].double())
 
 
 # -- the file ---------------------------------------------------------------------------------------------------------
@@ -539,7 +541,7 @@ def test_cache_file_is_private_while_it_is_written(tmp_path: Path) -> None:
     assert modes == [0o600, 0o666]
 
 
-@pytest.mark.parametrize("where", ["a file", "a folder of nobody's rights", "no room"])
+@pytest.mark.parametrize("where", ["a file", "a folder that others may write", "no room"])
 def test_packed_blocks_are_used_where_code_cannot_be_cached(
     fresh_cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

@@ -42,7 +42,7 @@ def relative_error(found: Tensor | None, expected: Tensor | None) -> float:
 
 
 def low_bit_error(folder: Path, bits: int, derivative: Callable[[pellucid.Model], Tensor | None]) -> float:
-    """The relative difference of a result between a few-bit model and a float32 one."""
+    """The relative difference of a result between a low-bit model and a float32 one."""
     return relative_error(*(derivative(pellucid.load(folder, dtype=dtype)) for dtype in (f"int{bits}", "float32")))
 
 
@@ -56,9 +56,9 @@ def test_norms_get_gradients(folder: Path, rows: int, bits: int) -> None:
         model.unfreeze("layers.*norm*")
         loss(model, rows).backward()
         found.append({name: one.grad for name, one in model.named_parameters() if one.requires_grad})
-    few, real = found
-    assert few.keys() == real.keys() and len(few) >= 4
-    assert max(relative_error(few[name], real[name]) for name in few) < TOLERANCE[bits]
+    low_bit, float32 = found
+    assert low_bit.keys() == float32.keys() and len(low_bit) >= 4
+    assert max(relative_error(low_bit[name], float32[name]) for name in low_bit) < TOLERANCE[bits]
 
 
 @BITS

@@ -67,7 +67,7 @@ def test_same_seed_step_and_piece_give_the_same_masks() -> None:
         masks.begin(step, 2)
     for _ in range(3):
         masks.mask((7, 7), 0.5)
-    assert torch.equal(masks.mask(SHAPE, 0.1), dropout_mask(5, 700, 2, 3)), "other shares and shapes are no matter"
+    assert torch.equal(masks.mask(SHAPE, 0.1), dropout_mask(5, 700, 2, 3)), "other shares and shapes do not matter"
 
 
 def test_mask_larger_than_the_pool_combines_several() -> None:

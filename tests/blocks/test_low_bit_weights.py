@@ -76,7 +76,9 @@ def test_product_equals_that_of_the_dequantised_matrix(bits: int, many: int, row
 
 @pytest.mark.parametrize("bits", [4, 6])
 @pytest.mark.parametrize("float_dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_product_in_floats(bits: int, float_dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_product_in_floats_matches_the_dequantised_matrix(
+    bits: int, float_dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without kernels, and with many rows on a processor that is faster with floats."""
     table, x = grouped_matrix(bits, random_tensor(144, 96)), random_tensor(200, 96, seed=4)
     linear, expected = GroupedLinear(*table), x.double() @ dequantised(table).double().T
@@ -96,11 +98,13 @@ def test_product_in_floats(bits: int, float_dtype: torch.dtype, monkeypatch: pyt
 @pytest.mark.parametrize(("rows", "width"), [(16, 32), (80, 96), (144, 576)])
 def test_kernel_dequantises_as_numpy_does(rows: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel dequantises to the same values as NumPy, for the whole matrix and a part of it, in both dtypes."""
-    table, some = grouped_matrix(4, random_tensor(rows, width)), slice(16, 64)
-    found = [dequantised(table, part, kind) for part in (slice(None), some) for kind in (torch.float32, torch.bfloat16)]
+    table, middle = grouped_matrix(4, random_tensor(rows, width)), slice(16, 64)
+    found = [
+        dequantised(table, part, kind) for part in (slice(None), middle) for kind in (torch.float32, torch.bfloat16)
+    ]
     monkeypatch.setattr(low_bit_weights, "usable_kernels", lambda: None)
     expected = dequantised(table)
-    for part, (wide, narrow) in zip((expected, expected[some]), (found[:2], found[2:]), strict=True):
+    for part, (wide, narrow) in zip((expected, expected[middle]), (found[:2], found[2:]), strict=True):
         torch.testing.assert_close(wide, part, rtol=1e-6, atol=1e-6)
         assert narrow.dtype == torch.bfloat16
         torch.testing.assert_close(narrow, wide.to(torch.bfloat16), rtol=0, atol=0)
@@ -119,10 +123,10 @@ def test_rounding_error_is_at_most_half_a_step(bits: int) -> None:
     step = (groups.amax(-1) - groups.amin(-1)) / ((1 << bits) - 1)
     zero = (groups.amax(-1) + groups.amin(-1) + step) / 2
 
-    def rounding_error(x: Tensor, most: int) -> Tensor:
+    def rounding_error(x: Tensor, largest: int) -> Tensor:
         """The error of a number in 8 bits, which store its square root: half a step of the root."""
-        root = (x.abs() / x.abs().amax(1, keepdim=True).clamp(min=1e-30)).sqrt() * most
-        return (root + 0.3) / most**2 * x.abs().amax(1, keepdim=True) * 1.02
+        root = (x.abs() / x.abs().amax(1, keepdim=True).clamp(min=1e-30)).sqrt() * largest
+        return (root + 0.3) / largest**2 * x.abs().amax(1, keepdim=True) * 1.02
 
     error = (found - groups).abs().amax(-1)
     assert (error <= 0.51 * step + rounding_error(zero, 127) + (1 << bits - 1) * rounding_error(step, 255)).all()
@@ -130,7 +134,7 @@ def test_rounding_error_is_at_most_half_a_step(bits: int) -> None:
 
 
 @pytest.mark.parametrize("bits", [4, 6])
-def test_row_lookup_by_id(bits: int) -> None:
+def test_row_lookup_returns_dequantised_rows(bits: int) -> None:
     table, ids = grouped_matrix(bits, random_tensor(80, 96)), torch.tensor([[3, 79], [16, 3]])
     found = GroupedTable(*table)
     torch.testing.assert_close(found(ids), dequantised(table)[ids], rtol=1e-6, atol=1e-6)
@@ -177,7 +181,7 @@ def test_an_input_of_another_width_is_refused(bits: int) -> None:
 
 
 @pytest.mark.parametrize("bits", [4, 6])
-def test_gradient_of_the_input(bits: int) -> None:
+def test_gradient_of_the_input_is_that_of_the_matrix(bits: int) -> None:
     """Otherwise it would silently be that of the paths around the matrices alone."""
     table, x = grouped_matrix(bits, random_tensor(32, 64)), random_tensor(5, 64).requires_grad_()
     GroupedLinear(*table)(x).sum().backward()
@@ -189,7 +193,7 @@ def test_gradient_of_the_input(bits: int) -> None:
 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("rows", [1, 8])
-def test_gradient_through_a_model(rows: int, bits: int, tmp_path: Path) -> None:
+def test_gradient_through_a_model_is_close_to_float32(rows: int, bits: int, tmp_path: Path) -> None:
     """Through norms, gates and attention too; kernels compute few positions, and PyTorch many."""
     sizes = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": 96, "head_dim": 16}
     folder, ids, found = save("llama", tmp_path / "model", **sizes), torch.arange(5, 17).expand(rows, -1), []
@@ -230,11 +234,13 @@ def test_outlier_does_not_affect_other_groups_of_its_row(bits: int, mean: float)
 
 
 @pytest.mark.parametrize(
-    ("without", "length", "whole"),
+    ("without", "length", "vnni"),
     [("avx512", 8, None), ("avx512 avxvnni", 8, False), ("avx512vnni", 16, False)],
     ids=["vectors of 8", "vectors of 8 without VNNI", "vectors of 16 without VNNI"],
 )
-def test_kernels_on_another_processor(without: str, length: int, whole: bool | None) -> None:
+def test_kernels_for_another_processor_match_the_dequantised_matrix(
+    without: str, length: int, vnni: bool | None
+) -> None:
     """With shorter vectors, the kernel reads the 16 interleaved rows in two halves."""
     if length == 16 and not llvm.get_host_cpu_features().get("avx512f"):
         pytest.skip("this processor has no such vectors")
@@ -249,16 +255,16 @@ import tempfile, os
 os.environ["PELLUCID_CACHE"] = tempfile.mkdtemp()
 import torch
 from pellucid.blocks import low_bit_weights, low_bit_kernels
-assert low_bit_kernels.VECTOR == {length} and {whole} in (None, low_bit_kernels.VNNI)
-for lay in (low_bit_weights.to_4_bits, low_bit_weights.to_6_bits):
-    table = lay(48, 64, [torch.randn(48, 64)])
+assert low_bit_kernels.VECTOR == {length} and {vnni} in (None, low_bit_kernels.VNNI)
+for quantise in (low_bit_weights.to_4_bits, low_bit_weights.to_6_bits):
+    table = quantise(48, 64, [torch.randn(48, 64)])
     for many in (1, 5, 100):
         x = torch.randn(many, 64)
         expected = x.double() @ low_bit_weights.dequantised(table).double().T
         found = low_bit_weights.GroupedLinear(*table)(x)
-        real = many >= low_bit_weights.MIN_FLOAT_ROWS and low_bit_weights.fastest_dtype(x.device) == torch.bfloat16
-        near = 0.02 if real else 1e-4 if low_bit_kernels.VNNI else 1e-5
-        assert (found - expected).abs().max() < near * expected.abs().max()
+        as_floats = many >= low_bit_weights.MIN_FLOAT_ROWS and low_bit_weights.fastest_dtype(x.device) == torch.bfloat16
+        tolerance = 0.02 if as_floats else 1e-4 if low_bit_kernels.VNNI else 1e-5
+        assert (found - expected).abs().max() < tolerance * expected.abs().max()
 assert low_bit_weights.usable_kernels() is not None
 """
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

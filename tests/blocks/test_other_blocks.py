@@ -61,8 +61,8 @@ def test_packed_feed_forward_matches_the_plain_one(name: str, dtype: torch.dtype
     x = torch.randn(3, 5, 32)
     with torch.inference_mode():
         found = packed_copy(block, float_packing(dtype, torch.device("cpu")))(x.to(dtype)).float()
-        bound = 1e-6 if dtype == torch.float32 else 3e-2
-        torch.testing.assert_close(found, block(x), rtol=0, atol=bound)
+        tolerance = 1e-6 if dtype == torch.float32 else 3e-2
+        torch.testing.assert_close(found, block(x), rtol=0, atol=tolerance)
 
 
 def test_packing_depends_on_onednn_and_the_dtype() -> None:
@@ -81,7 +81,7 @@ def test_evaluation_copy_shares_weights_and_leaves_training_mode_alone() -> None
     assert evaluation_copy(block.eval()) is block
 
 
-def test_masks() -> None:
+def test_values_of_padding_causal_and_additive_masks() -> None:
     assert blocks.padding_mask(None) is None
     assert blocks.padding_mask(torch.ones(2, 3)) is None
     assert blocks.padding_mask(torch.tensor([[1, 0]])).tolist() == [[[[True, False]]]]

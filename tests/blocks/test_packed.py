@@ -70,7 +70,9 @@ def test_packed_attention_matches_without_cache_or_rotation() -> None:
 @pytest.mark.parametrize("fastest", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("length", [63, 64, 128, 300])
 @torch.inference_mode()
-def test_a_long_prompt_in_bfloat16(length: int, fastest: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_prompt_in_bfloat16_nearly_matches_float32(
+    length: int, fastest: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Computed some positions at a time: causal order holds, and the position after the prompt sees its cached keys."""
     if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         pytest.skip("oneDNN has no products of bfloat16 on this processor")
@@ -92,7 +94,7 @@ def test_a_long_prompt_in_bfloat16(length: int, fastest: torch.dtype, monkeypatc
 @pytest.mark.parametrize("layout", [Packing(torch.float32), Widening(torch.float16)], ids=["packed", "widened"])
 @pytest.mark.parametrize("activation", FUSED)
 @torch.inference_mode()
-def test_activation_fused_with_the_product_or_applied_after_it(
+def test_activation_fused_with_the_product_or_after_it_matches_the_plain_block(
     activation: str, layout: Packing, features: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(5)
@@ -108,12 +110,12 @@ def test_activation_fused_with_the_product_or_applied_after_it(
 @pytest.mark.parametrize("widths", [(4, 4), (4, 6), (6, 4)])
 def test_stored_keys_and_values_are_returned_unchanged(widths: tuple[int, int]) -> None:
     first, second = ((torch.randn(3, 2, seq, widths[0]), torch.randn(3, 2, seq, widths[1])) for seq in (5, 2))
-    memory = KeyValues(8)
-    memory.extend(*first)
-    stored = memory.extend(*second)
+    key_values = KeyValues(8)
+    key_values.extend(*first)
+    stored = key_values.extend(*second)
     for i in range(2):
         assert torch.equal(stored[i], torch.cat((first[i], second[i]), dim=2))
     selected = [both[torch.tensor([2, 0])] for both in stored]
-    memory.select_rows(torch.tensor([2, 0]))
-    for found, expected in zip(memory.stored(), selected):
+    key_values.select_rows(torch.tensor([2, 0]))
+    for found, expected in zip(key_values.stored(), selected):
         assert torch.equal(found, expected)

@@ -40,7 +40,7 @@ def fastest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.usefixtures("fastest")
 @pytest.mark.parametrize("rows", [16, 96, 128, 144, 400])
 @pytest.mark.parametrize("texts", [1, 3, 17, 100])
-def test_a_product_in_4_bits(rows: int, texts: int) -> None:
+def test_4_bit_product_matches_the_dequantised_matrix(rows: int, texts: int) -> None:
     weight, x, bias = random_tensor(rows, 96), random_tensor(texts, 2, 96), random_tensor(rows)
     packed = Int4Linear(*rounding.to_4_bits(rows, 96, rounding.in_blocks([weight[:50], weight[50:]])), bias)
     expected = x @ values_of_codes(*rounding.codes_of_4_bits(weight)).T + bias
@@ -55,7 +55,9 @@ def test_a_product_in_4_bits(rows: int, texts: int) -> None:
 @pytest.mark.parametrize("integers", [False, True], ids=["as real numbers", "as whole numbers"])
 @pytest.mark.parametrize("rows", [16, 96, 400])
 @pytest.mark.parametrize("texts", [5, 40])
-def test_a_product_in_8_bits(rows: int, texts: int, integers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_8_bit_product_matches_the_dequantised_matrix(
+    rows: int, texts: int, integers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if integers and not has_int8_products(torch.device("cpu")):
         pytest.skip("this processor does not multiply whole numbers of 8 bits")
     monkeypatch.setattr(quantized, "MIN_INT8_PRODUCTS", 1)
@@ -152,7 +154,7 @@ assert (quantized.Int8Linear(codes, scale)(x) - expected).abs().max() < 0.02 * e
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_4_bit_matrix_is_dequantised(dtype: torch.dtype) -> None:
+def test_4_bit_matrix_is_dequantised_to_the_values_of_its_codes(dtype: torch.dtype) -> None:
     weight = random_tensor(128, 96)
     packed = Int4Linear(*rounding.to_4_bits(128, 96, rounding.in_blocks([weight])), None)
     if not quantized._packed_width():
@@ -176,7 +178,7 @@ def test_4_bit_values_of_a_file_get_their_codes_back(kind: str) -> None:
     torch.testing.assert_close(values_of_codes(found, scale, zero), stored, rtol=0, atol=1e-5)
 
 
-def test_blocks_hold_the_same_rows() -> None:
+def test_regrouped_blocks_contain_the_same_rows() -> None:
     weight = random_tensor(700, 32)
     pieces = list(rounding.in_blocks(iter(weight.split([1, 300, 5, 394]))))
     assert torch.equal(torch.cat(pieces), weight)
@@ -204,16 +206,16 @@ FAMILIES = {
 def test_low_bit_model_nearly_matches_the_float_model(architecture: str, bits: int, tmp_path: Path) -> None:
     sizes = {"vocab_size": 112} | FAMILIES[architecture]
     tiny(tmp_path, architecture.split()[0], dtype=torch.float32, **sizes)
-    real, small = pellucid.load(tmp_path), pellucid.load(tmp_path, dtype=f"int{bits}")
+    full, low_bit = pellucid.load(tmp_path), pellucid.load(tmp_path, dtype=f"int{bits}")
     ids = torch.tensor([[5, 17, 80, 3, 44, 9]])
-    expected, found = real(ids).logits, small(ids).logits
+    expected, found = full(ids).logits, low_bit(ids).logits
     error = (expected - found).norm() / expected.norm()
     assert error < (1e-5 if not FAMILIES[architecture] else 0.08 if bits == 8 else 0.6)
-    assert count(small.module) == count(real.module)
-    assert f"int{bits}" in repr(small)
-    again = pickle.loads(pickle.dumps(small))
+    assert count(low_bit.module) == count(full.module)
+    assert f"int{bits}" in repr(low_bit)
+    again = pickle.loads(pickle.dumps(low_bit))
     assert torch.equal(again(ids).logits, found)
-    steps = [step.tokens[0] for step in write(small.loaded, ids.tolist(), read_settings({"max_new_tokens": 5}))]
+    steps = [step.tokens[0] for step in write(low_bit.loaded, ids.tolist(), read_settings({"max_new_tokens": 5}))]
     assert steps
 
 
@@ -226,22 +228,22 @@ def has_row_per_token(part: torch.nn.Module, config: pellucid.Config) -> bool:
 @pytest.mark.parametrize("name", ["gpt2", "bert-filler", "t5-tied", "bart"])
 def test_tied_tables_stay_one(name: str, bits: int, checkpoint: Callable[[str], Path]) -> None:
     """Also if the number of rows does not fit, as with GPT-2's 50,257: these weights used to be in memory twice."""
-    real, small = pellucid.load(checkpoint(name)), pellucid.load(checkpoint(name), dtype=f"int{bits}")
-    assert count(small.module) == count(real.module)
-    for one in (small, pickle.loads(pickle.dumps(small)), copy.deepcopy(small)):
-        rows = [
+    full, low_bit = pellucid.load(checkpoint(name)), pellucid.load(checkpoint(name), dtype=f"int{bits}")
+    assert count(low_bit.module) == count(full.module)
+    for one in (low_bit, pickle.loads(pickle.dumps(low_bit)), copy.deepcopy(low_bit)):
+        tables = [
             part.codes if isinstance(part, LowBitModule) else part.weight
             for part in one.module.modules()
-            if has_row_per_token(part, real.config)
+            if has_row_per_token(part, full.config)
         ]
-        assert len({table.data_ptr() for table in rows}) == 1 < len(rows)
+        assert len({table.data_ptr() for table in tables}) == 1 < len(tables)
     theirs = [compat.AutoModel.from_pretrained(checkpoint(name), dtype=dtype) for dtype in ("float32", f"int{bits}")]
     for options in ({}, {"exclude_embeddings": True}):
         assert len({model.num_parameters(**options) for model in theirs}) == 1
 
 
 def test_moving_a_low_bit_model_is_refused(checkpoint: Callable[[str], Path]) -> None:
-    """Few-bit weights cannot be converted, so only the float weights beside them would follow."""
+    """Low-bit weights cannot be converted, so only the float weights beside them would follow."""
     model = compat.AutoModelForCausalLM.from_pretrained(checkpoint("gpt2"), dtype="int8")
     before = {name: table.clone() for name, table in model.named_parameters()}
     for move in (model.half, model.bfloat16, lambda: model.to(torch.float64), lambda: model.to("meta")):
@@ -253,8 +255,8 @@ def test_moving_a_low_bit_model_is_refused(checkpoint: Callable[[str], Path]) ->
 
 def test_saving_training_and_converting_a_low_bit_model_is_refused(tmp_path: Path) -> None:
     tiny(tmp_path / "a", "LlamaForCausalLM", dtype=torch.float32, **FAMILIES["LlamaForCausalLM"])
-    small = pellucid.load(tmp_path / "a", dtype="int4")
-    for call in (lambda: small.save(tmp_path / "b"), lambda: small.train(), lambda: small.to(dtype="float64")):
+    low_bit = pellucid.load(tmp_path / "a", dtype="int4")
+    for call in (lambda: low_bit.save(tmp_path / "b"), lambda: low_bit.train(), lambda: low_bit.to(dtype="float64")):
         with pytest.raises(InputError, match="4-bit ones: load it as float32"):
             call()
     assert not (tmp_path / "b").exists()
@@ -269,15 +271,15 @@ def test_another_dtype_for_a_low_bit_model_is_refused(
     bits: int, checkpoint: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """Such a model computes in its own format; a request for another dtype is refused."""
-    body, judge, writer = (
+    body, classifier, generator = (
         pellucid.load(checkpoint(name), dtype=f"int{bits}") for name in ("bert-body", "bert-feelings", "gpt2")
     )
     assert body.embed("a book").isfinite().all()
     calls: list[Callable[[], object]] = [
         lambda: body.embed("a book", dtype="float16"),
         lambda: body.embed("a book", dtype="auto"),
-        lambda: pellucid.pipeline("text-classification", model=judge, dtype="bfloat16"),
-        lambda: pellucid.pipeline("text-generation", model=writer, dtype="bfloat16"),
+        lambda: pellucid.pipeline("text-classification", model=classifier, dtype="bfloat16"),
+        lambda: pellucid.pipeline("text-generation", model=generator, dtype="bfloat16"),
         lambda: pellucid.Index.build(body, ["a book"], tmp_path / "index", dtype="bfloat16"),
     ]
     for call in calls:

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.checkpoints.builders import PICKLED, WEIGHTS, valid_checkpoint, with_file
-from tests.checkpoints.hub import Hub, running
+from tests.checkpoints.hub import Hub, running_hub
 
 EXTRAS = (
     "tf_model.h5",
@@ -23,8 +23,8 @@ EXTRAS = (
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
-    with running() as found:
-        yield found
+    with running_hub() as served:
+        yield served
 
 
 @pytest.fixture

@@ -43,29 +43,29 @@ class Hub:
     """The hub, with a log of its requests, such as `GET /path`."""
 
     repositories: dict[str, Repository] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     url: str = ""
     tokens: tuple[str, ...] = ("hf_right", "hf_other")
     """The tokens of its members; any other token is refused, whatever it is for."""
-    broken: int = 0
+    error_status: int = 0
     """Status with which every request is answered; 0 for none."""
-    holds: str = ""
+    half_sent: str = ""
     """File of which only half is sent; the connection then stays open until the client closes it."""
-    trickles: str = ""
+    slow_file: str = ""
     """File that is sent slowly, over a minute."""
-    listless: int = 0
+    file_list_error: int = 0
     """Status with which requests for the file list of a commit are answered; 0 for none."""
-    lies: dict[str, Callable[[bytes], bytes]] = field(default_factory=dict)
+    body_changes: dict[str, Callable[[bytes], bytes]] = field(default_factory=dict)
     """By file, a change to the bytes sent; the list still has the true size and digest."""
-    refuses: dict[str, int] = field(default_factory=dict)
+    file_statuses: dict[str, int] = field(default_factory=dict)
     """By file, the status with which requests for it are answered."""
-    says: dict[str, dict[str, str]] = field(default_factory=dict)
+    extra_headers: dict[str, dict[str, str]] = field(default_factory=dict)
     """By the end of a path, headers that are added to its answers or replace them."""
-    endless: str = ""
+    endless_path: str = ""
     """The end of a path that is answered with an endless body."""
-    sent: int = 0
+    endless_bytes_sent: int = 0
     """Bytes of that body sent so far."""
-    tells: Callable[[Any], Any] | None = None
+    change_json: Callable[[Any], Any] | None = None
     """A change to the JSON about a repository (a dict) or about the files of a commit (a list)."""
     portal: bytes = b""
     """A page that answers every request, like a captive portal."""
@@ -79,11 +79,13 @@ class Hub:
 
     def fetched(self) -> set[str]:
         """The names of the files that were requested by GET."""
-        return {line.partition("/resolve/")[2].partition("/")[2] for line in self.asked if line.startswith("GET /o/")}
+        return {
+            line.partition("/resolve/")[2].partition("/")[2] for line in self.requests if line.startswith("GET /o/")
+        }
 
 
 @contextmanager
-def running() -> Iterator[Hub]:
+def running_hub() -> Iterator[Hub]:
     """A hub that serves for the duration of the block."""
     hub = Hub()
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Answers", (_Answers,), {"hub": hub}))
@@ -104,11 +106,11 @@ class _Answers(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = unquote(urlsplit(self.path).path)
-        self.hub.asked.append(f"{self.command} {path}")
-        if self.hub.broken:
-            return self._fail(self.hub.broken, "")
-        if self.hub.listless and "/tree/" in path:
-            return self._fail(self.hub.listless, "")
+        self.hub.requests.append(f"{self.command} {path}")
+        if self.hub.error_status:
+            return self._fail(self.hub.error_status, "")
+        if self.hub.file_list_error and "/tree/" in path:
+            return self._fail(self.hub.file_list_error, "")
         if self.hub.portal:
             return self._send(self.hub.portal)
         if path.startswith("/api/models/"):
@@ -142,7 +144,7 @@ class _Answers(BaseHTTPRequestHandler):
         return self._send_json(about)
 
     def _send_json(self, answer: object) -> None:
-        changed = self.hub.tells(answer) if self.hub.tells else answer
+        changed = self.hub.change_json(answer) if self.hub.change_json else answer
         self._send(json.dumps(changed).encode())
 
     def _file(self, name: str, revision: str, file: str) -> None:
@@ -154,13 +156,15 @@ class _Answers(BaseHTTPRequestHandler):
             return self._fail(403, "GatedRepo")
         if file not in files:
             return self._fail(404, "EntryNotFound")
-        if file in self.hub.refuses:
-            return self._fail(self.hub.refuses[file], "EntryNotFound" if self.hub.refuses[file] == 404 else "")
-        body = self.hub.lies.get(file, bytes)(files[file].read_bytes())
-        if file == self.hub.trickles and self.command == "GET":
+        if file in self.hub.file_statuses:
+            return self._fail(
+                self.hub.file_statuses[file], "EntryNotFound" if self.hub.file_statuses[file] == 404 else ""
+            )
+        body = self.hub.body_changes.get(file, bytes)(files[file].read_bytes())
+        if file == self.hub.slow_file and self.command == "GET":
             return self._trickle(body)
-        self._send(body, commit, _digest(files[file]), len(body) // 2 if file == self.hub.holds else None)
-        if file == self.hub.holds and self.command == "GET":
+        self._send(body, commit, _digest(files[file]), len(body) // 2 if file == self.hub.half_sent else None)
+        if file == self.hub.half_sent and self.command == "GET":
             self.rfile.read(1)
         return None
 
@@ -191,20 +195,20 @@ class _Answers(BaseHTTPRequestHandler):
         folder = repository.commits[commit]
         return commit, {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
 
-    def _send(self, body: bytes, commit: str = "", etag: str = "", most: int | None = None) -> None:
+    def _send(self, body: bytes, commit: str = "", etag: str = "", max_bytes: int | None = None) -> None:
         path = unquote(urlsplit(self.path).path)
-        endless = bool(self.hub.endless) and path.endswith(self.hub.endless) and self.command == "GET"
+        endless = bool(self.hub.endless_path) and path.endswith(self.hub.endless_path) and self.command == "GET"
         headers = {"Transfer-Encoding": "chunked"} if endless else {"Content-Length": str(len(body))}
         headers |= {"ETag": f'"{etag}"', "X-Repo-Commit": commit} if etag else {}
         self._send_headers(200, headers)
         if endless:
             self._send_endlessly()
         elif self.command == "GET":
-            self.wfile.write(body[:most])
+            self.wfile.write(body[:max_bytes])
 
     def _send_headers(self, status: int, headers: dict[str, str]) -> None:
         path = unquote(urlsplit(self.path).path)
-        extra = [more for end, more in self.hub.says.items() if path.endswith(end)]
+        extra = [more for end, more in self.hub.extra_headers.items() if path.endswith(end)]
         self.send_response(status)
         for name, value in (headers | (extra[0] if extra else {})).items():
             self.send_header(name, value)
@@ -212,9 +216,9 @@ class _Answers(BaseHTTPRequestHandler):
 
     def _send_endlessly(self) -> None:
         with suppress(OSError):  # the client has gone
-            while self.hub.sent < 1 << 30:
+            while self.hub.endless_bytes_sent < 1 << 30:
                 self.wfile.write(b"10000\r\n" + b" " * 65536 + b"\r\n")
-                self.hub.sent += 65536
+                self.hub.endless_bytes_sent += 65536
         self.close_connection = True
 
     def _fail(self, status: int, code: str, message: str = "") -> None:
@@ -222,7 +226,7 @@ class _Answers(BaseHTTPRequestHandler):
         self._send_headers(status, headers | {"Content-Length": "0"})
 
     def log_message(self, format: str, *args: object) -> None:
-        """Writes nothing to stderr: the requests are in `asked`."""
+        """Writes nothing to stderr: the requests are in `requests`."""
 
 
 def _digest(path: Path) -> str:
@@ -262,12 +266,12 @@ def _described_digests(path: Path) -> dict[str, object]:
 
 LOOPBACK_ONLY = """
 import os, runpy, sys
-def watch(event, arguments):
+def refuse(event, arguments):
     host = arguments[1][0] if event == "socket.connect" else arguments[0] if event == "socket.getaddrinfo" else None
     if host not in (None, "127.0.0.1"):
-        print("asked another host:", host, file=sys.stderr)
+        print("tried to reach another host:", host, file=sys.stderr)
         os._exit(99)
-sys.addaudithook(watch)
+sys.addaudithook(refuse)
 if sys.argv[1] == "-c":
     exec(sys.argv[2])
 else:

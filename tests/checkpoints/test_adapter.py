@@ -53,8 +53,8 @@ ADAPTER_WEIGHTS = WEIGHTS_FILES[0]
 
 def save_base(folder: Path, kind: str, head: str | None, **facts: Any) -> Path:
     """A tiny base with random weights, biases included."""
-    own = family_of(kind, "a test").head_named(head) if head else None
-    model = pellucid.build(pellucid.Config.of(kind, **(TINY[kind] | facts), head=own), seed=1)
+    task_head = family_of(kind, "a test").head_named(head) if head else None
+    model = pellucid.build(pellucid.Config.of(kind, **(TINY[kind] | facts), head=task_head), seed=1)
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for one in model.parameters():
@@ -97,20 +97,20 @@ def test_saved_adapter_opens_here_and_in_peft(kind: str, head: str | None, tmp_p
 
 
 PATTERNS = {"rank_pattern": {"0.attention.self.query": 2}, "alpha_pattern": {"query": 3, "1.output.dense": 9}}
-WRITTEN: dict[str, tuple[str, str | None, dict[str, Any]]] = {
+PEFT_CONFIGS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     "bert": ("bert", "sequence-classification", {"target_modules": ["query", "value"]}),
-    "every map": ("bert", "sequence-classification", {"target_modules": "all-linear"}),
+    "every linear layer": ("bert", "sequence-classification", {"target_modules": "all-linear"}),
     "no head": ("bert", None, {"target_modules": ["query", "dense"]}),
     "patterns": ("bert", "question-answering", {"target_modules": ["query", "dense"], **PATTERNS}),
     "by the root": ("bert", "sequence-classification", {"target_modules": ["key"], "use_rslora": True}),
     "dropout": ("bert", "sequence-classification", {"target_modules": ["key"], "lora_dropout": 0.3}),
     "minor components": ("bert", None, {"target_modules": ["key"], "init_lora_weights": "mica"}),
-    "words": ("bert", "sequence-classification", {"target_modules": ["word_embeddings", "key"]}),
+    "token embeddings": ("bert", "sequence-classification", {"target_modules": ["word_embeddings", "key"]}),
     "norms": ("bert", "sequence-classification", {"target_modules": ["key"], "modules_to_save": ["LayerNorm"]}),
     "more labels": ("bert", "sequence-classification", {"target_modules": ["query"], "labels": 5}),
     "gpt2": ("gpt2", "causal-lm", {"target_modules": ["c_attn", "c_proj"], "fan_in_fan_out": True}),
     "gpt2, the flag forgotten": ("gpt2", "causal-lm", {"target_modules": ["c_attn"]}),
-    "gpt2, every map": (
+    "gpt2, every linear layer": (
         "gpt2",
         "token-classification",
         {"target_modules": "all-linear", "exclude_modules": ["classifier"]},
@@ -130,7 +130,7 @@ WRITTEN: dict[str, tuple[str, str | None, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("kind", "head", "config"), WRITTEN.values(), ids=WRITTEN)
+@pytest.mark.parametrize(("kind", "head", "config"), PEFT_CONFIGS.values(), ids=PEFT_CONFIGS)
 def test_peft_adapter_opens_here(kind: str, head: str | None, config: dict[str, Any], tmp_path: Path) -> None:
     base = save_base(tmp_path, kind, head)
     theirs = peft_files.write_adapter(base, tmp_path / "adapter", head, **config)
@@ -223,7 +223,7 @@ def test_merged_model_is_an_ordinary_model(pair: tuple[Path, Path], tmp_path: Pa
     ]
 
 
-def test_other_dtypes(pair: tuple[Path, Path]) -> None:
+def test_other_dtypes_are_close_to_float64(pair: tuple[Path, Path]) -> None:
     _, folder = pair
     ids = torch.tensor([[2, 9, 17, 3]])
     wide = pellucid.load(folder, dtype="float64")(ids)["logits"].detach()
@@ -580,9 +580,9 @@ def test_index_digest_depends_on_the_adapter(pair: tuple[Path, Path], tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("numbers", [ADAPTER_WEIGHTS, "adapter_model.bin"])
+@pytest.mark.parametrize("weights_file", [ADAPTER_WEIGHTS, "adapter_model.bin"])
 def test_adapter_and_base_are_fetched_from_the_hub(
-    numbers: str, hub: Hub, home: Path, saved_adapter: tuple[Path, Path], tmp_path: Path
+    weights_file: str, hub: Hub, home: Path, saved_adapter: tuple[Path, Path], tmp_path: Path
 ) -> None:
     """The adapter names its base by its name on the hub; once both are cached, no request is sent."""
     folder = tmp_path / "repository"
@@ -591,8 +591,8 @@ def test_adapter_and_base_are_fetched_from_the_hub(
         (folder / path.name).write_bytes(path.read_bytes())
     with_adapter_config(base_model_name_or_path="o/base")(folder)
     (folder / "training_args.bin").touch()
-    if numbers != ADAPTER_WEIGHTS:
-        save_bin(load_file(folder / ADAPTER_WEIGHTS), folder / numbers)
+    if weights_file != ADAPTER_WEIGHTS:
+        save_bin(load_file(folder / ADAPTER_WEIGHTS), folder / weights_file)
         (folder / ADAPTER_WEIGHTS).unlink()
     hub.add("o/base", saved_adapter[0])
     hub.add(NAME, folder)
@@ -603,10 +603,10 @@ def test_adapter_and_base_are_fetched_from_the_hub(
         "models--o--base",
     }
     snapshot = find_snapshot(hub, home, program=LOAD)
-    assert {path.name for path in snapshot.iterdir()} == {FILE, numbers}
+    assert {path.name for path in snapshot.iterdir()} == {FILE, weights_file}
     assert snapshot.parent.parent.name == "models--o--tiny"
     assert (home / "hub" / "models--o--base").is_dir()
-    hub.asked.clear()
+    hub.requests.clear()
     assert find_snapshot(hub, home, program=LOAD) == snapshot
     assert find_snapshot(hub, home, program=LOAD, HF_HUB_OFFLINE="1") == snapshot
-    assert hub.asked == []
+    assert hub.requests == []

@@ -36,7 +36,7 @@ SAVED = [
 
 
 @pytest.mark.parametrize(("kind", "head", "targets"), SAVED)
-def test_embeddings_saved_with_an_adapter(kind: str, head: str, targets: list[str], tmp_path: Path) -> None:
+def test_embeddings_saved_with_an_adapter_are_read(kind: str, head: str, targets: list[str], tmp_path: Path) -> None:
     """`save_embedding_layers`: read into the base's own embeddings, which stay tied to the head and the other side."""
     facts = {"tie_word_embeddings": True} if kind == "llama" else {}
     base, folder = save_base(tmp_path, kind, head, **facts), tmp_path / "adapter"
@@ -60,7 +60,7 @@ MORE_TOKENS: list[tuple[str, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "head", "config"), MORE_TOKENS)
-def test_adapter_with_additional_tokens(kind: str, head: str, config: dict[str, Any], tmp_path: Path) -> None:
+def test_adapter_with_additional_tokens_opens(kind: str, head: str, config: dict[str, Any], tmp_path: Path) -> None:
     base, folder = save_base(tmp_path, kind, head), tmp_path / "adapter"
     tokens = pellucid.load(base).config.vocab_size + 3
     expected = peft_files.write_adapter(base, folder, head, tokens=tokens, **config)

@@ -36,7 +36,7 @@ def fuzz_settings(cases: int) -> Any:
 
 
 def loading_outcome(folder: Path, max_growth: int = 200 * 2**20) -> str:
-    """How loading and one pass end; an error not ours, 1.5 s of CPU time or growth by `room` bytes fails the test."""
+    """How loading and one pass end; other errors, 1.5 s of CPU time or growth by `max_growth` bytes fail the test."""
     before, started = peak_memory(), time.process_time()
     try:
         assert_runs(folder)
@@ -66,7 +66,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize("cases", [12, SLOW_CASES])
-def test_a_damaged_config(folder: Path, cases: int) -> None:
+def test_damaged_config_runs_or_raises_our_errors(folder: Path, cases: int) -> None:
     facts, outcomes = facts_of(folder), Counter[str]()
 
     @fuzz_settings(cases)
@@ -81,7 +81,7 @@ def test_a_damaged_config(folder: Path, cases: int) -> None:
 
 
 @pytest.mark.parametrize("cases", [12, SLOW_CASES])
-def test_a_damaged_header(folder: Path, cases: int) -> None:
+def test_damaged_header_runs_or_raises_our_errors(folder: Path, cases: int) -> None:
     header, body = read_raw(folder / WEIGHTS)
     names, outcomes = sorted(set(header) - {"__metadata__"}), Counter[str]()
     fields = st.sampled_from(["dtype", "shape", "data_offsets"])
@@ -130,7 +130,7 @@ def save_as_gguf(model_type: str, folder: Path) -> Path:
 
 @pytest.mark.parametrize("model_type", GGUF_FACTS)
 @pytest.mark.parametrize("cases", [40, SLOW_CASES])
-def test_a_damaged_gguf(model_type: str, cases: int, tmp_path: Path) -> None:
+def test_damaged_gguf_runs_or_raises_our_errors(model_type: str, cases: int, tmp_path: Path) -> None:
     folder = save_as_gguf(model_type, tmp_path)
     assert_runs(folder)
     raw, outcomes = (folder / "model.gguf").read_bytes(), Counter[str]()

@@ -284,8 +284,8 @@ def test_model_packed_by_llama_quantize_matches_the_reference(tmp_path: Path) ->
     with torch.no_grad(), in_full():
         logits = model(ids, use_cache=False).logits
     torch.testing.assert_close(pellucid.load(path, dtype="float64")(ids).logits, logits, rtol=0, atol=1e-9)
-    few = pellucid.load(path, dtype="int4")(ids).logits
-    assert (few - logits).norm() < 0.4 * logits.norm()  # embeddings of random blocks, and layers of a large range
+    low_bit = pellucid.load(path, dtype="int4")(ids).logits
+    assert (low_bit - logits).norm() < 0.4 * logits.norm()  # embeddings of random blocks, and layers of a large range
 
 
 def low_bit_weights(model: pellucid.Model) -> list[torch.Tensor]:
@@ -311,9 +311,9 @@ def test_4_bit_matrices_keep_their_codes(kind: gguf.GGMLQuantizationType, tmp_pa
         assert torch.equal(steps.flatten(1).round().clamp(0, 15), codes)
     assert tensors["model.norm.weight"].grids is None
     again = pellucid.load(path).save(tmp_path / "again")
-    kept, found = (low_bit_weights(pellucid.load(one, dtype="int4")) for one in (path, again))
-    assert len(kept) == len(found) == 9
-    for one, other in zip(kept, found):
+    direct, resaved = (low_bit_weights(pellucid.load(one, dtype="int4")) for one in (path, again))
+    assert len(direct) == len(resaved) == 9
+    for one, other in zip(direct, resaved):
         assert (one - other).norm() < 0.01 * other.norm()
 
 
@@ -322,10 +322,10 @@ def test_joint_matrix_of_two_quantisations_is_4_bit(tmp_path: Path) -> None:
     state = as_llamacpp(random_state(reference_llama()), "llama")
     mixed = write_gguf(tmp_path / "mixed.gguf", "llama", LLAMA, state, Q4_0, plain="ffn_gate")
     again = pellucid.load(mixed).save(tmp_path / "again")
-    kept, found = (quantized.low_bit_tensors(pellucid.load(one, dtype="int4").module) for one in (mixed, again))
-    ours = [name for name in kept if name.startswith("layers.1.feed_forward.product.")]
-    assert len(ours) >= 2 and all(torch.equal(kept[name], found[name]) for name in ours)
-    assert not torch.equal(kept["layers.1.feed_forward.down.codes"], found["layers.1.feed_forward.down.codes"])
+    direct, resaved = (quantized.low_bit_tensors(pellucid.load(one, dtype="int4").module) for one in (mixed, again))
+    ours = [name for name in direct if name.startswith("layers.1.feed_forward.product.")]
+    assert len(ours) >= 2 and all(torch.equal(direct[name], resaved[name]) for name in ours)
+    assert not torch.equal(direct["layers.1.feed_forward.down.codes"], resaved["layers.1.feed_forward.down.codes"])
 
 
 @pytest.mark.parametrize("kind", [Q4_0, Q4_1], ids=lambda kind: kind.name)
@@ -468,7 +468,7 @@ def test_verify_compares_models_with_rope_scaling(form: str, tmp_path: Path, cap
         verify(write_gguf(tmp_path / "b.gguf", "llama", LLAMA, as_llamacpp(random_state(reference_llama()), "llama")))
     )
     assert all(check.passed for check in plain) and not any("saved copy" in check.note for check in plain)
-    assert capfd.readouterr().err == "", "nor does its bar show"
+    assert capfd.readouterr().err == "", "no progress bar is shown"
 
 
 def test_rope_factors_and_scaling_are_combined(tmp_path: Path) -> None:
@@ -521,10 +521,10 @@ def test_unsupported_metadata_is_refused(changes: dict, error: type[Exception], 
 def test_part_of_a_split_model_is_refused(tmp_path: Path) -> None:
     """Even if it lacks only the weight of the head, and would pass for a model with tied embeddings."""
     state = as_llamacpp(random_state(reference_llama()), "llama")
-    kept = {name: tensor for name, tensor in state.items() if name != "output.weight"}
+    remaining = {name: tensor for name, tensor in state.items() if name != "output.weight"}
     facts = LLAMA | {"split.no": 0, "split.count": 2}
     with pytest.raises(CheckpointMismatchError, match=r"is part 1 of 2 of a model: let .* merge them first"):
-        open_gguf(write_gguf(tmp_path / "a.gguf", "llama", facts, kept))
+        open_gguf(write_gguf(tmp_path / "a.gguf", "llama", facts, remaining))
     whole = open_gguf(write_gguf(tmp_path / "a.gguf", "llama", LLAMA | {"split.no": 0, "split.count": 1}, state))
     assert "lm_head.weight" in whole.tensors
 
@@ -541,8 +541,8 @@ def test_zero_values_and_unknown_keys_are_accepted(tmp_path: Path, caplog: pytes
 
 def test_missing_tensors_and_files_are_named(tmp_path: Path) -> None:
     state = as_llamacpp(random_state(reference_llama()), "llama")
-    kept = {name: tensor for name, tensor in state.items() if name != "blk.1.ffn_up.weight"}
-    path = write_gguf(tmp_path / "a.gguf", "llama", LLAMA, kept)
+    remaining = {name: tensor for name, tensor in state.items() if name != "blk.1.ffn_up.weight"}
+    path = write_gguf(tmp_path / "a.gguf", "llama", LLAMA, remaining)
     with pytest.raises(CheckpointMismatchError, match=f"^{re.escape(str(path))} does not fit its own facts: 1 missing"):
         pellucid.load(path)
     for name in ("./nowhere.gguf", "nowhere.gguf", str(tmp_path / "nowhere.gguf")):
@@ -553,10 +553,10 @@ def test_missing_tensors_and_files_are_named(tmp_path: Path) -> None:
 def test_equal_per_layer_values_are_accepted(tmp_path: Path) -> None:
     state = as_llamacpp(random_state(reference_llama()), "llama")
     facts = LLAMA | {"llama.attention.head_count_kv": [2, 2], "llama.feed_forward_length": [96, 96]}
-    each, one = (
+    per_layer, single = (
         write_gguf(tmp_path / f"{i}.gguf", "llama", metadata, state) for i, metadata in enumerate((facts, LLAMA))
     )
-    assert open_gguf(each).raw == open_gguf(one).raw
+    assert open_gguf(per_layer).raw == open_gguf(single).raw
     for wrong in ({"llama.attention.head_count_kv": [2, 2, 2]}, {"llama.context_length": [64, 64]}):
         with pytest.raises(CorruptFileError, match=r"\[.*\], expected one whole number"):
             open_gguf(write_gguf(tmp_path / "wrong.gguf", "llama", LLAMA | wrong, state))

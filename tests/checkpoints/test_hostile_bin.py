@@ -151,7 +151,7 @@ def test_a_damaged_bin_is_refused(case: Case, tmp_path: Path) -> None:
 
 
 def share_tensor(count: int) -> Damage:
-    """The query weights of the first `most` layers are one tensor."""
+    """The query weights of the first `count` layers are one tensor."""
 
     def share(tensors: dict[str, Any]) -> None:
         names = [name for name in tensors if name.endswith("query.weight")][:count]

@@ -23,7 +23,7 @@ from tests.checkpoints.builders import (
     with_config,
     with_file,
 )
-from tests.checkpoints.guarded import load_guarded
+from tests.checkpoints.guarded_loading import load_guarded
 
 pytestmark = pytest.mark.timeout(120)
 

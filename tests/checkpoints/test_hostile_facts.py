@@ -44,7 +44,7 @@ def raw_config(old: str, new: str) -> Damage:
     return with_bytes(lambda raw: raw.replace(old.encode(), new.encode(), 1), CONFIG)
 
 
-def lost(name: str) -> Damage:
+def without(name: str) -> Damage:
     return lambda folder: (folder / name).unlink()
 
 
@@ -98,7 +98,7 @@ VALUES = [
     Case("A44 deep", with_file(CONFIG, "[" * 1_000_000), CORRUPT, "config.json is not JSON"),
     Case("A44 a list", with_file(CONFIG, []), CORRUPT, "config.json holds a list, expected an object"),
     Case("A44 5,000 digits", raw_config("1e-12", "9" * 5000), CORRUPT, "config.json is not JSON"),
-    Case("A44 missing", lost(CONFIG), ABSENT, "config.json is missing"),
+    Case("A44 missing", without(CONFIG), ABSENT, "config.json is missing"),
 ]  # fmt: skip
 
 
@@ -123,11 +123,11 @@ def test_very_long_architecture_name_is_handled_quickly(tmp_path: Path) -> None:
 TWO = (f"{MODULES}Transformer", f"{MODULES}Pooling")
 
 
-def named(*kinds: str, path: object = "1_Pooling") -> Damage:
+def modules(*kinds: str, path: object = "1_Pooling") -> Damage:
     return with_file("modules.json", module_entries(*kinds, path=path))
 
 
-def pooled(**values: object) -> Damage:
+def pooling(**values: object) -> Damage:
     return with_file(POOLING_CONFIG, values)
 
 
@@ -138,36 +138,36 @@ def link_outside(folder: Path) -> None:
 
 def link_outside_slash(folder: Path) -> None:
     link_outside(folder)
-    named(*TWO, path="1_Pooling/")(folder)
+    modules(*TWO, path="1_Pooling/")(folder)
 
 
 FOLDER = [
-    Case("code", named(TWO[0], "os.system"), UNSAFE, "modules.json names code of its own, 'os.system'"),
-    Case("code of the folder", named("modeling.Mine"), UNSAFE, "names code of its own, 'modeling.Mine'"),
-    Case("long code", named(LONG), UNSAFE, "modules.json names code of its own, 'xxx"),
+    Case("code", modules(TWO[0], "os.system"), UNSAFE, "modules.json names code of its own, 'os.system'"),
+    Case("code of the folder", modules("modeling.Mine"), UNSAFE, "names code of its own, 'modeling.Mine'"),
+    Case("long code", modules(LONG), UNSAFE, "modules.json names code of its own, 'xxx"),
     Case("no type", with_file("modules.json", [{}]), UNSAFE, "modules.json names code of its own, 'None'"),
-    Case("parent folder", named(*TWO, path="../1_Pooling"), UNSAFE, "names a file '../1_Pooling', expected a plain"),
-    Case("the folder itself", named(*TWO, path="./"), UNSAFE, "modules.json: path of the module Pooling: "),
-    Case("the parent, a slash behind", named(*TWO, path="../"), UNSAFE, "names a file '..', expected a plain"),
-    Case("the root", named(*TWO, path="/"), UNSAFE, "modules.json: path of the module Pooling: "),
-    Case("absolute", named(*TWO, path="/etc"), UNSAFE, "names a file '/etc', expected a plain file name"),
-    Case("number", named(*TWO, path=5), UNSAFE, "names a file '5', expected a plain file name"),
-    Case("NUL", named(*TWO, path="a\0"), UNSAFE, r"names a file 'a\x00', expected a plain"),
+    Case("parent folder", modules(*TWO, path="../1_Pooling"), UNSAFE, "names a file '../1_Pooling', expected a plain"),
+    Case("the folder itself", modules(*TWO, path="./"), UNSAFE, "modules.json: path of the module Pooling: "),
+    Case("the parent, a slash behind", modules(*TWO, path="../"), UNSAFE, "names a file '..', expected a plain"),
+    Case("the root", modules(*TWO, path="/"), UNSAFE, "modules.json: path of the module Pooling: "),
+    Case("absolute", modules(*TWO, path="/etc"), UNSAFE, "names a file '/etc', expected a plain file name"),
+    Case("number", modules(*TWO, path=5), UNSAFE, "names a file '5', expected a plain file name"),
+    Case("NUL", modules(*TWO, path="a\0"), UNSAFE, r"names a file 'a\x00', expected a plain"),
     Case("link outside", link_outside, UNSAFE, "outside the checkpoint"),
     Case("link outside, a slash behind", link_outside_slash, UNSAFE, "outside the checkpoint"),
-    Case("unknown module", named(TWO[0], f"{MODULES}Dense"), MISMATCH, "the modules are Transformer, Dense; only"),
-    Case("long module", named(TWO[0], MODULES + LONG), MISMATCH, "modules.json: the modules are Transformer, xxx"),
+    Case("unknown module", modules(TWO[0], f"{MODULES}Dense"), MISMATCH, "the modules are Transformer, Dense; only"),
+    Case("long module", modules(TWO[0], MODULES + LONG), MISMATCH, "modules.json: the modules are Transformer, xxx"),
     Case("no list", with_file("modules.json", {}), CORRUPT, "modules.json is damaged, expected a list"),
     Case("no modules", with_file("modules.json", [1]), CORRUPT, "modules.json is damaged, expected a list"),
     Case("not JSON", with_file("modules.json", "[{"), CORRUPT, "modules.json is not JSON"),
     Case("deep", with_file("modules.json", "[" * 1_000_000), CORRUPT, "modules.json is not JSON"),
     Case("21 MB", with_file("modules.json", " " * 21_000_000), CORRUPT, "expected at most 20,000,000"),
-    Case("mode", pooled(pooling_mode="mien"), CORRUPT, "1_Pooling/config.json: pooling_mode is 'mien', expected"),
-    Case("long mode", pooled(pooling_mode=LONG), CORRUPT, f"1_Pooling/config.json: pooling_mode is {CUT}, expected"),
-    Case("mode 5", pooled(pooling_mode=5), CORRUPT, "1_Pooling/config.json: pooling_mode is 5, expected"),
-    Case("mode of modes", pooled(pooling_mode=[["mean"]]), CORRUPT, "pooling_mode is [['mean']], expected"),
-    Case("no mode", pooled(pooling_mode=[]), CORRUPT, "pooling_mode is [], expected"),
-    Case("no config", lost(POOLING_CONFIG), ABSENT, "1_Pooling/config.json is missing"),
+    Case("mode", pooling(pooling_mode="mien"), CORRUPT, "1_Pooling/config.json: pooling_mode is 'mien', expected"),
+    Case("long mode", pooling(pooling_mode=LONG), CORRUPT, f"1_Pooling/config.json: pooling_mode is {CUT}, expected"),
+    Case("mode 5", pooling(pooling_mode=5), CORRUPT, "1_Pooling/config.json: pooling_mode is 5, expected"),
+    Case("mode of modes", pooling(pooling_mode=[["mean"]]), CORRUPT, "pooling_mode is [['mean']], expected"),
+    Case("no mode", pooling(pooling_mode=[]), CORRUPT, "pooling_mode is [], expected"),
+    Case("no config", without(POOLING_CONFIG), ABSENT, "1_Pooling/config.json is missing"),
     Case("length 0", with_file("sentence_bert_config.json", {"max_seq_length": 0}), CORRUPT, "max_seq_length is 0"),
     Case("length 1.5", with_file("sentence_bert_config.json", {"max_seq_length": 1.5}), CORRUPT, "length is 1.5"),
     Case("task", with_file("sentence_bert_config.json", {"transformer_task": "fill-mask"}), MISMATCH, "is 'fill-mask'"),

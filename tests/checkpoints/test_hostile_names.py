@@ -69,10 +69,10 @@ def assert_each_named(
 
 
 def test_a_missing_tensor_is_named(folder: Path) -> None:
-    def lose(tensors: Numbers, name: str) -> None:
+    def remove(tensors: Numbers, name: str) -> None:
         del tensors[name]
 
-    assert_each_named(folder, lose, "missing (NAME", skipped=("lm_head.", "final_logits_bias"))
+    assert_each_named(folder, remove, "missing (NAME", skipped=("lm_head.", "final_logits_bias"))
 
 
 def test_file_without_its_head_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -86,9 +86,9 @@ def test_file_without_its_head_is_reported(tmp_path: Path, caplog: pytest.LogCap
 @pytest.mark.parametrize(("prefix", "wrapper"), [("module.", "DataParallel"), ("_orig_mod.", "torch.compile")])
 def test_wrapped_model_is_named(prefix: str, wrapper: str, folder: Path) -> None:
     def wrap(tensors: Numbers) -> None:
-        kept = {f"{prefix}{name}": numbers for name, numbers in tensors.items()}
+        prefixed = {f"{prefix}{name}": numbers for name, numbers in tensors.items()}
         tensors.clear()
-        tensors.update(kept)
+        tensors.update(prefixed)
 
     with_tensors(wrap)(folder)
     with pytest.raises(MISMATCH, match=f"every name begins with '{prefix}', as of a model inside {wrapper}: save"):
@@ -117,10 +117,10 @@ def test_scalar_is_named(folder: Path) -> None:
 
 
 def test_integer_tensor_is_named(folder: Path) -> None:
-    def count(tensors: Numbers, name: str) -> None:
+    def convert(tensors: Numbers, name: str) -> None:
         tensors[name] = tensors[name].long()
 
-    assert_each_named(folder, count, "NAME holds int64, expected real numbers")
+    assert_each_named(folder, convert, "NAME holds int64, expected real numbers")
 
 
 def test_nan_is_named(folder: Path) -> None:
@@ -168,16 +168,16 @@ def half(table: Tensor) -> Tensor:
 DUPLICATES = [
     Case("gpt2 half of a table", put(f"{JOINED}weight", f"{JOINED}weight", half), MISMATCH, "has shape [24, 36]"),
     Case("gpt2 half of a bias", put(f"{JOINED}bias", f"{JOINED}bias", half), MISMATCH, "has shape [36], expected [72]"),
-    Case("gpt2 turned", put(f"{JOINED}weight", f"{JOINED}weight", torch.t), MISMATCH, "has shape [72, 24], expected"),
+    Case("gpt2 swapped", put(f"{JOINED}weight", f"{JOINED}weight", torch.t), MISMATCH, "has shape [72, 24], expected"),
     Case("gpt2 two of three", put(f"{JOINED}bias", f"{JOINED}bias", lambda b: b[:2]), MISMATCH, "has shape [2]"),
-    Case("gpt2 other words", put("lm_head.weight", TABLE["gpt2"], off), MISMATCH, "set tie_word_embeddings to false"),
-    Case("gpt2 fewer words", put("lm_head.weight", TABLE["gpt2"], half), MISMATCH, "lm_head.weight has shape [60, 12]"),
-    Case("gpt2 a word", put("lm_head.weight", TABLE["gpt2"], torch.sum), MISMATCH, "lm_head.weight has shape []"),
+    Case("gpt2 other values", put("lm_head.weight", TABLE["gpt2"], off), MISMATCH, "set tie_word_embeddings to false"),
+    Case("gpt2 half a head", put("lm_head.weight", TABLE["gpt2"], half), MISMATCH, "lm_head.weight has shape [60, 12]"),
+    Case("gpt2 a scalar", put("lm_head.weight", TABLE["gpt2"], torch.sum), MISMATCH, "lm_head.weight has shape []"),
     Case("gpt2 both names", put("wte.weight", TABLE["gpt2"], off), MISMATCH, "should be the same table and differ"),
-    Case("bart other words", put("model.encoder.embed_tokens.weight", TABLE["bart"], off), MISMATCH, "same table"),
+    Case("bart other values", put("model.encoder.embed_tokens.weight", TABLE["bart"], off), MISMATCH, "same table"),
     Case("bart other side", put("model.decoder.embed_tokens.weight", TABLE["bart"], off), MISMATCH, "same table"),
     Case("bart a half", put("model.decoder.embed_tokens.weight", TABLE["bart"], half), MISMATCH, "has shape [60, 12]"),
-    Case("t5 other words", put("encoder.embed_tokens.weight", TABLE["t5"], off), MISMATCH, "same table and differ"),
+    Case("t5 other values", put("encoder.embed_tokens.weight", TABLE["t5"], off), MISMATCH, "same table and differ"),
     Case("t5 other side", put("decoder.embed_tokens.weight", TABLE["t5"], off), MISMATCH, "same table and differ"),
     Case("t5 other end", put("lm_head.weight", TABLE["t5"], off), MISMATCH, "same table and differ"),
 ]  # fmt: skip
@@ -229,7 +229,7 @@ def test_the_same_table_under_several_names_is_one(model_type: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("model_type", ["t5", "bart"])
-def test_twenty_thousand_strange_names_are_read_in_time(model_type: str, tmp_path: Path) -> None:
+def test_twenty_thousand_unexpected_names_are_refused_in_time(model_type: str, tmp_path: Path) -> None:
     """Each name is compared with the hundred rows of a page: time is linear in the size of the file, not quadratic."""
     folder = save(model_type, tmp_path / "model")
     more = {f"layers.{i}.x{i % 7}": torch.zeros(0) for i in range(20_000)}
@@ -239,6 +239,6 @@ def test_twenty_thousand_strange_names_are_read_in_time(model_type: str, tmp_pat
 
 def test_an_encoder_that_was_saved_without_its_decoder_is_named(tmp_path: Path) -> None:
     folder = save("t5", tmp_path / "model", head=False)
-    with_tensors(lambda held: [held.pop(name) for name in list(held) if name.startswith("decoder.")])(folder)
+    with_tensors(lambda tensors: [tensors.pop(name) for name in list(tensors) if name.startswith("decoder.")])(folder)
     with pytest.raises(MISMATCH, match=r"missing \(decoder\.block.*, and an encoder without its decoder is not read"):
         pellucid.load(folder)

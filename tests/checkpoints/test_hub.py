@@ -62,7 +62,7 @@ def test_pull_fetches_only_what_is_needed(hub: Hub, home: Path, repository: Path
     expected = {"config.json", WEIGHTS, "README.md"}
     assert {path.name for path in snapshot.rglob("*")} == expected
     assert hub.fetched() == expected
-    assert all(line.split()[1].startswith(("/api/models/o/tiny", "/o/tiny/resolve/")) for line in hub.asked)
+    assert all(line.split()[1].startswith(("/api/models/o/tiny", "/o/tiny/resolve/")) for line in hub.requests)
     assert torch.equal(
         pellucid.load(snapshot).module.embeddings.token.weight,
         pellucid.load(repository).module.embeddings.token.weight,
@@ -73,13 +73,13 @@ def test_cached_model_sends_no_requests(hub: Hub, home: Path, repository: Path) 
     hub.add(NAME, repository)
     snapshot = find_snapshot(hub, home)
     assert snapshot.name == "1" * 40
-    assert hub.asked
-    hub.asked.clear()
+    assert hub.requests
+    hub.requests.clear()
     assert find_snapshot(hub, home, program=LOAD) == snapshot
     assert find_snapshot(hub, home, HF_HUB_OFFLINE="1") == snapshot
     assert find_snapshot(hub, home, "local_files_only=True") == snapshot
     assert find_snapshot(hub, home, f"revision={snapshot.name!r}") == snapshot
-    assert hub.asked == []
+    assert hub.requests == []
 
 
 @pytest.mark.slow
@@ -88,10 +88,10 @@ def test_pickle_is_fetched_only_without_safetensors(hub: Hub, home: Path, reposi
     hub.add(NAME, repository)
     snapshot = find_snapshot(hub, home, program=LOAD)
     assert hub.fetched() == {"config.json", PICKLED, "README.md"}
-    hub.asked.clear()
+    hub.requests.clear()
     assert find_snapshot(hub, home) == snapshot
     assert find_snapshot(hub, home, HF_HUB_OFFLINE="1") == snapshot
-    assert hub.asked == []
+    assert hub.requests == []
 
 
 @pytest.mark.parametrize("form", ["safetensors", "bin"])
@@ -136,7 +136,7 @@ def test_incomplete_snapshot_of_another_tool_is_used_offline(hub: Hub, home: Pat
     assert (snapshot / "vocab.txt").exists()
 
 
-def test_repository_with_one_gguf_file(hub: Hub, home: Path, tmp_path: Path) -> None:
+def test_repository_with_one_gguf_file_opens_and_with_two_is_refused(hub: Hub, home: Path, tmp_path: Path) -> None:
     model = pellucid.build(pellucid.Config.of("llama", **TINY["llama"] | {"head_dim": 6}, head=CausalLM()))
     (folder := tmp_path / "repository").mkdir()
     tiny_llama(folder / "m.gguf", load_file(model.save(tmp_path / "model") / WEIGHTS))
@@ -168,7 +168,7 @@ def test_repository_with_one_gguf_file(hub: Hub, home: Path, tmp_path: Path) -> 
     ],
     ids=" ".join,
 )
-def test_auxiliary_gguf_files_are_no_models(names: list[str]) -> None:
+def test_only_a_single_gguf_model_without_other_forms_is_chosen(names: list[str]) -> None:
     assert form_of(names).gguf_file is None
     assert form_of(["README.md", "mmproj-F16.gguf", "queen-of-hearts.gguf"]).gguf_file == "queen-of-hearts.gguf"
 
@@ -191,7 +191,9 @@ def test_auxiliary_gguf_files_are_no_models(names: list[str]) -> None:
         ([SHARDS[0]], False, False),
     ],
 )
-def test_cached_snapshots_of_every_form(files: list[str], opens: bool, whole: bool, tmp_path: Path) -> None:
+def test_cached_snapshots_of_every_form_open_if_they_can(
+    files: list[str], opens: bool, whole: bool, tmp_path: Path
+) -> None:
     snapshot = tmp_path / "models--o--tiny" / "snapshots" / ("1" * 40)
     snapshot.mkdir(parents=True)
     for name in files:
@@ -207,13 +209,13 @@ def test_interrupted_download_is_found_offline(hub: Hub, home: Path, tmp_path: P
     hub.add(NAME, folder := valid_checkpoint(tmp_path / "repository"))
     split_into_shards(folder, "safetensors")
     snapshot = find_snapshot(hub, home)
-    gone = sorted(snapshot.glob("model-*.safetensors"))
-    for path in (gone[0], *gone[1:]):
+    shards = sorted(snapshot.glob("model-*.safetensors"))
+    for path in (shards[0], *shards[1:]):
         path.unlink()
         assert find_snapshot(hub, home, HF_HUB_OFFLINE="1") == snapshot
         message = error_message(hub.url, home, "embed", "a text", "--model", NAME, HF_HUB_OFFLINE="1")
         assert path.name in message and f"run: pellucid pull {NAME}, with network" in message
-    assert find_snapshot(hub, home) == snapshot and gone[0].exists()
+    assert find_snapshot(hub, home) == snapshot and shards[0].exists()
 
 
 def test_missing_modules_json_in_the_cache_is_reported(hub: Hub, home: Path, tmp_path: Path) -> None:
@@ -224,10 +226,10 @@ def test_missing_modules_json_in_the_cache_is_reported(hub: Hub, home: Path, tmp
     for url, environment in ((hub.url, {"HF_HUB_OFFLINE": "1"}), (closed_port(), {})):
         result = run_pellucid(url, home, "-c", LOCATE.format(NAME, ""), **environment)
         assert result.stdout.strip() == str(snapshot)
-        lacks = (
+        warning = (
             "o/tiny is not whole in the hub's cache, which lacks modules.json: its answers may differ; run: pellucid"
         )
-        assert lacks in result.stderr
+        assert warning in result.stderr
         message = "o/tiny is read from the hub's cache as it is there: the hub could not be reached ("
         assert (message in result.stderr) == (not environment)
     assert find_snapshot(hub, home) == snapshot and (snapshot / "modules.json").exists()
@@ -242,38 +244,39 @@ def test_snapshot_without_a_file_list_is_completed_once(hub: Hub, home: Path, tm
     assert "without a list of what belongs to it: its answers may differ; run: pellucid pull o/tiny" in result.stderr
     snapshot = Path(result.stdout.strip())
     assert not (snapshot / "modules.json").exists()
-    hub.broken = 403
+    hub.error_status = 403
     result = run_pellucid(hub.url, home, "-c", LOCATE.format(NAME, ""))
     assert result.stdout.strip() == str(snapshot) and "as it is there: the hub refused 'o/tiny'" in result.stderr
-    hub.broken = None
+    hub.error_status = None
     hub.add(NAME, sentence_encoder(tmp_path / "another"))  # differs from what is cached
-    hub.asked.clear()
+    hub.requests.clear()
     assert find_snapshot(hub, home) == snapshot and (snapshot / "modules.json").exists()
     assert WEIGHTS not in hub.fetched()
-    hub.asked.clear()
-    assert find_snapshot(hub, home) == snapshot and hub.asked == []
+    hub.requests.clear()
+    assert find_snapshot(hub, home) == snapshot and hub.requests == []
 
 
-@pytest.mark.parametrize("gone", [WEIGHTS, "config.json"])
-def test_dangling_link_is_repaired(gone: str, hub: Hub, home: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("missing", [WEIGHTS, "config.json"])
+def test_dangling_link_is_repaired(missing: str, hub: Hub, home: Path, tmp_path: Path) -> None:
     hub.add(NAME, valid_checkpoint(tmp_path / "repository"))
     snapshot = find_snapshot(hub, home)
-    (snapshot / gone).resolve().unlink()
-    assert find_snapshot(hub, home) == snapshot and (snapshot / gone).exists()
+    (snapshot / missing).resolve().unlink()
+    assert find_snapshot(hub, home) == snapshot and (snapshot / missing).exists()
 
 
 def test_failing_hub_receives_one_request(hub: Hub, home: Path, tmp_path: Path) -> None:
     hub.add(NAME, sentence_encoder(tmp_path / "repository"))
     snapshot = find_snapshot(hub, home)
     (snapshot / "modules.json").unlink()
-    hub.broken = 403
-    hub.asked.clear()
+    hub.error_status = 403
+    hub.requests.clear()
     loop = f"for i in range(3): {LOCATE.partition('; ')[2]}"
     program = f"{LOCATE.partition('; ')[0]}\n{loop}"
     result = run_pellucid(hub.url, home, "-c", program.format(NAME, ""))
     assert result.stdout.split() == 3 * [str(snapshot)]
     assert (
-        len(hub.asked) == 1 and result.stderr.count("the hub refused") == result.stderr.count("lacks modules.json") == 1
+        len(hub.requests) == 1
+        and result.stderr.count("the hub refused") == result.stderr.count("lacks modules.json") == 1
     )
 
 
@@ -289,8 +292,8 @@ def test_another_token_or_network_setting_is_tried_immediately(hub: Hub, home: P
     assert (snapshot / "modules.json").exists()
     (snapshot / "modules.json").unlink()
     repository.token = None
-    program = program.replace("token in (None, 'hf_right')", "here in (True, False)")
-    program = program.replace("token=token", "local_files_only=here")
+    program = program.replace("token in (None, 'hf_right')", "offline in (True, False)")
+    program = program.replace("token=token", "local_files_only=offline")
     assert "which lacks modules.json" in run_pellucid(hub.url, home, "-c", program).stderr
     assert (snapshot / "modules.json").exists()
 
@@ -298,8 +301,8 @@ def test_another_token_or_network_setting_is_tried_immediately(hub: Hub, home: P
 def test_file_list_has_the_permissions_of_the_snapshot(hub: Hub, home: Path, tmp_path: Path) -> None:
     hub.add(NAME, valid_checkpoint(tmp_path / "repository"))
     snapshot = find_snapshot(hub, home)
-    listed = home / "hub" / "models--o--tiny" / "trees" / f"{snapshot.name}.json"
-    assert listed.stat().st_mode == (snapshot / "config.json").stat().st_mode
+    file_list = home / "hub" / "models--o--tiny" / "trees" / f"{snapshot.name}.json"
+    assert file_list.stat().st_mode == (snapshot / "config.json").stat().st_mode
 
 
 def test_adapter_without_a_file_list_is_completed(hub: Hub, home: Path, tmp_path: Path) -> None:
@@ -331,7 +334,7 @@ def test_sentence_encoder_is_fetched_with_its_folders(hub: Hub, home: Path, tmp_
 # -- which commit ------------------------------------------------------------------------------------------------------
 
 
-def test_revisions(hub: Hub, home: Path, tmp_path: Path) -> None:
+def test_revision_selects_the_commit(hub: Hub, home: Path, tmp_path: Path) -> None:
     hub.add(NAME, *(valid_checkpoint(tmp_path / str(size), vocab_size=size) for size in (50, 60)))
     assert vocab_size(find_snapshot(hub, home, "revision='v0'")) == 50
     assert vocab_size(find_snapshot(hub, home)) == 60
@@ -350,26 +353,26 @@ def test_pull_updates_the_snapshot(hub: Hub, home: Path, tmp_path: Path) -> None
     assert vocab_size(find_snapshot(hub, home)) == 60
 
 
-@pytest.mark.parametrize("lost", few([WEIGHTS, "config.json", "modules.json"], [WEIGHTS]))
-def test_interrupted_download_is_completed(lost: str, hub: Hub, home: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("missing", few([WEIGHTS, "config.json", "modules.json"], [WEIGHTS]))
+def test_interrupted_download_is_completed(missing: str, hub: Hub, home: Path, tmp_path: Path) -> None:
     folder = valid_checkpoint(tmp_path / "repository")
     with_file("modules.json", [{"type": "sentence_transformers.models.Transformer"}])(folder)
     hub.add(NAME, folder)
     snapshot = Path(run_pellucid(hub.url, home, "pull", NAME).stdout.strip())
-    (snapshot / lost).unlink()
-    if lost != "modules.json":
+    (snapshot / missing).unlink()
+    if missing != "modules.json":
         message = error_message(hub.url, home, "describe", NAME, HF_HUB_OFFLINE="1")
-        assert ("'o/tiny' is no folder" if lost == "config.json" else "holds no weights") in message
+        assert ("'o/tiny' is no folder" if missing == "config.json" else "holds no weights") in message
         assert "run: pellucid pull o/tiny, with network" in message
     assert find_snapshot(hub, home) == snapshot
-    assert (snapshot / lost).exists()
+    assert (snapshot / missing).exists()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="this system has no such signals")
 @pytest.mark.parametrize("signal_number", few([signal.SIGINT, signal.SIGTERM], [signal.SIGINT]))
 def test_terminated_download_ends_at_once(signal_number: int, hub: Hub, home: Path, repository: Path) -> None:
     hub.add(NAME, repository)
-    hub.holds = WEIGHTS
+    hub.half_sent = WEIGHTS
     command, environment = pellucid_command(hub.url, home, "pull", NAME)
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while process.poll() is None and not list(home.glob("hub/*/blobs/*.incomplete")):
@@ -378,7 +381,7 @@ def test_terminated_download_ends_at_once(signal_number: int, hub: Hub, home: Pa
         assert process.wait(9) == (
             130 if signal_number == signal.SIGINT else -signal_number
         )  # the hub client's timeout is ten seconds
-    hub.holds = ""
+    hub.half_sent = ""
     assert vocab_size(find_snapshot(hub, home)) == vocab_size(repository)
 
 
@@ -388,7 +391,7 @@ def test_terminated_download_ends_at_once(signal_number: int, hub: Hub, home: Pa
 def test_interrupted_script_ends(delay: float, begin: str, hub: Hub, home: Path, repository: Path) -> None:
     """The hub's client fetches in threads that Python joins when it exits."""
     hub.add(NAME, repository)
-    hub.trickles = WEIGHTS
+    hub.slow_file = WEIGHTS
     command, environment = pellucid_command(hub.url, home, "-c", begin + LOCATE.format(NAME, ""))
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while process.poll() is None and not list(home.glob("hub/*/blobs/*.incomplete")):
@@ -396,26 +399,26 @@ def test_interrupted_script_ends(delay: float, begin: str, hub: Hub, home: Path,
         time.sleep(delay)
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == -signal.SIGINT  # after the next byte, or the hub client's timeout
-    hub.trickles = ""
+    hub.slow_file = ""
     assert vocab_size(find_snapshot(hub, home)) == vocab_size(repository)
 
 
-@pytest.mark.parametrize("failure", ["gated", "listless", "full"])
+@pytest.mark.parametrize("failure", ["gated", "file list", "full"])
 def test_failed_update_keeps_the_old_model(failure: str, hub: Hub, home: Path, tmp_path: Path) -> None:
     hub.add(NAME, valid_checkpoint(tmp_path / "a", vocab_size=50))
     old = find_snapshot(hub, home)
     hub.add(NAME, tmp_path / "a", valid_checkpoint(tmp_path / "b", vocab_size=60), gated=failure == "gated")
-    hub.listless = 403 if failure == "listless" else 0
+    hub.file_list_error = 403 if failure == "file list" else 0
     full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY)); "
     program = "from pellucid.checkpoints.source import pull; pull({0!r})"
     result = run_pellucid(hub.url, home, "-c", ((full if failure == "full" else "") + program).format(NAME))
     assert (
         result.returncode == 1
-        and {"gated": "is gated", "listless": "the hub refused", "full": "the limit on the size"}[failure]
+        and {"gated": "is gated", "file list": "the hub refused", "full": "the limit on the size"}[failure]
         in (result.stderr.splitlines()[-1])
     )
     assert find_snapshot(hub, home, HF_HUB_OFFLINE="1") == find_snapshot(hub, home) == old
-    hub.listless, hub.repositories[NAME].gated = 0, False
+    hub.file_list_error, hub.repositories[NAME].gated = 0, False
     assert vocab_size(Path(run_pellucid(hub.url, home, "pull", NAME).stdout.strip())) == 60
 
 
@@ -424,20 +427,20 @@ def test_files_that_the_hub_did_not_send_are_reported(hub: Hub, home: Path, tmp_
     hub.add(NAME, sentence_encoder(tmp_path / "repository"))
     fetch = "import huggingface_hub as hub; [hub.hf_hub_download({0!r}, name) for name in ('config.json', 'WEIGHTS')]"
     assert run_pellucid(hub.url, home, "-c", fetch.replace("WEIGHTS", WEIGHTS).format(NAME)).returncode == 0
-    hub.listless = 403
-    lacks = "the hub did not give 1_Pooling/config.json, modules.json, sentence_bert_config.json"
-    assert f"'o/tiny' was not fetched: {lacks}; try again" in error_message(hub.url, home, "pull", NAME)
+    hub.file_list_error = 403
+    reason = "the hub did not give 1_Pooling/config.json, modules.json, sentence_bert_config.json"
+    assert f"'o/tiny' was not fetched: {reason}; try again" in error_message(hub.url, home, "pull", NAME)
     result = run_pellucid(hub.url, home, "-c", LOCATE.format(NAME, ""))
-    assert f"o/tiny is read from the hub's cache as it is there: {lacks}\n" in result.stderr
+    assert f"o/tiny is read from the hub's cache as it is there: {reason}\n" in result.stderr
     assert "without a list of what belongs to it: its answers may differ" in result.stderr
 
 
 def test_pull_without_changes_sends_one_request(hub: Hub, home: Path, repository: Path) -> None:
     hub.add(NAME, repository)
     assert run_pellucid(hub.url, home, "pull", NAME).returncode == 0
-    hub.asked.clear()
+    hub.requests.clear()
     assert run_pellucid(hub.url, home, "pull", NAME).returncode == 0
-    assert hub.asked == [f"GET /api/models/{NAME}"]
+    assert hub.requests == [f"GET /api/models/{NAME}"]
 
 
 def test_adapter_ref_is_updated_only_with_its_base(hub: Hub, home: Path, tmp_path: Path) -> None:
@@ -580,15 +583,15 @@ def test_model_list_checks_adapter_bases_silently(
     find_snapshot(hub, home, program=LOCATE.replace("{0!r}", "'o/other'"))
     fetch = "import huggingface_hub as hub; hub.hf_hub_download({!r}, {!r})"
     assert run_pellucid(hub.url, home, "-c", fetch.format("o/half", "config.json")).returncode == 0
-    for name, its in ((NAME, base), ("o/round", NAME)):
+    for name, base_name in ((NAME, base), ("o/round", NAME)):
         (folder := tmp_path / name.replace("/", "-")).mkdir()
-        with_file("adapter_config.json", {"base_model_name_or_path": its, "peft_type": "LORA"})(folder)
+        with_file("adapter_config.json", {"base_model_name_or_path": base_name, "peft_type": "LORA"})(folder)
         with_file("adapter_model.safetensors", {})(folder)
         hub.add(name, folder)
         for file in ("adapter_config.json", "adapter_model.safetensors"):
             assert run_pellucid(hub.url, home, "-c", fetch.format(name, file)).returncode == 0
-    hub.asked.clear()
+    hub.requests.clear()
     result = run_pellucid(hub.url, home, "models", "--json")
     states = {row["name"]: row["state"] for row in json.loads(result.stdout)}
     assert states[NAME] == ("ready" if base == "o/other" or "gguf" in base else f"needs its base {base}")
-    assert "o/" not in result.stderr and hub.asked == []
+    assert "o/" not in result.stderr and hub.requests == []

@@ -54,7 +54,7 @@ def test_truncated_file_is_fetched_again(file: str, hub: Hub, home: Path, tmp_pa
         assert f"incomplete: another size than on the hub: {file}" in {row["state"] for row in rows}
         message = run_pellucid(hub.url, home, "-c", LOCATE.format(NAME, ""), HF_HUB_OFFLINE="1").stderr
         assert f"o/tiny has {file} in another size than the hub lists: its answers may differ; run: pellucid" in message
-        hub.asked.clear()
+        hub.requests.clear()
         assert fetch() == str(snapshot)
         assert hub.fetched() == {file} and is_complete(snapshot)
         assert_same_files(snapshot, tmp_path / "repository")
@@ -66,13 +66,13 @@ def test_old_file_stays_until_its_replacement_is_verified(hub: Hub, home: Path, 
     snapshot = find_snapshot(hub, home)
     edited = (snapshot / CONFIG).read_bytes() + b"\n\n"
     (snapshot / CONFIG).write_bytes(edited)
-    hub.lies[CONFIG] = lambda body: body[:-1] + b" "
+    hub.body_changes[CONFIG] = lambda body: body[:-1] + b" "
     assert f"{CONFIG} came with " in error_message(hub.url, home, "pull", NAME)
     assert (snapshot / CONFIG).read_bytes() == edited
     opened = run_pellucid(hub.url, home, "-c", LOCATE.format(NAME, ""), HF_HUB_OFFLINE="1")
     assert opened.stdout.strip() == str(snapshot), opened.stderr
     assert not list(snapshot.parents[1].rglob("*.aside"))
-    hub.lies.clear()
+    hub.body_changes.clear()
     assert run_pellucid(hub.url, home, "pull", NAME).stdout.strip() == str(snapshot)
     assert_same_files(snapshot, tmp_path / "repository")
 
@@ -81,8 +81,8 @@ def test_truncated_file_is_detected_without_a_list(hub: Hub, home: Path, tmp_pat
     """Other tools leave no list; the hub is then queried."""
     hub.add(NAME, valid_checkpoint(tmp_path / "repository"))
     snapshot = find_snapshot(hub, home)
-    for listed in (snapshot.parents[1] / "trees").iterdir():
-        listed.unlink()
+    for file_list in (snapshot.parents[1] / "trees").iterdir():
+        file_list.unlink()
     os.truncate(snapshot / WEIGHTS, 100)
     assert run_pellucid(hub.url, home, "pull", NAME).stdout.strip() == str(snapshot)
     assert_same_files(snapshot, tmp_path / "repository")
@@ -94,8 +94,8 @@ def test_sizes_of_unused_files_are_ignored(hub: Hub, home: Path, repository: Pat
     snapshot = find_snapshot(hub, home, program=fetch)
     for name in ("tf_model.h5", "pytorch_model.bin"):  # not read beside model.safetensors
         os.truncate(snapshot / name, 1)
-    hub.asked.clear()
-    assert find_snapshot(hub, home) == snapshot and hub.asked == []
+    hub.requests.clear()
+    assert find_snapshot(hub, home) == snapshot and hub.requests == []
 
 
 def test_truncated_blob_of_another_commit_is_not_reused(hub: Hub, home: Path, tmp_path: Path) -> None:
@@ -124,12 +124,12 @@ def test_content_that_differs_from_the_list_is_refused(
     file: str, change: Callable[[bytes], bytes], difference: str, hub: Hub, home: Path, tmp_path: Path
 ) -> None:
     hub.add(NAME, valid_checkpoint(tmp_path / "repository"))
-    hub.lies[file] = change
+    hub.body_changes[file] = change
     message = error_message(hub.url, home, "pull", NAME)
     assert f"'o/tiny' was not fetched: {file} came with " in message and difference in message
     assert "and was removed; try again with network" in message
-    hub.lies.clear()
-    hub.asked.clear()
+    hub.body_changes.clear()
+    hub.requests.clear()
     assert_same_files(Path(run_pellucid(hub.url, home, "pull", NAME).stdout.strip()), tmp_path / "repository")
     assert file in hub.fetched()
 
@@ -137,14 +137,16 @@ def test_content_that_differs_from_the_list_is_refused(
 def test_unreadable_file_list_is_fetched_again(hub: Hub, home: Path, tmp_path: Path) -> None:
     hub.add(NAME, valid_checkpoint(tmp_path / "repository"))
     snapshot = find_snapshot(hub, home)
-    listed = home / "hub" / "models--o--tiny" / "trees" / f"{snapshot.name}.json"
+    file_list = home / "hub" / "models--o--tiny" / "trees" / f"{snapshot.name}.json"
     for text, warnings in (("[]", 0), ("{", 1)):
-        for how in ([], ["-q"]):
-            listed.write_text(text)
-            result = run_pellucid(hub.url, home, *how, "pull", NAME)
+        for flags in ([], ["-q"]):
+            file_list.write_text(text)
+            result = run_pellucid(hub.url, home, *flags, "pull", NAME)
             assert result.returncode == 0 and is_complete(snapshot)
-            assert result.stderr.count("Ignoring corrupted tree cache file") == (0 if how else warnings), result.stderr
-            assert json.loads(listed.read_text())["files"]
+            assert result.stderr.count("Ignoring corrupted tree cache file") == (0 if flags else warnings), (
+                result.stderr
+            )
+            assert json.loads(file_list.read_text())["files"]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,7 @@ def test_unreadable_file_list_is_fetched_again(hub: Hub, home: Path, tmp_path: P
 )
 def test_file_that_the_hub_refuses_is_named(status: int, message: str, hub: Hub, home: Path, tmp_path: Path) -> None:
     hub.add(NAME, valid_checkpoint(tmp_path / "repository"))
-    hub.refuses[CONFIG] = status
+    hub.file_statuses[CONFIG] = status
     assert message in error_message(hub.url, home, "pull", NAME)
 
 
@@ -175,17 +177,17 @@ def test_cache_that_links_to_itself_is_named(hub: Hub, home: Path, tmp_path: Pat
 
 
 def test_older_pull_does_not_overwrite_a_newer_ref(hub: Hub, home: Path, tmp_path: Path) -> None:
-    old, goes_on = valid_checkpoint(tmp_path / "a", vocab_size=50), threading.Event()
+    old, released = valid_checkpoint(tmp_path / "a", vocab_size=50), threading.Event()
     hub.add(NAME, old)
     body = (old / WEIGHTS).read_bytes()
-    hub.lies[WEIGHTS] = lambda given: given if given != body or goes_on.wait(9) else b""
+    hub.body_changes[WEIGHTS] = lambda sent: sent if sent != body or released.wait(9) else b""
     command, environment = pellucid_command(hub.url, home, "pull", NAME)
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as older:
-        while not any(line.endswith(WEIGHTS) for line in hub.asked):
+        while not any(line.endswith(WEIGHTS) for line in hub.requests):
             time.sleep(0.01)
         hub.add(NAME, old, valid_checkpoint(tmp_path / "b", vocab_size=60))
         newer = Path(run_pellucid(hub.url, home, "pull", NAME).stdout.strip())
-        goes_on.set()
+        released.set()
         message = older.communicate()[1]
     assert "another process has asked the hub more recently for main of o/tiny: it is not set to " + "1" * 40 in message
     assert older.returncode == 0 and vocab_size(newer) == 60
@@ -221,7 +223,7 @@ def test_waiting_for_another_download_is_reported(downloader: str, hub: Hub, hom
         shutil.rmtree(home / "hub")
         locks.mkdir(parents=True)
         lock = locks / f"{stored}.lock"
-        hub.asked.clear()
+        hub.requests.clear()
     with WeakFileLock(lock):
         process = subprocess.Popen(command, env=environment, **pipes)
         message = process.stderr.readline()
@@ -235,10 +237,10 @@ def test_files_left_by_a_killed_pull_are_removed(hub: Hub, home: Path, tmp_path:
     hub.add(NAME, valid_checkpoint(tmp_path / "repository"))
     find_snapshot(hub, home)
     blobs = home / "hub" / "models--o--tiny" / "blobs"
-    left, locked, young = (blobs / f"{digit * 40}.12345678.incomplete" for digit in "abc")
-    for path in (left, locked, young):
+    leftover, locked, recent = (blobs / f"{digit * 40}.12345678.incomplete" for digit in "abc")
+    for path in (leftover, locked, recent):
         path.write_bytes(b"half")
-        os.utime(path, (1, 1) if path != young else None)
+        os.utime(path, (1, 1) if path != recent else None)
     with WeakFileLock(home / "hub" / ".locks" / "models--o--tiny" / f"{'b' * 40}.lock"):
         assert run_pellucid(hub.url, home, "pull", NAME).returncode == 0
-    assert not left.exists() and locked.exists() and young.exists()
+    assert not leftover.exists() and locked.exists() and recent.exists()

@@ -31,14 +31,14 @@ def test_private_repository_asks_for_the_token(hub: Hub, home: Path, repository:
     assert run_pellucid(hub.url, home, "pull", NAME, "--token", "hf_right").returncode == 0
 
 
-def test_a_gated_repository_names_its_terms(hub: Hub, home: Path, repository: Path) -> None:
+def test_gated_repository_asks_to_accept_its_terms(hub: Hub, home: Path, repository: Path) -> None:
     hub.add(NAME, repository, gated=True)
     assert "'o/tiny' is gated: accept its terms on the hub" in error_message(hub.url, home, "pull", NAME)
     assert "'o/tiny' is gated: accept its terms on the hub" in error_message(hub.url, home, "pull", NAME)
 
 
 @pytest.mark.parametrize("name", ["o/nothing", "nothing"])
-def test_an_unknown_name_is_one_sentence(name: str, hub: Hub, home: Path) -> None:
+def test_unknown_name_is_refused_in_one_sentence(name: str, hub: Hub, home: Path) -> None:
     assert f"the hub does not know {name!r}: check the name" in error_message(hub.url, home, "pull", name)
     assert f"the hub does not know {name!r}: check the name" in error_message(
         hub.url, home, "pull", name, HF_TOKEN="hf_other"
@@ -58,7 +58,7 @@ def test_similar_name_is_suggested(hub: Hub, home: Path, repository: Path) -> No
     assert "'o/tny' (did you mean o/tiny?)" in error_message(hub.url, home, "describe", "o/tny", HF_HUB_OFFLINE="1")
 
 
-def test_repository_without_a_config(hub: Hub, home: Path, tmp_path: Path) -> None:
+def test_repository_without_a_config_is_refused(hub: Hub, home: Path, tmp_path: Path) -> None:
     hub.add(NAME, valid_checkpoint(tmp_path / "repository"))
     (tmp_path / "repository" / "config.json").unlink()
     assert "'o/tiny' on the hub has no config.json" in error_message(hub.url, home, "pull", NAME)
@@ -72,7 +72,7 @@ def test_repository_without_a_config(hub: Hub, home: Path, tmp_path: Path) -> No
         ("model.fp16.safetensors", "it holds model.fp16.safetensors, which are read by those names alone"),
     ],
 )
-def test_a_repository_whose_weights_have_another_name(
+def test_repository_whose_weights_have_another_name_is_refused(
     name: str, advice: str, hub: Hub, home: Path, tmp_path: Path
 ) -> None:
     folder = valid_checkpoint(tmp_path / "repository")
@@ -83,23 +83,23 @@ def test_a_repository_whose_weights_have_another_name(
     assert hub.fetched() == set()
 
 
-def test_offline_and_not_cached_says_what_to_run(hub: Hub, home: Path) -> None:
+def test_uncached_model_offline_names_the_pull_command(hub: Hub, home: Path) -> None:
     message = error_message(hub.url, home, "describe", NAME, HF_HUB_OFFLINE="1")
     assert "the network is switched off; run: pellucid pull o/tiny" in message
     message = error_message(hub.url, home, "pull", NAME, HF_HUB_OFFLINE="1")  # as the error advised
     assert message == "pellucid: HF_HUB_OFFLINE switches the network off: unset it to fetch 'o/tiny' from the hub\n"
     assert "TRANSFORMERS_OFFLINE switches" in error_message(hub.url, home, "pull", NAME, TRANSFORMERS_OFFLINE="1")
-    assert hub.asked == []
+    assert hub.requests == []
 
 
-def test_unreachable_hub(home: Path) -> None:
+def test_unreachable_hub_is_reported(home: Path) -> None:
     assert "the hub could not be reached" in error_message(closed_port(), home, "pull", NAME)
     assert "the hub could not be reached" in error_message(closed_port(), home, "describe", NAME)
 
 
 @pytest.mark.parametrize("status", [400, 403, 418, 500])
-def test_hub_with_server_errors(status: int, hub: Hub, home: Path) -> None:
-    hub.broken = status
+def test_server_errors_are_reported(status: int, hub: Hub, home: Path) -> None:
+    hub.error_status = status
     message = error_message(hub.url, home, "pull", NAME)
     expected = f"'o/tiny' was not fetched: the hub answered {status} to /api/models/o/tiny; try again later"
     assert ("the hub refused 'o/tiny'" if status == 403 else expected) in message
@@ -176,10 +176,10 @@ def test_token_may_end_with_a_line_break(hub: Hub, home: Path, repository: Path)
         and "wrong" not in message
     )
     assert run_pellucid(hub.url, home, "pull", NAME, "--token", "hf_right\n").returncode == 0
-    hub.asked.clear()
+    hub.requests.clear()
     for command, token in (("pull", "hf_geheïm"), ("describe", "hf_geheïm"), ("describe", "hf_a b")):
         assert "in HF_TOKEN, is not a token of the hub" in error_message(hub.url, home, command, "o/b", HF_TOKEN=token)
-    assert hub.asked == []
+    assert hub.requests == []
 
 
 def test_missing_stored_token_names_the_login_command(hub: Hub, home: Path, repository: Path) -> None:

@@ -50,13 +50,13 @@ def test_saved_tokenizer_lists_the_inputs_of_the_model(family: str, kind: str, t
     facts = TINY[family] | {"vocab_size": 300}
     if kind == "vocab.txt":
         folder = pellucid.build(pellucid.Config.of(family, **facts)).save(tmp_path / "model")
-        words = "[PAD] [UNK] [CLS] [SEP] [MASK] . the city has a large river apple in ##c".split()
-        (folder / "vocab.txt").write_text("\n".join(words))
+        vocabulary = "[PAD] [UNK] [CLS] [SEP] [MASK] . the city has a large river apple in ##c".split()
+        (folder / "vocab.txt").write_text("\n".join(vocabulary))
         (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
         model = pellucid.load(folder)
     else:
-        words = pellucid.train_tokenizer(texts=[*PAIR, "a city"], kind=kind, vocab_size=300)
-        model = pellucid.build(pellucid.Config.of(family, **facts), tokenizer=words)
+        tokenizer = pellucid.train_tokenizer(texts=[*PAIR, "a city"], kind=kind, vocab_size=300)
+        model = pellucid.build(pellucid.Config.of(family, **facts), tokenizer=tokenizer)
     saved = model.save(tmp_path / "saved")
     again = pellucid.load(saved)
     assert dict(again.tokenizer(*PAIR)) == dict(AutoTokenizer.from_pretrained(saved)(*PAIR))

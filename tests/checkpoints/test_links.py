@@ -25,12 +25,12 @@ from tests.checkpoints.builders import (
     valid_checkpoint,
     vocabulary,
 )
-from tests.checkpoints.convert.exports import export, tiny_bert
+from tests.checkpoints.convert.onnx_exports import export, tiny_bert
 from tests.checkpoints.convert.test_onnx_hostile import external_data, with_graph
 from tests.checkpoints.families import save
+from tests.checkpoints.opened_files import opened_paths
 from tests.checkpoints.test_adapter import random_adapter
 from tests.checkpoints.test_fuzz_families import save_as_gguf
-from tests.checkpoints.watched import opened_paths
 
 Shared = Callable[[str], Path]
 Form = Callable[[Path, Shared], object]
@@ -43,14 +43,14 @@ def complete_encoder(folder: Path, _: Shared) -> None:
     """A sentence encoder with every file that a folder may hold beside its weights."""
     sentence_encoder(folder)
     (folder / "vocab.txt").write_text("\n".join(vocabulary()))
-    beside: dict[str, Any] = {
+    files: dict[str, Any] = {
         "tokenizer_config.json": {"do_lower_case": True},
         "special_tokens_map.json": {"mask_token": "[MASK]"},
         "added_tokens.json": {"[X]": 57},
         "config_sentence_transformers.json": {"similarity_fn_name": "dot"},
         "generation_config.json": {"max_new_tokens": 3},
     }
-    for name, content in beside.items():
+    for name, content in files.items():
         (folder / name).write_text(json.dumps(content))
     (folder / "additional_chat_templates").mkdir()
     for template in ("chat_template.jinja", "additional_chat_templates/tool_use.jinja"):
@@ -68,8 +68,8 @@ def saved_in_shards(folder: Path, shared: Shared) -> None:
 def byte_pairs(folder: Path, _: Shared) -> None:
     save("roberta", folder)
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    words = {word: i for i, word in enumerate((*special, "a", "b", "ab"))}
-    (folder / "vocab.json").write_text(json.dumps(words))
+    vocabulary = {token: i for i, token in enumerate((*special, "a", "b", "ab"))}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
     (folder / "merges.txt").write_text("#version: 0.2\na b\n")
     (folder / "chat_template.json").write_text(json.dumps({"chat_template": "{{ messages[0].content }}"}))
 
@@ -115,12 +115,12 @@ def converted(folder: Path, shared: Shared) -> None:
 
 
 FORMS: dict[str, Form] = {
-    "words": complete_encoder,
+    "vocabulary": complete_encoder,
     "shards": saved_in_shards,
     "bin": lambda folder, _: convert_to_bin(valid_checkpoint(folder)),
     "bin-shards": lambda folder, _: split_into_shards(valid_checkpoint(folder), "bin"),
-    "pairs": byte_pairs,
-    "pieces": sentence_pieces,
+    "byte pairs": byte_pairs,
+    "sentence pieces": sentence_pieces,
     "adapter": adapter,
     "bin-adapter": pickled_adapter,
     "gguf": lambda folder, _: save_as_gguf("llama", folder.parent).rename(folder),
@@ -165,17 +165,17 @@ def assert_links_are_refused(folder: Path, uses: tuple[Use, ...], unlinked: set[
 
     unlinked: names of files that are then silently left out; all others are refused.
     """
-    all_names, seen = {name for name in paths_below(folder) if (folder / name).is_file()}, set[str]()
+    all_names, all_opened = {name for name in paths_below(folder) if (folder / name).is_file()}, set[str]()
     for use in uses:
-        for name in sorted(found := opened_names(folder, use)):
+        for name in sorted(opened := opened_names(folder, use)):
             with linked_outside(folder, name) as target, opened_paths() as paths:
                 silent = use in (_state, _licence) or name in unlinked
                 with contextlib.nullcontext() if silent else pytest.raises(UNSAFE, match="is a link to"):
                     use(folder)
                 followed = {os.path.realpath(path) for path in paths}
                 assert str(target) not in followed, f"{use.__name__} followed {name}"
-        seen |= found
-    assert seen == all_names
+        all_opened |= opened
+    assert all_opened == all_names
 
 
 @pytest.mark.parametrize("form", FORMS)

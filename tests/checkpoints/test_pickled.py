@@ -105,8 +105,8 @@ LONG = b"(" + b"K\x01" * 20_000 + b"tq\x01"
 MARKS = b"(" * 75_000 + b"t" * 75_000
 COUNTED = b"".join(b"\x8a\x0a" + (n * (2**61 - 1)).to_bytes(10, "little") + b"N" for n in range(1, 30_000))
 SLOW = {
-    "pairs that are kept": ORDERED + b"q\x00](" + b"K\x01K\x02\x86" * 10_000 + b"eq\x01" + b"h\x00h\x01\x85R" * 8_000,
-    "a shape that is kept": LONG + b"ctorch._utils\n_rebuild_tensor_v2\nq\x02(" + STORAGE + b"K\x01tQq\x03"
+    "memoised pairs": ORDERED + b"q\x00](" + b"K\x01K\x02\x86" * 10_000 + b"eq\x01" + b"h\x00h\x01\x85R" * 8_000,
+    "a memoised shape": LONG + b"ctorch._utils\n_rebuild_tensor_v2\nq\x02(" + STORAGE + b"K\x01tQq\x03"
     + b"h\x02(h\x03K\x00h\x01h\x01tR" * 5_000,
     "marks in marks": MARKS + MARKS,
     "a heap below marks": b"K\x01" * 60_000 + b"(t" * 60_000,

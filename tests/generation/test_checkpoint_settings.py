@@ -23,8 +23,8 @@ from tests.checkpoints.families import facts_of
 from tests.generation.writers import byte_level, one_thread, writer
 from tests.parity.reference import tiny
 
-LIKE_BART = {"num_beams": 4, "max_length": 14, "min_length": 6, "length_penalty": 2.0, "no_repeat_ngram_size": 3}
-LIKE_BART |= {"early_stopping": True, "forced_bos_token_id": 0, "forced_eos_token_id": 2}
+BART_SETTINGS = {"num_beams": 4, "max_length": 14, "min_length": 6, "length_penalty": 2.0, "no_repeat_ngram_size": 3}
+BART_SETTINGS |= {"early_stopping": True, "forced_bos_token_id": 0, "forced_eos_token_id": 2}
 
 
 def test_saying_checks_config_and_generation_settings(tiny: pellucid.Model) -> None:
@@ -62,11 +62,11 @@ def test_default_generation_matches_the_reference(
 ) -> None:
     """BART's own settings, from `generation_config.json` or, as in older files, from `config.json`."""
     theirs = tiny(tmp_path, "BartForConditionalGeneration", dtype=torch.float64)
-    settings_in_file = json.loads((tmp_path / FILE).read_text()) | LIKE_BART
+    settings_in_file = json.loads((tmp_path / FILE).read_text()) | BART_SETTINGS
     (tmp_path / FILE).write_text(json.dumps(settings_in_file))
     if legacy:
         (tmp_path / FILE).unlink()
-        (tmp_path / "config.json").write_text(json.dumps(facts_of(tmp_path) | LIKE_BART))
+        (tmp_path / "config.json").write_text(json.dumps(facts_of(tmp_path) | BART_SETTINGS))
     with caplog.at_level(logging.WARNING, logger="pellucid"):
         model = pellucid.load(tmp_path, dtype="float64")
     assert not caplog.records
@@ -100,7 +100,7 @@ def test_settings_survive_saving_and_loading(legacy: bool, tmp_path: Path) -> No
     assert {name: getattr(theirs, name) for name in settings} == settings
     assert theirs.eos_token_id == (2 if legacy else [2, 7])
     writer(byte_level()).save(tmp_path / "b", overwrite=True)
-    assert not (tmp_path / "b" / FILE).exists(), "it would speak for another model"
+    assert not (tmp_path / "b" / FILE).exists(), "it would belong to another model"
 
 
 def test_options_of_a_call_override_the_file(tmp_path: Path) -> None:
@@ -131,8 +131,8 @@ def test_end_tokens_of_the_file_end_a_text(tmp_path: Path) -> None:
     model = pellucid.load(saved_decoder(tmp_path / "b", {"eos_token_id": [2, end]}))
     ended = model.complete("the house", max_new_tokens=12)
     assert ended.ids == ids[: ids.index(end) + 1] and ended.finish_reason == "end"
-    held_back = model.complete("the house", max_new_tokens=12, min_new_tokens=12)
-    assert len(held_back.ids) == 12 and end not in held_back.ids, "the rules know it too"
+    longer = model.complete("the house", max_new_tokens=12, min_new_tokens=12)
+    assert len(longer.ids) == 12 and end not in longer.ids, "the rules know it too"
     assert model.config.eos_token_id == 2, "the architecture stays what the file says"
 
 

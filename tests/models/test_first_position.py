@@ -56,12 +56,12 @@ def test_packed_logits_equal_those_of_the_plain_module(
 ) -> None:
     module = pellucid.build(config_of(family, head), seed=3).to(dtype=dtype).module
     inputs = padded_batch() if padded else {"input_ids": padded_batch()["input_ids"][:1]}
-    expected, within = module(**inputs), 1e-12 if dtype == torch.float64 else 1e-5
+    expected, tolerance = module(**inputs), 1e-12 if dtype == torch.float64 else 1e-5
     packed: Any = module.packed_copy()
     assert isinstance(packed, Encoder) and packed.is_fast and not module.is_fast
-    torch.testing.assert_close(packed.logits(**inputs), expected["logits"], rtol=0, atol=within)
+    torch.testing.assert_close(packed.logits(**inputs), expected["logits"], rtol=0, atol=tolerance)
     first = packed.states(*inputs.values(), first=True)
-    torch.testing.assert_close(first, expected["last_hidden_state"][:, :1], rtol=0, atol=within)
+    torch.testing.assert_close(first, expected["last_hidden_state"][:, :1], rtol=0, atol=tolerance)
     assert torch.equal(module.logits(**inputs), expected["logits"])
 
 
@@ -125,7 +125,7 @@ def test_edit_receives_every_position(checkpoint: Callable[[str], Path], dtype: 
 
 def test_hook_on_a_low_bit_model_runs(checkpoint: Callable[[str], Path]) -> None:
     module = pellucid.load(checkpoint("bert-feelings"), dtype="int8").module
-    module.register_forward_hook(lambda _part, _given, found: Output({**found, "logits": -found.logits}))
+    module.register_forward_hook(lambda _part, _inputs, found: Output({**found, "logits": -found.logits}))
     assert torch.equal(module.packed_copy().logits(**padded_batch()), module(**padded_batch()).logits)
 
 
@@ -134,12 +134,12 @@ def test_first_position_alone_is_refused_under_causal_attention() -> None:
     module: Any = pellucid.build(config_of("gpt2"), seed=3).module
     with pytest.raises(InputError, match="under bidirectional attention"):
         module.states(padded_batch()["input_ids"], first=True)
-    reader: Any = pellucid.build(config_of("bert"), seed=3).module
+    encoder: Any = pellucid.build(config_of("bert"), seed=3).module
     with pytest.raises(InputError, match="without segments or a cache"):
-        reader.states(padded_batch()["input_ids"], segments=padded_batch()["attention_mask"], first=True)
+        encoder.states(padded_batch()["input_ids"], segments=padded_batch()["attention_mask"], first=True)
 
 
-# -- while it learns --------------------------------------------------------------------------------------------------
+# -- training ----------------------------------------------------------------------------------------------------------
 
 NO_DROPOUT = Dropout(0.0, 0.0)
 

@@ -98,7 +98,7 @@ class Masked(nn.Module):
         return table * self.mask
 
 
-def check_plain_and_packed_agree(model: pellucid.Model, before: Tensor, ids: Tensor = IDS) -> None:
+def assert_plain_and_packed_agree(model: pellucid.Model, before: Tensor, ids: Tensor = IDS) -> None:
     plain = model(ids).last_hidden_state.detach()
     assert not torch.allclose(plain, before, atol=1e-3)
     torch.testing.assert_close(packed_states(model, ids), plain, atol=1e-5, rtol=1e-5)
@@ -114,7 +114,7 @@ def test_foreign_module_is_run(folder: Path, path: str, replace: Callable[[nn.Li
     model = pellucid.load(folder)
     before, layer = packed_states(model), f"layers.0.{path}"
     model.module.set_submodule(layer, replace(cast(nn.Linear, model.module.get_submodule(layer))))
-    check_plain_and_packed_agree(model, before)
+    assert_plain_and_packed_agree(model, before)
     with pytest.raises(InputError, match=r"layers\.0\..* is of another library"):
         model.module.training_copy(TrainingContext(torch.float32))
 
@@ -125,7 +125,7 @@ def test_changed_buffer_takes_effect(folder: Path) -> None:
     parametrize.register_parametrization(part, "weight", Masked(part.weight))
     before = packed_states(model)
     part.parametrizations.weight[0].mask.zero_()
-    check_plain_and_packed_agree(model, before)
+    assert_plain_and_packed_agree(model, before)
 
 
 @pytest.mark.parametrize("removed", ["query", "key", "value"])
@@ -174,7 +174,7 @@ def test_changed_attributes_take_effect(family: str, path: str, new: object) -> 
     before, (part, _, name) = packed_states(model), path.rpartition(".")
     assert model.module.packed_copy() is model.module.packed_copy()
     setattr(model.module.get_submodule(f"layers.1.{part}"), name, new)
-    check_plain_and_packed_agree(model, before)
+    assert_plain_and_packed_agree(model, before)
     packed = model.module.packed_copy()
     packed_states(model)
     assert model.module.train().packed_copy() is packed and model.module.eval().packed_copy() is packed
@@ -193,7 +193,7 @@ def test_parametrized_norm_runs_and_trains(family: str) -> None:
     before = packed_states(model)
     for layer in model.module.layers:
         parametrize.register_parametrization(layer.attention_norm, "weight", DoubledWeight())
-    check_plain_and_packed_agree(model, before)
+    assert_plain_and_packed_agree(model, before)
     learner, expected = model.module.training_copy(TrainingContext(torch.float32)), model(IDS).last_hidden_state
     torch.testing.assert_close(learner.states(IDS), expected, rtol=0, atol=1e-5)
 
@@ -210,8 +210,8 @@ def test_hook_runs_until_it_is_removed(folder: Path, path: str) -> None:
     model = pellucid.load(folder)
     before = packed_states(model)
     part = model.module.get_submodule(f"layers.1.{path}".rstrip("."))
-    hook = part.register_forward_hook(lambda _part, _given, found: -found)
-    check_plain_and_packed_agree(model, before)
+    hook = part.register_forward_hook(lambda _part, _inputs, found: -found)
+    assert_plain_and_packed_agree(model, before)
     hook.remove()
     assert torch.equal(packed_states(model), before)
 
@@ -349,17 +349,17 @@ def test_changed_tensor_attribute_takes_effect(folder: Path) -> None:
     parametrize.register_parametrization(model.module.layers[0].feed_forward.down, "weight", scaled)
     before = packed_states(model)
     scaled.by.mul_(3)
-    check_plain_and_packed_agree(model, before)
+    assert_plain_and_packed_agree(model, before)
 
 
 def test_global_hook_runs_until_it_is_removed(folder: Path) -> None:
     model = pellucid.load(folder)
     before = packed_states(model)
     hook = nn.modules.module.register_module_forward_hook(
-        lambda part, _given, found: -found if isinstance(part, nn.Linear) else None
+        lambda part, _inputs, found: -found if isinstance(part, nn.Linear) else None
     )
     try:
-        check_plain_and_packed_agree(model, before)
+        assert_plain_and_packed_agree(model, before)
     finally:
         hook.remove()
     assert torch.equal(packed_states(model), before)
@@ -371,8 +371,8 @@ def test_replaced_forward_runs_until_it_is_removed(folder: Path, path: str) -> N
     before = packed_states(model)
     part = model.module.get_submodule(f"layers.1.{path}".rstrip("."))
     of_class = part.forward
-    part.forward = lambda *given, **named: flipped(of_class(*given, **named))  # as accelerate does
-    check_plain_and_packed_agree(model, before)
+    part.forward = lambda *arguments, **options: flipped(of_class(*arguments, **options))  # as accelerate does
+    assert_plain_and_packed_agree(model, before)
     del part.forward
     assert torch.equal(packed_states(model), before)
 
@@ -384,7 +384,9 @@ def flipped(found: Tensor) -> Tensor:
 @pytest.mark.parametrize("path", ["attention.query", "attention.value", "feed_forward.up"])
 def test_backward_hook_runs(folder: Path, path: str) -> None:
     model, calls = pellucid.load(folder), []
-    model.module.get_submodule(f"layers.1.{path}").register_full_backward_hook(lambda *given: calls.append(given[0]))
+    model.module.get_submodule(f"layers.1.{path}").register_full_backward_hook(
+        lambda *arguments: calls.append(arguments[0])
+    )
     model(IDS).last_hidden_state.sum().backward()
     assert len(calls) == 1
 
@@ -403,10 +405,10 @@ def test_new_parameter_at_a_freed_address_takes_effect(folder: Path) -> None:
 def test_writes_after_a_version_counter_reset_take_effect(folder: Path) -> None:
     model = pellucid.load(folder)
     up = cast(nn.Linear, model.module.get_submodule("layers.0.feed_forward.up"))
-    before, written = packed_states(model), up.weight._version
+    before, version = packed_states(model), up.weight._version
     up.weight = nn.Parameter(up.weight.data)  # resets the version counter
     with torch.no_grad():
-        for _ in range(written):
+        for _ in range(version):
             up.weight.mul_(3)
     assert not torch.equal(packed_states(model), before)
 
@@ -437,9 +439,9 @@ WEIGHT_CHANGES: dict[str, Callable[[nn.Module, Tensor], object]] = {
     "through a view": lambda model, table: table.view(-1)[3:].mul_(3),
     "detached": lambda model, table: table.detach().mul_(3),
     "many at once": lambda model, table: torch._foreach_mul_(list(model.parameters()), 1.5),
-    "other numbers": lambda model, table: setattr(table, "data", table * 3),
-    "numbers that lie otherwise": lambda model, table: setattr(table, "data", (table * 3).T.contiguous().T),
-    "other memory": lambda model, table: table.set_(table * 3),
+    "replaced data": lambda model, table: setattr(table, "data", table * 3),
+    "another memory layout": lambda model, table: setattr(table, "data", (table * 3).T.contiguous().T),
+    "replaced storage": lambda model, table: table.set_(table * 3),
     "a state": lambda model, table: model.load_state_dict(tripled_state(model)),
     "a state, assigned": lambda model, table: model.load_state_dict(tripled_state(model), assign=True),
     "a vector": lambda model, table: vector_to_parameters(1.5 * parameters_to_vector(model.parameters()),
@@ -461,8 +463,8 @@ def test_packed_copy_follows_every_weight_change(folder: Path, way: str) -> None
     before, one_before = packed_states(model), packed_states(model, IDS[:, :1])
     with torch.no_grad():
         WEIGHT_CHANGES[way](model.module, model.module.layers[0].feed_forward.down.weight)
-    check_plain_and_packed_agree(model, before)
-    check_plain_and_packed_agree(model, one_before, IDS[:, :1])
+    assert_plain_and_packed_agree(model, before)
+    assert_plain_and_packed_agree(model, one_before, IDS[:, :1])
 
 
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "Adagrad"])
@@ -472,7 +474,7 @@ def test_fused_optimizer_step_takes_effect(folder: Path, kind: str) -> None:
     optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.1, fused=True)
     model(IDS).last_hidden_state.pow(2).sum().backward()
     optimizer.step()
-    check_plain_and_packed_agree(model, before)
+    assert_plain_and_packed_agree(model, before)
 
 
 def test_peft_adapters_on_attention_run_and_get_gradients(folder: Path) -> None:
@@ -480,7 +482,7 @@ def test_peft_adapters_on_attention_run_and_get_gradients(folder: Path) -> None:
     model = pellucid.load(folder)
     before = packed_states(model)
     peft.inject_adapter_in_model(peft.LoraConfig(target_modules=["query"], init_lora_weights=False), model.module)
-    check_plain_and_packed_agree(model, before)
+    assert_plain_and_packed_agree(model, before)
     model(IDS).last_hidden_state.pow(2).sum().backward()
     low = [p for name, p in model.module.named_parameters() if "lora_" in name]
     assert low and all(p.grad is not None and p.grad.any() for p in low)

@@ -76,9 +76,9 @@ def test_large_whole_numbers_are_compared_exactly(minilm: pellucid.Model) -> Non
     """As floats, these four are two."""
     large = [2**53, 2**53 + 1, 12345678901234567890, 12345678901234567891]
     index = pellucid.Index.build(
-        minilm, [{"text": f"row {i}", "n": n, "said": str(n)} for i, n in enumerate(large)], column="text"
+        minilm, [{"text": f"row {i}", "n": n, "digits": str(n)} for i, n in enumerate(large)], column="text"
     )
-    for column in ("n", "said"):
+    for column in ("n", "digits"):
         for i, n in enumerate(large):
             assert matching_rows(index, {column: n}) == matching_rows(index, f"{column} = {n}") == {i}
             assert matching_rows(index, {column: {"<": n}}) == set(range(i))
@@ -88,7 +88,7 @@ def test_large_whole_numbers_are_compared_exactly(minilm: pellucid.Model) -> Non
                 == set(range(i, 4))
             )
         assert matching_rows(index, {column: {"!=": large[3]}}) == {0, 1, 2}
-    assert index.delete(where=f"said = {large[3]}") == 1
+    assert index.delete(where=f"digits = {large[3]}") == 1
 
 
 def test_true_in_a_table_equals_true(minilm: pellucid.Model, tmp_path: Path) -> None:
@@ -128,11 +128,11 @@ def test_conditions_match_plain_python(column: str, tmp_path: Path) -> None:
     for operand in VALUES:
         for operator in OPERATORS if isinstance(operand, str | int | float) else ():
             found = entries.condition_mask(parse_conditions({column: {operator: operand}})).tolist()
-            expected = [value is not None and condition_holds(value, operator, operand) for value in VALUES]
+            expected = [value is not None and condition_matches(value, operator, operand) for value in VALUES]
             assert found == expected, (operator, operand)
 
 
-def condition_holds(value: Any, operator: str, operand: Any) -> bool:
+def condition_matches(value: Any, operator: str, operand: Any) -> bool:
     """The result of a condition on a value, in plain Python."""
     one, other = (as_text(each) for each in (value, operand))
     if operator == "~":
@@ -192,10 +192,10 @@ def test_dates_compare_as_in_python(operator: str, tmp_path: Path) -> None:
     for operand in DATES[:-1]:
         found = entries.condition_mask(parse_conditions(f"d {operator} {operand}")).tolist()
         other = datetime.fromisoformat(operand)
-        for value, holds in zip(DATES[:-1], found):
+        for value, matches in zip(DATES[:-1], found):
             one = datetime.fromisoformat(value)
             one = one.replace(tzinfo=one.tzinfo or UTC) if other.tzinfo else one.replace(tzinfo=None)
-            assert holds == compare(one, other), (value, operand)
+            assert matches == compare(one, other), (value, operand)
 
 
 def test_dates_of_every_type_match_and_other_texts_compare_as_texts(minilm: pellucid.Model) -> None:

@@ -262,7 +262,7 @@ STRANGE = {
     "NUL": "before\0after",
     "half a pair": "half \ud83d of a smile",
     "joined emoji": "family 👨‍👩‍👧‍👦 here",
-    "turned round": "‮evil.exe",
+    "right-to-left override": "‮evil.exe",
     "marks": "e" + "\u0301" * 5_000,
     "private": "\ue000\uf8ff",
     "a special token": "[SEP] <s> <|im_end|>",
@@ -641,7 +641,7 @@ def test_invalid_queries_are_refused_and_an_empty_index_finds_nothing(
     assert [hit["id"] for hit in empty.search("three")] == ["3"]
 
 
-def test_exit_code_tells_the_kind_of_error(
+def test_exit_code_depends_on_the_kind_of_error(
     index: pellucid.Index, run_command_line: RunCommandLine, tmp_path: Path
 ) -> None:
     folder = index.save(tmp_path / "a.index")

@@ -51,18 +51,18 @@ def make_readable_by_all(folder: Path) -> None:
             path.chmod(0o755)
 
 
-def with_file_size_limit(work: Callable[[], object], most: int) -> Callable[[], None]:
+def with_file_size_limit(work: Callable[[], object], max_bytes: int) -> Callable[[], None]:
     """The work, with a limit of `most` bytes on the size of a file."""
 
     def check() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, resource.RLIM_INFINITY))
         work()
 
     return check
 
 
-@pytest.mark.parametrize("most", [0, 100, 5_000, 30_000, 45_000])
-def test_failed_change_without_disk_space_leaves_the_old_index(writable_index: pellucid.Index, most: int) -> None:
+@pytest.mark.parametrize("max_bytes", [0, 100, 5_000, 30_000, 45_000])
+def test_failed_change_without_disk_space_leaves_the_old_index(writable_index: pellucid.Index, max_bytes: int) -> None:
     """The lock's note, the embedded chunk, the entries, the vectors: each in turn is the first without space."""
     before = contents_by_path(writable_index.folder)
     work = expect_error(
@@ -70,7 +70,7 @@ def test_failed_change_without_disk_space_leaves_the_old_index(writable_index: p
         ResourceError,
         "limit on the size of a file|cannot write .*(disk|space)",
     )
-    assert exit_code_of(start_fork(with_file_size_limit(work, most))) == 0
+    assert exit_code_of(start_fork(with_file_size_limit(work, max_bytes))) == 0
     after = contents_by_path(writable_index.folder)
     assert {name: contents for name, contents in after.items() if not name.startswith(("building/", "lock"))} == before
     assert writable_index.add(NEW, progress=False) == len(NEW)
@@ -81,14 +81,14 @@ def test_rows_are_added_even_if_segments_cannot_be_rewritten(
 ) -> None:
     for i in range(MAX_SEGMENTS - 1):
         writable_index.add([{"symbol": f"S{i}", "name": f"Segment {i}"}], progress=False)
-    rows, most = len(writable_index), 4 * 384 * len(writable_index)  # all vectors together would exceed it
+    rows, max_bytes = len(writable_index), 4 * 384 * len(writable_index)  # all vectors together would exceed it
 
     def work() -> None:
         assert writable_index.add([{"symbol": "LAST", "name": "The last"}], progress=False) == 1
         assert len(writable_index) == len(pellucid.Index.open(writable_index.folder)) == rows + 1
         assert "done, but segments could not be rewritten: the limit on the size of a file" in caplog.text
 
-    assert exit_code_of(start_fork(with_file_size_limit(work, most))) == 0
+    assert exit_code_of(start_fork(with_file_size_limit(work, max_bytes))) == 0
     writable_index.compact(progress=False)
     assert len(writable_index) == rows + 1 and len(writable_index.segments) == 1
 
@@ -142,7 +142,7 @@ def test_full_disk_raises_errors_and_loses_nothing(writable_index: pellucid.Inde
         assert index.delete("AAPL") == 1
 
     if exit_code_of(start_fork(mount_small_disk)) != 0:
-        pytest.skip("this machine lets nobody mount")
+        pytest.skip("this machine allows no mounts")
     assert exit_code_of(start_fork(work)) == 0
 
 
@@ -293,14 +293,14 @@ def test_copy_of_an_index_changed_meanwhile_is_refused(
 ) -> None:
     copyfile = shutil.copyfile
 
-    def slow_copyfile(source: Path, target: Path) -> object:
+    def copyfile_after_a_change(source: Path, target: Path) -> object:
         pellucid.Index.open(writable_index.folder, model=writable_index.loaded).delete([one.id for one in entries])
         return copyfile(source, target)
 
     entries = [one for segment in writable_index.segments for one in segment.live_entries()][
         :50
     ]  # so many that segments are rewritten
-    monkeypatch.setattr(shutil, "copyfile", slow_copyfile)
+    monkeypatch.setattr(shutil, "copyfile", copyfile_after_a_change)
     with pytest.raises(InputError, match="was changed meanwhile"):
         writable_index.save(tmp_path / "late.index")
 

@@ -1,4 +1,4 @@
-"""The door to FAISS: its errors where the library is missing, or installed but unusable."""
+"""Importing FAISS: the errors where the library is missing, or installed but unusable."""
 
 import sys
 from pathlib import Path
@@ -29,7 +29,7 @@ from tests.failing_imports import fail_import
         ),
         (OSError("libgomp: version not found"), ResourceError, "cannot be imported: libgomp: version not found"),
     ],
-    ids=["missing", "beside an old library", "not to be opened", "by half"],
+    ids=["missing", "beside an old library", "not loadable", "incompatible"],
 )
 def test_error_when_faiss_cannot_be_imported(
     import_error: Exception, error: type[Exception], fragment: str, monkeypatch: pytest.MonkeyPatch

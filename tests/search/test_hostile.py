@@ -23,7 +23,7 @@ from pellucid.checksummed import seal
 from pellucid.errors import CorruptFileError, InputError, PellucidError, UnsafeFileError
 from pellucid.search.graph import check_graph
 from pellucid.search.manifest import Settings, read_manifest
-from pellucid.training.manifest import read_manifest as kept
+from pellucid.training.manifest import read_manifest as read_training_manifest
 from tests.search.child_processes import exit_code_of, start_fork
 
 FILES = ("generation-000001.json", "segments/000001/entries.sqlite", "segments/000001/vectors.f32")
@@ -235,7 +235,7 @@ def test_truncated_changed_or_swapped_file_is_named(index: pellucid.Index, saved
     contents = (saved_index / file).read_bytes()
     changes = {
         "cut": contents[:-1],
-        "turned": contents[:50] + bytes([contents[50] ^ 1]) + contents[51:],
+        "flipped": contents[:50] + bytes([contents[50] ^ 1]) + contents[51:],
         "longer": contents + b" ",
         "empty": b"",
         "swapped": (saved_index / FILES[1 if file == FILES[2] else 2]).read_bytes(),
@@ -309,7 +309,10 @@ def test_links_are_refused(saved_index: Path, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(20)
 def test_manifest_that_is_no_regular_file_is_refused(saved_index: Path, tmp_path: Path) -> None:
-    for path, read in ((saved_index / FILES[0], pellucid.Index.open), (tmp_path / "manifest.json", kept)):
+    for path, read in (
+        (saved_index / FILES[0], pellucid.Index.open),
+        (tmp_path / "manifest.json", read_training_manifest),
+    ):
         path.unlink(missing_ok=True)
         os.mkfifo(path)
         with pytest.raises(CorruptFileError, match=r"\.json is not a regular file"):

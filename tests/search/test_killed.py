@@ -183,8 +183,8 @@ def _killed_at_step(step: int, folder: Path, work: Callable[[], object]) -> Call
     def killed_work() -> None:
         countdown = iter(range(step, -1, -1))
 
-        def hook(event: str, given: tuple) -> None:
-            if _modifies_folder(folder, event, given) and next(countdown) == 0:
+        def hook(event: str, arguments: tuple) -> None:
+            if _modifies_folder(folder, event, arguments) and next(countdown) == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         sys.addaudithook(hook)
@@ -292,7 +292,7 @@ class Disk:
     handles: list[int] = field(default_factory=list)
     steps: list[tuple[dict[str, bytes], dict[str, bytes]]] = field(default_factory=list)
 
-    def flushed(self, handle: int) -> None:
+    def record_flush(self, handle: int) -> None:
         path = Path(f"/proc/self/fd/{handle}").resolve()
         inode = os.fstat(handle).st_ino
         self.handles.append(os.dup(handle))
@@ -301,14 +301,14 @@ class Disk:
         else:
             self.files[inode] = path.read_bytes()
 
-    def everything(self) -> None:
+    def flush_all(self) -> None:
         """Flushes everything that is there."""
         for path in (self.root, *self.root.rglob("*")):
             handle = os.open(path, os.O_RDONLY)
-            self.flushed(handle)
+            self.record_flush(handle)
             os.close(handle)
 
-    def note(self) -> None:
+    def record_state(self) -> None:
         """Appends the contents at worst: with flushed names only, and with all names."""
         self.steps.append((self._named(self.root.stat().st_ino, ""), self._all()))
 
@@ -326,14 +326,14 @@ class Disk:
         return {str(one.relative_to(self.root)): self.files.get(one.stat().st_ino, b"") for one in paths}
 
     @contextlib.contextmanager
-    def watched(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        """Notes the contents after every file operation within the context."""
+    def recording(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """Records the contents after every file operation within the context."""
         original_fsync = os.fsync
 
         def fsync(handle: int) -> None:
             original_fsync(handle)
-            self.flushed(handle)
-            self.note()
+            self.record_flush(handle)
+            self.record_state()
 
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", fsync)
@@ -346,7 +346,7 @@ class Disk:
     def _then(self, operation: Callable[..., object]) -> Callable[..., object]:
         def recorded(*arguments: object, **options: object) -> object:
             result = operation(*arguments, **options)
-            self.note()
+            self.record_state()
             return result
 
         return recorded
@@ -364,11 +364,11 @@ def test_power_loss_at_any_step_leaves_the_old_or_the_new_index(
     index.delete("first9")
     before = checked_rows(index, vectors)
     disk = Disk(index.folder)
-    disk.everything()
-    with disk.watched(monkeypatch):
+    disk.flush_all()
+    with disk.recording(monkeypatch):
         arguments = {"update": [("first1", POOL[7])], "delete": "first2"}
         getattr(index, change)(*([arguments[change]] if change in arguments else []))
-    disk.note()
+    disk.record_state()
     after, states = checked_rows(index, vectors), []
     for number, (flushed_only, all_names) in enumerate(disk.steps):
         for content in (flushed_only, all_names):

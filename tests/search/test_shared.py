@@ -211,12 +211,12 @@ def test_reader_beside_a_writer_opens_a_complete_generation(writable_index: pell
             writable_index.add([{"symbol": one, "name": "Another bank"} for one in ids], progress=False)
             writable_index.delete(ids)  # more than a fifth: segments are rewritten, old ones deleted
 
-    process, seen = start_fork(write), []
+    process, lengths = start_fork(write), []
     while os.waitpid(process, os.WNOHANG) == (0, 0):
         index = pellucid.Index.open(writable_index.folder)
         assert len({entry.id for one in index.segments for entry in one.live_entries()}) == len(index)
-        seen.append(len(index))
-    assert set(seen) <= {100, 140} and len(seen) > 5
+        lengths.append(len(index))
+    assert set(lengths) <= {100, 140} and len(lengths) > 5
 
 
 # -- two writers ----------------------------------------------------------------------------------------------------
@@ -237,13 +237,13 @@ def test_second_writer_waits_and_both_changes_are_kept(writable_index: pellucid.
 def test_writer_that_waits_too_long_names_the_locking_process(
     writable_index: pellucid.Index, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def hold() -> None:
+    def hold_lock() -> None:
         with writer_lock(writable_index.folder):
-            (tmp_path / "holds").touch()
+            (tmp_path / "locked").touch()
             time.sleep(60)
 
-    process = start_fork(hold)
-    while not (tmp_path / "holds").exists():
+    process = start_fork(hold_lock)
+    while not (tmp_path / "locked").exists():
         time.sleep(0.01)
     monkeypatch.setattr("pellucid.search.generations.TIMEOUT", 0.2)
     with pytest.raises(InputError, match=rf"is being written by process {process} since 20\d\d-.*: wait until"):
@@ -300,7 +300,7 @@ def test_index_opens_while_its_link_is_redirected(
     assert found.segments.has_id("AAPL") and not found.segments.has_id("MSFT")
 
 
-def test_writer_that_waits_for_another_thread_is_told_so(
+def test_writer_that_waits_for_another_thread_names_its_own_process(
     writable_index: pellucid.Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pellucid.search.generations.TIMEOUT", 0.2)

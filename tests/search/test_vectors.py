@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import strategies as st
 
 import pellucid
 from pellucid.errors import InputError
@@ -45,12 +45,12 @@ def nearest_rows(store: Vectors, *arguments: Any) -> list[np.ndarray]:
 
 @settings(max_examples=150, deadline=None)
 @given(
-    metric=some.sampled_from(METRICS),
-    rows=some.integers(1, 60),
-    dimension=some.integers(1, 9),
-    k=some.integers(1, 70),
-    share=some.sampled_from([None, 0.0, 0.1, 0.5, 1.0]),
-    seed=some.integers(0, 10_000),
+    metric=st.sampled_from(METRICS),
+    rows=st.integers(1, 60),
+    dimension=st.integers(1, 9),
+    k=st.integers(1, 70),
+    share=st.sampled_from([None, 0.0, 0.1, 0.5, 1.0]),
+    seed=st.integers(0, 10_000),
 )
 def test_nearest_rows_match_brute_force(
     metric: str, rows: int, dimension: int, k: int, share: float | None, seed: int
@@ -81,9 +81,9 @@ def test_query_gives_the_same_rows_alone_and_in_a_batch(metric: str) -> None:
     for store in (Vectors(matrix, metric), Vectors(matrix, metric, graph)):
         together = store.nearest(queries, 10, None, 32)
         for query, (rows, score) in zip(queries, together):
-            ((alone, own),) = store.nearest(query[None], 10, None, 32)
+            ((alone, own_score),) = store.nearest(query[None], 10, None, 32)
             assert alone.tolist() == rows.tolist()
-            assert own.tolist() == score.tolist()
+            assert own_score.tolist() == score.tolist()
     exact = nearest_rows(Vectors(matrix, metric), queries, 10, None, 0)
     assert all(rows[0] % 7 == 0 and rows.tolist()[:7] == list(range(rows[0], rows[0] + 7)) for rows in exact)
 
@@ -118,8 +118,8 @@ def test_filtered_graph_search_finds_the_nearest_rows(graph_vectors: Vectors, sh
     if kind == "by chance":
         alive = np.random.default_rng(1).random(20_000) < share
     else:
-        like = graph_vectors.numbers @ queries[0] * (1 if kind == "near" else -1)
-        alive = like >= np.sort(like)[-max(int(share * 20_000), 1)]
+        similarity = graph_vectors.numbers @ queries[0] * (1 if kind == "near" else -1)
+        alive = similarity >= np.sort(similarity)[-max(int(share * 20_000), 1)]
     found = nearest_rows(graph_vectors, queries, 10, alive, 64)
     exact = nearest_rows(Vectors(graph_vectors.numbers, "cosine"), queries, 10, alive, 0)
     assert all(alive[rows].all() and len(set(rows)) == len(rows) for rows in found)

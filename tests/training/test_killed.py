@@ -134,7 +134,7 @@ def resumable_steps_after_power_loss(
     out = folder / "out"
     folder.mkdir()
     disk, acknowledged = Disk(folder), [(0, 0)]
-    disk.everything()
+    disk.flush_all()
     original = State.save
 
     def save(*args: Any, **kwargs: Any) -> None:
@@ -144,9 +144,9 @@ def resumable_steps_after_power_loss(
         acknowledged.append((len(disk.steps), manifest.step))
 
     monkeypatch.setattr(State, "save", save)
-    with disk.watched(monkeypatch):
+    with disk.recording(monkeypatch):
         train_small(body, rows, out, save_every=1, validation=rows[:4], evaluate_every=2, max_steps=5)
-    disk.note()
+    disk.record_state()
     monkeypatch.setattr(State, "save", original)
     model, checked, steps = digest_of(out / "model.safetensors"), [], set()
     for number, contents in enumerate(disk.steps):

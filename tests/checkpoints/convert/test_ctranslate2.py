@@ -97,7 +97,11 @@ def model_file(variables: dict[str, torch.Tensor], other: dict[str, str]) -> byt
         kind = [torch.float32, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16].index(numbers.dtype)
         content += text(name) + struct.pack(f"<B{numbers.dim()}I", numbers.dim(), *numbers.shape)
         content += struct.pack("<BI", kind, len(raw)) + raw
-    return content + struct.pack("<I", len(other)) + b"".join(text(one) + text(its) for one, its in other.items())
+    return (
+        content
+        + struct.pack("<I", len(other))
+        + b"".join(text(alias) + text(target) for alias, target in other.items())
+    )
 
 
 def test_newer_file_with_an_alias(tmp_path: Path) -> None:
@@ -124,7 +128,7 @@ def test_newer_file_with_an_alias(tmp_path: Path) -> None:
             read_variables(tmp_path / "model.bin")
 
 
-def test_config_and_tokenizers(ours: Path) -> None:
+def test_config_and_tokenizers_of_a_converted_folder(ours: Path) -> None:
     _, config, source, target = read_converted(ours)
     expected = {
         "share_embeddings": False,

@@ -8,14 +8,14 @@ import torch
 from safetensors.torch import load_file
 
 from pellucid.checkpoints.convert import convert
-from tests.checkpoints.convert.exports import HEADS, example_inputs, export, tiny_bert
+from tests.checkpoints.convert.onnx_exports import HEADS, example_inputs, export, tiny_bert
 from tests.quick import few
 
 CASES = [(head, exporter) for exporter in ("traced", "captured") for head in HEADS]
 
 
 @pytest.mark.parametrize(("head", "exporter"), few(CASES, [("base", "traced")]))
-def test_every_head_comes_back_bit_for_bit(tmp_path: Path, head: str, exporter: str) -> None:
+def test_every_head_is_recovered_bit_for_bit(tmp_path: Path, head: str, exporter: str) -> None:
     model = tiny_bert(head)
     result = convert(export(model, tmp_path / "foreign", exporter), tmp_path / "ours")
     found = load_file(result.folder / "model.safetensors")
@@ -38,7 +38,7 @@ def test_reference_gives_the_same_logits_from_the_converted_folder(tmp_path: Pat
     assert (result.folder / "vocab.txt").read_bytes() == (tmp_path / "foreign" / "vocab.txt").read_bytes()
 
 
-def test_older_and_newer_opsets(tmp_path: Path) -> None:
+def test_older_and_newer_opsets_give_the_same_parameters(tmp_path: Path) -> None:
     model = tiny_bert("sequence")
     for opset in (14, 17, 20):  # norms and GELU decomposed, norms as one operation, both as one operation
         result = convert(export(model, tmp_path / f"foreign{opset}", "traced", opset), tmp_path / f"ours{opset}")

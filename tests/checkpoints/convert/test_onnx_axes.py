@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from pellucid.checkpoints.convert import convert
 from pellucid.errors import CheckpointMismatchError
-from tests.checkpoints.convert.exports import (
+from tests.checkpoints.convert.onnx_exports import (
     HEADS,
     NamedInputs,
     example_inputs,
@@ -25,7 +25,7 @@ from tests.checkpoints.convert.exports import (
 )
 from tests.quick import few
 
-CHANGES = ("turned over the last axis", "turned over the tokens", "turned over the texts", "shifted", "cut off")
+CHANGES = ("reversed last axis", "reversed tokens", "reversed texts", "shifted", "cut off")
 
 
 def change_nodes(change: str, read: str, number: int) -> list[onnx.NodeProto]:
@@ -38,7 +38,7 @@ def change_nodes(change: str, read: str, number: int) -> list[onnx.NodeProto]:
             helper.make_node("Slice", [read, "zero", "one", "last"], ["rest"]),
             helper.make_node("Concat", ["most", "rest"], ["changed"], axis=-1),
         ]
-    axis = {"turned over the last axis": "last", "turned over the tokens": "last but one"}.get(change, "zero")
+    axis = {"reversed last axis": "last", "reversed tokens": "last but one"}.get(change, "zero")
     return [helper.make_node("Slice", [read, "last", "endless below", axis, "last"], ["changed"])]
 
 
@@ -61,7 +61,7 @@ def changed_graphs(plain: onnx.ModelProto, change: str) -> Iterator[onnx.ModelPr
             yield model
 
 
-@pytest.mark.parametrize("change", few(list(CHANGES), ["turned over the last axis"]))
+@pytest.mark.parametrize("change", few(list(CHANGES), ["reversed last axis"]))
 def test_values_moved_along_an_axis_are_refused(tmp_path: Path, change: str) -> None:
     """ONNX Runtime shows which changes alter the outputs of tokens that are no padding; each of these is refused."""
     folder = export(tiny_bert("tokens"), tmp_path / "foreign", "captured")
@@ -117,7 +117,7 @@ def test_interleaved_heads_are_refused(tmp_path: Path) -> None:
 
 MASKS = {
     "of queries": lambda mask: mask[:, None, :, None].expand(-1, 1, -1, mask.shape[1]),
-    "turned": lambda mask: mask.flip(1)[:, None, None],
+    "reversed": lambda mask: mask.flip(1)[:, None, None],
     "of the first text": lambda mask: mask[:1, None, None].expand(mask.shape[0], -1, -1, -1),
     "of the number of tokens": lambda mask: (mask.sum(1, keepdim=True) > 3).expand(-1, mask.shape[1])[:, None, None],
 }
@@ -142,7 +142,7 @@ def test_mask_of_anything_but_key_padding_is_refused(tmp_path: Path, mask: str) 
         convert(folder, tmp_path / "ours")
 
 
-def test_a_norm_over_another_axis_is_refused(tmp_path: Path) -> None:
+def test_norm_over_another_axis_is_refused(tmp_path: Path) -> None:
     folder = with_attributes(
         export(tiny_bert("tokens"), tmp_path / "foreign", "traced", 17), "LayerNormalization", 1, axis=1
     )
@@ -176,7 +176,7 @@ def test_active_dropout_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("level", few(["BASIC", "EXTENDED", "ALL"], ["ALL"]))
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("head", few(list(HEADS), ["tokens"]))
-def test_graphs_optimised_by_onnx_runtime(tmp_path: Path, head: str, half: bool, level: str) -> None:
+def test_graphs_optimised_by_onnx_runtime_are_converted(tmp_path: Path, head: str, half: bool, level: str) -> None:
     """Including its softmax in half precision, which it writes as five operations."""
     model = tiny_bert(head, attn_implementation="eager")
     folder = export(model.half() if half else model, tmp_path / "foreign", "traced", 14)
@@ -190,7 +190,7 @@ def test_graphs_optimised_by_onnx_runtime(tmp_path: Path, head: str, half: bool,
     assert all(torch.equal(value, expected[name]) for name, value in found.items())
 
 
-def test_fixed_sizes(tmp_path: Path) -> None:
+def test_graph_of_fixed_sizes_is_converted(tmp_path: Path) -> None:
     """Exported without dynamic axes, so that every shape is a constant of the file."""
     model = tiny_bert("sequence")
     folder = export(model, tmp_path / "foreign", "traced", 17)
@@ -208,7 +208,7 @@ class FirstToken(torch.nn.Module):
         return self.inner(*inputs)[0][:, 0]
 
 
-def test_graph_that_returns_the_first_token_only(tmp_path: Path) -> None:
+def test_graph_that_returns_only_the_first_token_is_converted(tmp_path: Path) -> None:
     """As in exports of sentence encoders."""
     model = tiny_bert("base")
     folder = export(model, tmp_path / "foreign", "traced", 17)

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 
 from pellucid.checkpoints.convert import convert
 from pellucid.errors import CheckpointMismatchError
-from tests.checkpoints.convert.exports import NamedInputs, export, export_traced, tiny_bert
-from tests.checkpoints.convert.test_onnx_seldom import CustomMask, OrderedInputs, find, insert
+from tests.checkpoints.convert.onnx_exports import NamedInputs, export, export_traced, tiny_bert
+from tests.checkpoints.convert.test_onnx_rare_differences import CustomMask, OrderedInputs, find, insert
 
 
 @pytest.mark.parametrize("kind", ["LayerNormalization", "Gemm"])
@@ -63,7 +63,7 @@ class PaddingById(torch.nn.Module):
         return self.inner(ids[:, :37], attention_mask=(ids != 0).long(), return_dict=False)[0]
 
 
-def test_padding_recognised_by_its_id(tmp_path: Path) -> None:
+def test_padding_recognised_by_its_id_is_converted(tmp_path: Path) -> None:
     model = tiny_bert("tokens", attn_implementation="eager")
     folder = export(model, tmp_path / "foreign", "traced", 17)
     export_traced(PaddingById(model), folder / "model.onnx", 17, names=["input_ids"])
@@ -81,7 +81,8 @@ def test_swapped_mask_and_token_types_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("texts", [8, 32])
-def test_fixed_large_batch_is_tried_with_shorter_texts(tmp_path: Path, texts: int) -> None:
+def test_fixed_large_batch_is_converted(tmp_path: Path, texts: int) -> None:
+    """It is tried with shorter texts."""
     model = tiny_bert("tokens", max_position_embeddings=512, num_attention_heads=16)
     folder = export(model, tmp_path / "foreign", "traced", 17)
     fixed = onnx.load(folder / "model.onnx")
@@ -93,7 +94,7 @@ def test_fixed_large_batch_is_tried_with_shorter_texts(tmp_path: Path, texts: in
 
 
 @pytest.mark.parametrize("head", ["tokens", "answers"])
-def test_attention_weights_as_additional_outputs(tmp_path: Path, head: str) -> None:
+def test_graph_with_attention_weights_as_outputs_is_converted(tmp_path: Path, head: str) -> None:
     model = tiny_bert(head, attn_implementation="eager", output_attentions=True)
     result = convert(export(model, tmp_path / "foreign", "traced", 17), tmp_path / "ours")
     name = {"tokens": "classifier.weight", "answers": "qa_outputs.weight"}[head]

@@ -22,7 +22,7 @@ from pellucid.errors import (
     UnsafeFileError,
 )
 from tests.checkpoints.builders import Case
-from tests.checkpoints.convert.exports import export, tiny_bert
+from tests.checkpoints.convert.onnx_exports import export, tiny_bert
 
 MISMATCH = CheckpointMismatchError
 Damage = Callable[[Path], object]
@@ -198,7 +198,7 @@ CASES = [
     Case("other activation", with_facts(hidden_act="relu"), MISMATCH, "hidden_act relu"),
     Case("other epsilon", with_facts(layer_norm_eps=1e-5), MISMATCH, "layer_norm_eps"),
     Case("text for a number", with_facts(vocab_size="61"), MISMATCH, "vocab_size"),
-    Case("names that lie", with_graph(swap_biases), MISMATCH, "layer.0.attention.self"),
+    Case("swapped biases", with_graph(swap_biases), MISMATCH, "layer.0.attention.self"),
     Case("a table too many", with_graph(add_tensor), MISMATCH, "mystery [1, 5, 32]"),
     Case("two bits", with_graph(add_low_bit_product(bits=2)), MISMATCH, "2 bits"),
     Case("blocks that do not fit", with_graph(add_low_bit_product(K=64)), MISMATCH, "32 x 64"),
@@ -238,7 +238,7 @@ def test_nested_functions_are_read(exported: Path, tmp_path: Path) -> None:
     assert (result / "model.safetensors").read_bytes() == (plain / "model.safetensors").read_bytes()
 
 
-def test_external_data_in_the_same_folder(exported: Path, tmp_path: Path) -> None:
+def test_external_data_in_the_same_folder_is_read(exported: Path, tmp_path: Path) -> None:
     plain = convert(exported, tmp_path / "plain").folder
     folder = Path(shutil.copytree(exported, tmp_path / "foreign"))
     onnx.save(onnx.load(exported / "model.onnx"), folder / "model.onnx", save_as_external_data=True, size_threshold=64)

@@ -11,7 +11,7 @@ from onnx.helper import make_node
 from pellucid.checkpoints.convert import convert
 from pellucid.checkpoints.convert.constants import dequantise
 from pellucid.errors import UnsafeFileError
-from tests.checkpoints.convert.exports import export, tiny_bert
+from tests.checkpoints.convert.onnx_exports import export, tiny_bert
 
 
 def test_block_longer_than_the_row() -> None:

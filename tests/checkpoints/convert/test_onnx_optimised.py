@@ -9,11 +9,11 @@ import torch
 from safetensors.torch import load_file
 
 from pellucid.checkpoints.convert import convert
-from tests.checkpoints.convert.exports import export, tiny_bert
+from tests.checkpoints.convert.onnx_exports import export, tiny_bert
 
 
 @pytest.mark.parametrize("head", ["tokens", "words", "sequence"])
-def test_fused_operations(tmp_path: Path, head: str) -> None:
+def test_fused_operations_are_converted(tmp_path: Path, head: str) -> None:
     from onnxruntime.transformers.fusion_options import FusionOptions
     from onnxruntime.transformers.optimizer import optimize_model
 

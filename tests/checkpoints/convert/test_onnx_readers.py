@@ -11,7 +11,7 @@ import pytest
 from pellucid.checkpoints.convert import convert
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, PellucidError
 from tests.checkpoints.builders import Case
-from tests.checkpoints.convert.exports import export, tiny_bert
+from tests.checkpoints.convert.onnx_exports import export, tiny_bert
 from tests.checkpoints.convert.test_onnx_hostile import Damage, add_branch, initializer, with_graph, with_raw
 
 

@@ -1,4 +1,4 @@
-"""One computation, spelled in many ways: activations, positions, heads and fused products of several exporters."""
+"""One computation, in many forms: activations, positions, heads and fused products of several exporters."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQua
 from pellucid import load
 from pellucid.checkpoints.convert import convert
 from pellucid.errors import CheckpointMismatchError
-from tests.checkpoints.convert.exports import HEADS, example_inputs, export, runtime_logits, tiny_bert
+from tests.checkpoints.convert.onnx_exports import HEADS, example_inputs, export, runtime_logits, tiny_bert
 
 
 def set_config(folder: Path, **values: object) -> None:
@@ -63,7 +63,7 @@ def test_unknown_activation_is_refused(tmp_path: Path) -> None:
         convert(folder, tmp_path / "ours")
 
 
-def test_position_ids_as_an_input(tmp_path: Path) -> None:
+def test_position_ids_as_an_input_are_converted(tmp_path: Path) -> None:
     model = tiny_bert("tokens")
     folder = export(model, tmp_path / "foreign", "traced", 17)
     foreign = onnx.load(folder / "model.onnx")
@@ -98,7 +98,9 @@ def fused_model(folder: Path) -> onnx.ModelProto:
         ("scale", 0.5, "scales or masks its scores in another way"),
     ],
 )
-def test_settings_of_a_fused_attention_are_read(tmp_path: Path, setting: str, value: Any, message: str) -> None:
+def test_other_settings_of_a_fused_attention_are_refused(
+    tmp_path: Path, setting: str, value: Any, message: str
+) -> None:
     folder = export(tiny_bert("tokens", attn_implementation="eager"), tmp_path / "foreign", "traced", 17)
     model = fused_model(folder)
     for node in (node for node in model.graph.node if node.op_type == "Attention"):
@@ -110,7 +112,7 @@ def test_settings_of_a_fused_attention_are_read(tmp_path: Path, setting: str, va
         convert(folder, tmp_path / "ours")
 
 
-def test_product_fused_with_its_activation(tmp_path: Path) -> None:
+def test_product_fused_with_its_activation_is_converted(tmp_path: Path) -> None:
     """ONNX Runtime's FusedGemm: the pooler's product includes its tanh."""
     folder = export(tiny_bert("sequence"), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
@@ -153,7 +155,7 @@ def test_operand_read_only_for_its_type_is_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("stated", "stored"), [(1e-12, 1e-7), (1e-5, 1e-5)])
-def test_an_epsilon_in_half_precision_is_rounded(tmp_path: Path, stated: float, stored: float) -> None:
+def test_epsilon_rounded_to_half_precision_is_accepted(tmp_path: Path, stated: float, stored: float) -> None:
     """Older opsets write norms out, and optimisers round their epsilon to half precision."""
     folder = export(tiny_bert("tokens", layer_norm_eps=stored).half(), tmp_path / "foreign", "traced", 14)
     assert "Sqrt" in {node.op_type for node in onnx.load(folder / "model.onnx").graph.node}
@@ -171,7 +173,7 @@ def test_an_epsilon_in_half_precision_is_rounded(tmp_path: Path, stated: float, 
         convert(folder, tmp_path / "other")
 
 
-def test_silu_written_as_quick_gelu(tmp_path: Path) -> None:
+def test_silu_written_as_quick_gelu_is_recognised(tmp_path: Path) -> None:
     """ONNX Runtime's optimiser turns x * sigmoid(x) into QuickGelu with an alpha of 1."""
     folder = export(tiny_bert("tokens", hidden_act="silu"), tmp_path / "foreign", "traced", 17)
     expected = runtime_logits(folder / "model.onnx")
@@ -191,7 +193,7 @@ def test_silu_written_as_quick_gelu(tmp_path: Path) -> None:
         convert(folder, tmp_path / "other")
 
 
-def test_tied_embeddings_under_the_name_of_the_head(tmp_path: Path) -> None:
+def test_tied_embeddings_under_the_name_of_the_head_are_converted(tmp_path: Path) -> None:
     """The export stores tied embeddings once, by the head's name; low-bit quantisation makes two tensors of them."""
     folder = export(tiny_bert("words"), tmp_path / "foreign", "captured")
     names = {tensor.name for tensor in onnx.load(folder / "model.onnx").graph.initializer}
@@ -215,16 +217,16 @@ def test_changed_score_scale_is_refused(tmp_path: Path, attention: str) -> None:
     convert(folder, tmp_path / "ours")
     foreign = onnx.load(folder / "model.onnx")
     root = 8**-0.25 if attention == "sdpa" else 8**-0.5
-    found = [
+    scales = [
         attribute.t
         for node in foreign.graph.node
         if node.op_type == "Constant"
         for attribute in node.attribute
-        if (number := onnx.numpy_helper.to_array(attribute.t)).size == 1 and np.allclose(number, root)
+        if (scale := onnx.numpy_helper.to_array(attribute.t)).size == 1 and np.allclose(scale, root)
     ]
-    assert found
-    for number in found:
-        number.CopyFrom(onnx.numpy_helper.from_array(np.array(0.25, "float32")))
+    assert scales
+    for scale in scales:
+        scale.CopyFrom(onnx.numpy_helper.from_array(np.array(0.25, "float32")))
     onnx.save(foreign, folder / "model.onnx")
     with pytest.raises(CheckpointMismatchError, match=r"scores are multiplied by 0\.\d+ .* means 0.3536"):
         convert(folder, tmp_path / "other")

@@ -10,7 +10,7 @@ import pellucid
 from pellucid.checkpoints.inventory import _state
 from pellucid.errors import NotFoundError
 from tests.checkpoints.builders import UNSAFE, paths_below, sentence_encoder, valid_checkpoint
-from tests.checkpoints.watched import opened_paths
+from tests.checkpoints.opened_files import opened_paths
 
 
 def cached_snapshot(cache: Path, name: str = "models--a--b") -> Path:
@@ -43,14 +43,14 @@ def redirect(link: Path, target: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "1_Pooling/config.json", "modules.json"])
-def test_no_link_below_a_snapshot_leads_out_of_its_repository(name: str, tmp_path: Path) -> None:
+def test_link_out_of_the_repository_of_a_snapshot_is_refused(name: str, tmp_path: Path) -> None:
     folder, other = cached_snapshot(tmp_path) / "sub" / "deep", cached_snapshot(tmp_path, "models--c--d")
     blob = (folder / name).resolve()
     secret = tmp_path / "secret"
     shutil.copyfile(blob, secret)
     (blob.parent / "away").symlink_to(secret)
     shutil.copyfile(blob, tmp_path / "models--a--b" / "refs")
-    outside_of_it = (
+    outside = (
         other / "sub" / "deep" / name,
         other.parents[1] / "blobs" / blob.name,
         blob.parent / "away",
@@ -58,7 +58,7 @@ def test_no_link_below_a_snapshot_leads_out_of_its_repository(name: str, tmp_pat
         blob.parent / ".." / ".." / "secret",
         secret,
     )
-    for target in outside_of_it:
+    for target in outside:
         assert target.is_file()
         redirect(folder / name, target)
         with opened_paths() as paths, pytest.raises(UNSAFE, match="outside the checkpoint"):
@@ -90,7 +90,7 @@ def test_other_folders_are_not_taken_for_snapshots(path: str, tmp_path: Path) ->
             pellucid.load(folder)
 
 
-def test_blobs_that_are_a_link_themselves_are_not_followed(tmp_path: Path) -> None:
+def test_blobs_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
     snapshot = cached_snapshot(tmp_path)
     blobs = snapshot.parents[1] / "blobs"
     blobs.rename(tmp_path / "private")

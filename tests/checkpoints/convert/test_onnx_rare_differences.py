@@ -15,7 +15,14 @@ from safetensors.torch import load_file
 
 from pellucid.checkpoints.convert import convert
 from pellucid.errors import CheckpointMismatchError
-from tests.checkpoints.convert.exports import INPUTS, example_inputs, export, export_traced, runtime_logits, tiny_bert
+from tests.checkpoints.convert.onnx_exports import (
+    INPUTS,
+    example_inputs,
+    export,
+    export_traced,
+    runtime_logits,
+    tiny_bert,
+)
 
 CONSTANTS = {
     "three": 3, "four": 4, "twenty-four": 24, "twenty-five": 25, "fifty-nine": 59, "low": -5.0, "high": 5.0,
@@ -30,7 +37,7 @@ def find(model: onnx.ModelProto, kind: str, at: int = 0, read: str = "") -> Node
 
 
 def insert(model: onnx.ModelProto, node: NodeProto, index: int, *new: tuple[str, list[str], dict[str, int]]) -> None:
-    """Inserts operations before an input of a node; each reads the previous output as "x", and NUMBERS by name."""
+    """Inserts operations before an input of a node; each reads the previous output as "x", and CONSTANTS by name."""
     value, at = node.input[index], list(model.graph.node).index(node)
     for i, (kind, inputs, settings) in enumerate(new):
         inserted = helper.make_node(kind, [value if name == "x" else name for name in inputs], [f"new{i}"], **settings)
@@ -45,28 +52,28 @@ def insert(model: onnx.ModelProto, node: NodeProto, index: int, *new: tuple[str,
 Change = Callable[[onnx.ModelProto], None]
 
 CHANGES: dict[str, tuple[Change, str]] = {
-    "one word for another": (
+    "one token for another": (
         lambda m: insert(m, find(m, "Gather", read="word_embeddings"), 1,
                              ("Equal", ["x", "three"], {}), ("Where", ["x", "four", "input_ids"], {})),
         "looks up word_embeddings with the result of Where",
     ),
-    "the last words as one": (
+    "the last tokens as one": (
         lambda m: insert(m, find(m, "Gather", read="word_embeddings"), 1, ("Min", ["x", "fifty-nine"], {})),
         "looks up word_embeddings with the result of Min",
     ),
-    "late places as one": (
+    "late positions as one": (
         lambda m: insert(m, find(m, "Gather", read="position_embeddings"), 1, ("Min", ["x", "twenty-five"], {})),
         "looks up position_embeddings with the result of Min",
     ),
-    "places that begin again": (
+    "positions that begin again": (
         lambda m: insert(m, find(m, "Gather", read="position_embeddings"), 1, ("Mod", ["x", "twenty-four"], {})),
         "looks up position_embeddings with the result of Mod",
     ),
-    "scores that are cut off": (
+    "clipped scores": (
         lambda m: insert(m, find(m, "Softmax"), 0, ("Clip", ["x", "low", "high"], {})),
         "the weights of encoder.layer.0",
     ),
-    "scores that are cut off before the mask": (
+    "scores clipped before the mask": (
         lambda m: insert(m, find(m, "Add", read="self/Mul_output"), 0, ("Clip", ["x", "low", "high"], {})),
         "the weights of encoder.layer.0",
     ),
@@ -107,10 +114,10 @@ class CustomMask(torch.nn.Module):
 def test_windowed_attention_is_refused(tmp_path: Path, width: int) -> None:
     model = tiny_bert("tokens", attn_implementation="eager")
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    near = CustomMask(
+    windowed = CustomMask(
         model, lambda ids, positions: ((positions - positions[:, None]).abs() <= width).long()[None, None]
     )
-    export_traced(near, folder / "model.onnx", 17)
+    export_traced(windowed, folder / "model.onnx", 17)
     with pytest.raises(CheckpointMismatchError, match="not those of all tokens but padding"):
         convert(folder, tmp_path / "ours")
 
@@ -118,8 +125,10 @@ def test_windowed_attention_is_refused(tmp_path: Path, width: int) -> None:
 def test_wide_window_is_refused(tmp_path: Path) -> None:
     model = tiny_bert("tokens", attn_implementation="eager", max_position_embeddings=300)
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    near = CustomMask(model, lambda ids, positions: ((positions - positions[:, None]).abs() <= 200).long()[None, None])
-    export_traced(near, folder / "model.onnx", 17)
+    windowed = CustomMask(
+        model, lambda ids, positions: ((positions - positions[:, None]).abs() <= 200).long()[None, None]
+    )
+    export_traced(windowed, folder / "model.onnx", 17)
     with pytest.raises(CheckpointMismatchError, match=r"layer\.0\.attention\.output\.dense reads the result of"):
         convert(folder, tmp_path / "ours")
 
@@ -127,16 +136,16 @@ def test_wide_window_is_refused(tmp_path: Path) -> None:
 def test_fully_masked_padding_is_accepted(tmp_path: Path) -> None:
     """Its attention weights are NaN, and no other token attends to it."""
 
-    class Blind(CustomMask):
+    class FullyMasked(CustomMask):
         def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-            kept = inputs[1].bool()
-            seen = kept[:, None, :, None] & kept[:, None, None]
-            added = torch.zeros(seen.shape).masked_fill(~seen, -torch.inf)
+            is_text = inputs[1].bool()
+            allowed = is_text[:, None, :, None] & is_text[:, None, None]
+            added = torch.zeros(allowed.shape).masked_fill(~allowed, -torch.inf)
             return self.inner(inputs[0], attention_mask=added, token_type_ids=inputs[2], return_dict=False)[0]
 
     model = tiny_bert("tokens", attn_implementation="eager")
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    export_traced(Blind(model, lambda ids, positions: ids), folder / "model.onnx", 17)
+    export_traced(FullyMasked(model, lambda ids, positions: ids), folder / "model.onnx", 17)
     found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
     assert torch.equal(found["classifier.weight"], model.classifier.weight)
 
@@ -188,7 +197,7 @@ class OrderedInputs(torch.nn.Module):
 
 
 @pytest.mark.parametrize("names", [["input_ids"], ["input_ids", "attention_mask"], ["input_ids", "token_type_ids"]])
-def test_missing_graph_inputs(tmp_path: Path, names: list[str]) -> None:
+def test_graph_without_mask_or_token_types_is_converted(tmp_path: Path, names: list[str]) -> None:
     model = tiny_bert("tokens")
     folder = export(model, tmp_path / "foreign", "traced", 17)
     export_traced(OrderedInputs(model, names), folder / "model.onnx", 17, names=names)
@@ -235,7 +244,7 @@ class CalibrationData(CalibrationDataReader):
 
 
 @pytest.mark.parametrize("head", ["tokens", "sequence"])
-def test_statically_quantised_products(tmp_path: Path, head: str) -> None:
+def test_statically_quantised_products_are_converted(tmp_path: Path, head: str) -> None:
     """Static quantisation: a pair of operations rounds a product before its bias is added or its tanh is taken."""
     model = tiny_bert(head)
     folder = export(model, tmp_path / "foreign", "traced", 17)
@@ -249,7 +258,7 @@ def test_statically_quantised_products(tmp_path: Path, head: str) -> None:
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_multi_head_attention_with_fused_biases(tmp_path: Path, half: bool) -> None:
+def test_multi_head_attention_with_fused_biases_is_converted(tmp_path: Path, half: bool) -> None:
     from onnxruntime.transformers.fusion_options import FusionOptions
     from onnxruntime.transformers.optimizer import optimize_model
 
@@ -275,11 +284,14 @@ def test_multi_head_attention_with_fused_biases(tmp_path: Path, half: bool) -> N
 EXPENSIVE: dict[str, tuple[list[tuple[str, list[str], dict[str, int]]], str]] = {
     "a table of many axes": ([("ConstantOfShape", ["many axes"], {})], "it has 65,536 sizes or axes"),
     "a table spread over many axes": ([("Expand", ["zero", "many axes"], {})], "it has 65,536 sizes or axes"),
-    "a giant": ([("Expand", ["zero", "far"], {}), ("Tile", ["x", "seven"], {}), ("Tile", ["x", "seven"], {})], "makes"),
+    "a huge table": (
+        [("Expand", ["zero", "far"], {}), ("Tile", ["x", "seven"], {}), ("Tile", ["x", "seven"], {})],
+        "makes",
+    ),
     "twenty cuts": ([("Slice", ["x", "twenty", "ends", "twenty"], {})], "it has 20 sizes or axes"),
-    "a place of a number": ([("Size", ["x"], {}), ("Gather", ["x", "three"], {})], "it indexes a scalar"),
+    "an index into a scalar": ([("Size", ["x"], {}), ("Gather", ["x", "three"], {})], "it indexes a scalar"),
     "too many products": ([("Expand", ["zero", "square"], {}), ("MatMul", ["x", "x"], {})], "68,719,476,736 products"),
-    "a long way": ([("Identity", ["x"], {})] * 2_000, "more than 120 operations lie on the way"),
+    "a long chain": ([("Identity", ["x"], {})] * 2_000, "more than 120 operations lie on the way"),
 }
 
 

@@ -1,4 +1,4 @@
-"""What a graph computes between its learned steps must be what BERT computes, or nothing is written."""
+"""What a graph computes between its steps with parameters must be what BERT computes, or nothing is written."""
 
 import copy
 import json
@@ -15,14 +15,14 @@ from transformers import BertModel
 
 from pellucid.checkpoints.convert import convert
 from pellucid.errors import CheckpointMismatchError
-from tests.checkpoints.convert.exports import INPUTS, export, export_traced, runtime_logits, tiny_bert
+from tests.checkpoints.convert.onnx_exports import INPUTS, export, export_traced, runtime_logits, tiny_bert
 
 Tensors = tuple[torch.Tensor, ...]
 HeadFunction = Callable[["CustomHead", torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class CustomHead(torch.nn.Module):
-    """A BERT with a custom head: `work` computes the output from the hidden states, the pooled output and the mask."""
+    """A BERT with a custom head: `compute` gives the output from the hidden states, the pooled output and the mask."""
 
     def __init__(self, model: BertModel, compute: HeadFunction) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ UNSUPPORTED_HEADS: dict[str, tuple[HeadFunction, str]] = {
         lambda own, states, pooled, mask: own.classifier(torch.tanh(own.dense(states[:, -1]))),
         r"pooler\.dense reads the result of Gather /Gather, where BERT reads the first token",
     ),
-    "pooler of the first token, turned around": (
+    "pooler of the first token, reversed": (
         lambda own, states, pooled, mask: own.classifier(torch.tanh(own.dense(states[:, 0].flip(-1)))),
         r"pooler\.dense reads the result of Slice /Slice \(after Gather /Gather",
     ),
@@ -116,7 +116,7 @@ def test_unsupported_heads_are_refused(tmp_path: Path, case: str) -> None:
 
 
 @pytest.mark.parametrize("slicing", [False, True])
-def test_first_token_by_slice_or_index(tmp_path: Path, slicing: bool) -> None:
+def test_first_token_by_slice_or_index_is_converted(tmp_path: Path, slicing: bool) -> None:
     def first(own: CustomHead, states: torch.Tensor, pooled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         cut = states[:, 0:1].flatten(1) if slicing else states[:, 0]
         return own.classifier(torch.tanh(own.dense(cut)))
@@ -183,8 +183,8 @@ def test_quantised_bias_is_read_or_refused(tmp_path: Path, kind: str) -> None:
     model.graph.node.insert(0, helper.make_node("DequantizeLinear", ["whole", "scale", "zero"], [name]))
     onnx.save(model, folder / "model.onnx")
     found = load_file(convert(folder, tmp_path / "placed").folder / "model.safetensors")
-    placed = found["bert.encoder.layer.0.attention.output.dense.bias"].numpy()
-    np.testing.assert_allclose(placed, bias, rtol=0, atol=float(scale))
+    converted = found["bert.encoder.layer.0.attention.output.dense.bias"].numpy()
+    np.testing.assert_allclose(converted, bias, rtol=0, atol=float(scale))
     product = next(read for read in sums.input if read != name)
     at = list(model.graph.node).index(sums)
     sums.input[list(sums.input).index(product)] = "same"
@@ -219,12 +219,12 @@ def test_causal_mask_is_refused(tmp_path: Path) -> None:
         convert(folder, tmp_path / "ours")
 
 
-@pytest.mark.parametrize("change", ["turned", "scaled"])
+@pytest.mark.parametrize("change", ["swapped", "scaled"])
 def test_swapped_or_scaled_start_and_end_logits_are_refused(tmp_path: Path, change: str) -> None:
     folder = export(tiny_bert("answers"), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
     split = next(node for node in model.graph.node if node.op_type == "Split")
-    if change == "turned":
+    if change == "swapped":
         split.output[:] = list(split.output)[::-1]
     else:
         model.graph.initializer.append(numpy_helper.from_array(np.array(0.5, "float32"), "half"))
@@ -232,7 +232,7 @@ def test_swapped_or_scaled_start_and_end_logits_are_refused(tmp_path: Path, chan
         model.graph.node.insert(at, helper.make_node("Mul", [split.input[0], "half"], ["halved"]))
         split.input[0] = "halved"
     onnx.save(model, folder / "model.onnx")
-    message = "are no start and end" if change == "turned" else "reads 0.5 times"
+    message = "are no start and end" if change == "swapped" else "reads 0.5 times"
     with pytest.raises(CheckpointMismatchError, match=message):
         convert(folder, tmp_path / "ours")
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from pellucid.checkpoints.convert import convert
 from pellucid.checkpoints.convert.constants import dequantise
 from pellucid.checkpoints.convert.low_bit import unpack_blocks
-from tests.checkpoints.convert.exports import HEADS, example_inputs, export, runtime_logits, tiny_bert
+from tests.checkpoints.convert.onnx_exports import HEADS, example_inputs, export, runtime_logits, tiny_bert
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,9 @@ def reference_logits(folder: Path) -> np.ndarray:
 
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize(("bits", "block"), [(4, 16), (4, 32), (8, 32)])
-def test_block_quantised_products(plain: Path, tmp_path: Path, bits: int, block: int, symmetric: bool) -> None:
+def test_block_quantised_products_match_onnx_runtime(
+    plain: Path, tmp_path: Path, bits: int, block: int, symmetric: bool
+) -> None:
     path = model_path_beside(plain, f"blocks{bits}-{block}-{symmetric}")
     settings = DefaultWeightOnlyQuantConfig(block_size=block, is_symmetric=symmetric, bits=bits)
     quantizer = MatMulNBitsQuantizer(onnx.load(plain / "model.onnx"), algo_config=settings)
@@ -52,7 +54,9 @@ def test_block_quantised_products(plain: Path, tmp_path: Path, bits: int, block:
 
 @pytest.mark.parametrize("per_channel", [True, False])
 @pytest.mark.parametrize("kind", [QuantType.QInt8, QuantType.QUInt8])
-def test_dynamically_quantised_model(plain: Path, tmp_path: Path, kind: QuantType, per_channel: bool) -> None:
+def test_dynamically_quantised_model_is_close_to_onnx_runtime(
+    plain: Path, tmp_path: Path, kind: QuantType, per_channel: bool
+) -> None:
     """8-bit products and 8-bit embeddings; activations are 8-bit there, and floats here."""
     path = model_path_beside(plain, f"bytes-{kind}-{per_channel}")
     quantize_dynamic(plain / "model.onnx", path, weight_type=kind, per_channel=per_channel)
@@ -70,7 +74,7 @@ def test_dynamically_quantised_model(plain: Path, tmp_path: Path, kind: QuantTyp
     np.testing.assert_allclose(reference_logits(result.folder), runtime_logits(path), rtol=0, atol=0.2)
 
 
-def test_dequantised_tensors_before_plain_products(plain: Path, tmp_path: Path) -> None:
+def test_dequantised_tensors_before_products_match_onnx_runtime(plain: Path, tmp_path: Path) -> None:
     """DequantizeLinear before MatMul, per tensor and per axis, with and without a zero point; or Cast and Mul."""
     path, model = model_path_beside(plain, "dequantised"), onnx.load(plain / "model.onnx")
     tables = {t.name: t for t in model.graph.initializer if len(t.dims) == 2}
@@ -100,7 +104,7 @@ def _quantise(graph: onnx.GraphProto, tensor: onnx.TensorProto, *, per_axis: boo
     graph.node.insert(0, make("Cast", names[:1], [f"{name}_real"], to=onnx.TensorProto.FLOAT))
 
 
-def test_tensor_cast_to_int8(plain: Path, tmp_path: Path) -> None:
+def test_tensor_cast_to_int8_matches_onnx_runtime(plain: Path, tmp_path: Path) -> None:
     path, model = model_path_beside(plain, "cast"), onnx.load(plain / "model.onnx")
     tensor = next(t for t in model.graph.initializer if t.name.endswith("word_embeddings.weight"))
     name, values = tensor.name, onnx.numpy_helper.to_array(tensor)

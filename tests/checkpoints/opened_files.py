@@ -20,7 +20,7 @@ sys.addaudithook(_record)  # permanent: audit hooks cannot be removed
 
 @contextlib.contextmanager
 def opened_paths() -> Iterator[list[Path]]:
-    """The path of each file that Python opens inside the block, as it was asked for."""
+    """The path of each file that Python opens inside the block, as it was requested."""
     _recordings.append([])
     try:
         yield _recordings[-1]
