@@ -15,26 +15,27 @@ def seal(body: dict[str, Any]) -> bytes:
     return _bytes(json.dumps({"digest": _digest(body), **body}, indent=1, ensure_ascii=False) + "\n")
 
 
-def read_sealed(path: Path, newest: int, max_bytes: int, remedy: MessagePart) -> dict[str, Any]:
+def read_sealed(path: Path, version: int, max_bytes: int, remedy: MessagePart) -> dict[str, Any]:
     """The facts in such a file.
 
-    newest: the latest format that can be read.  max_bytes: the largest size, in bytes.
+    version: of the format that can be read.  max_bytes: the largest size, in bytes.
     remedy: what to do where it is damaged, such as "build again".
     Raises OSError where it cannot be read, CorruptFileError for one that was changed, UnsafeFileError for a link, and
-    InputError for one of a later format.
+    InputError for one of another version.
     """
     content = _read_small_file(path, max_bytes)
     try:
         body: dict[str, Any] = json.loads(content, object_pairs_hook=unique_keys)
-        later = body["format"]
+        found = body["format"]
         body.pop("digest", None)
         is_unchanged = seal(body) == content
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise damaged_error(path, error, remedy) from error
-    if type(later) is int and newest < later < 1_000_000:
-        wrote = f", written by pellucid {str(body['pellucid'])[:20]}" if "pellucid" in body else ""
-        reads = f"this pellucid reads up to {newest}: upgrade pellucid, or "
-        raise InputError(f"{path} is of format {later}{wrote}, and {reads}", remedy)
+    if type(found) is int and found != version and 0 < found < 1_000_000:
+        writer = f", written by pellucid {str(body['pellucid'])[:20]}" if "pellucid" in body else ""
+        upgrade = "upgrade pellucid, or " if found > version else ""
+        reads = f"this pellucid reads format {version}: {upgrade}"
+        raise InputError(f"{path} is of format {found}{writer}, and {reads}", remedy)
     if not is_unchanged:
         raise CorruptFileError(f"{path} was changed, its digest does not match: restore it, or ", remedy)
     return body

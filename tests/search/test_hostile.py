@@ -279,7 +279,7 @@ def test_other_encoder_and_newer_format_are_refused(saved_index: Path, minilm: p
         (saved_index / FILES[0]).write_text(original)
     later = json.loads((saved_index / FILES[0]).read_text()) | {"format": 2, "something": "new"}
     (saved_index / FILES[0]).write_text(json.dumps(later))
-    with pytest.raises(InputError, match=r"is of format 2, and this pellucid reads up to 1: upgrade pellucid"):
+    with pytest.raises(InputError, match=r"is of format 2, and this pellucid reads format 1: upgrade pellucid"):
         pellucid.Index.open(saved_index)
 
 

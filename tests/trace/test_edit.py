@@ -18,7 +18,7 @@ import torch
 import pellucid
 from pellucid import InputError
 from pellucid.edits import add, change, fixed, mean, patch, scale, zero
-from pellucid.trace import EditSaid
+from pellucid.trace import EditRecord
 from tests.trace.small_models import small_model
 
 TEXT, OTHER = "time flies like an arrow", "fruit flies like a banana"
@@ -43,7 +43,7 @@ def test_zeroed_head_changes_only_later_points(minilm: pellucid.Model, plain: "p
     assert all(torch.equal(trace[name], plain[name]) for name in before)
     assert not torch.equal(trace["pooled"], plain["pooled"])
     assert torch.equal(trace["pooled"], again["pooled"])
-    assert trace.edits == (EditSaid("layers.3.attention.weights", "zero(head=5)"),) and plain.edits == ()
+    assert trace.edits == (EditRecord("layers.3.attention.weights", "zero(head=5)"),) and plain.edits == ()
     assert torch.equal(minilm.trace(TEXT)["pooled"], plain["pooled"])
 
 

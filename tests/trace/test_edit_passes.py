@@ -9,7 +9,7 @@ import torch
 import pellucid
 from pellucid import InputError
 from pellucid.edits import Edit, add, fixed, patch, scale, zero
-from pellucid.trace import EditSaid
+from pellucid.trace import EditRecord
 from pellucid.trace.selection import Selection
 from tests.trace.small_models import small_model
 
@@ -272,7 +272,7 @@ def test_patch_affects_the_prompt_but_not_generated_tokens(minilm: pellucid.Mode
         written = model.trace_writing("time flies like an arrow", max_new_tokens=3)
     with model.edit({name: patch(other)}) as edited:
         plain = edited.trace("fruit eats like the banana", keep=name).edits
-    assert written.edits == plain == (EditSaid(name, str(patch(other))),)
+    assert written.edits == plain == (EditRecord(name, str(patch(other))),)
     assert model.trace_writing("fruit", max_new_tokens=1).edits == ()
     assert torch.equal(written.steps[0][name], other[name])
     first = written.steps[0].id

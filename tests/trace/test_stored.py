@@ -15,7 +15,7 @@ from pellucid.checkpoints.families import families
 from pellucid.config import Config
 from pellucid.config.plain import from_json_value, to_json_value
 from pellucid.errors import CorruptFileError, InputError, NotFoundError, PellucidError
-from pellucid.trace import EditSaid, Trace
+from pellucid.trace import Trace
 from pellucid.trace.stored import DIGEST, FORMAT, _text_digest, tensor_digest
 from tests.trace.odd_sized_models import FAMILIES, FAMILIES_AND_HEADS, config_of, model_of
 
@@ -126,13 +126,6 @@ def write_altered(path: Path, change: Callable[[dict[str, Any]], object], **tens
     write_bundle(values, {FORMAT: text, DIGEST: _text_digest(text)}, path)
 
 
-def test_older_file_stores_edits_as_text(stored: Path) -> None:
-    write_altered(stored, lambda m: m.update(version=1, edits=["layers.*.attention.heads: change(a: b)"]))
-    (edit,) = pellucid.open_trace(stored).edits
-    assert edit == EditSaid("layers.*.attention.heads", "change(a: b)")
-    assert pellucid.open_trace(pellucid.open_trace(stored).save(stored)).edits == (edit,)
-
-
 def setting(*path: Any) -> Callable[[dict[str, Any]], None]:
     """Returns a change that sets the last argument at the path of the others."""
 
@@ -158,7 +151,12 @@ def setting(*path: Any) -> Callable[[dict[str, Any]], None]:
         ),
         (lambda m: "[]", CorruptFileError, "a manifest without the format"),
         (setting("format", "other"), CorruptFileError, "a manifest without the format"),
-        (setting("version", 3), InputError, "is of version 3, and this pellucid reads traces up to version 2: update"),
+        (setting("version", 4), InputError, "is of version 4, and this pellucid reads version 3: upgrade pellucid"),
+        (
+            setting("version", 2),
+            InputError,
+            "is of version 2, and this pellucid reads version 3: record the trace again",
+        ),
         (setting("version", "1"), CorruptFileError, "the manifest's version is '1'"),
         (setting("version", True), CorruptFileError, "the manifest's version is 'True'"),
         (setting("more", 1), CorruptFileError, "whose fields are not those of a trace: more"),

@@ -355,10 +355,13 @@ def test_damaged_state_is_refused_and_left_unchanged(
     )
     assert_refused("manifest.json", lambda content: content[:100], "is damaged")
     assert_refused("manifest.json", lambda content: b"[]", "is damaged")
-    newer_format = rb'"format": 2'
-    assert_refused(
-        "manifest.json", lambda content: content.replace(b'"format": 1', newer_format), "reads up to 1", InputError
-    )
+    for version, advice in ((1, "start again"), (3, "upgrade pellucid, or start again")):
+        assert_refused(
+            "manifest.json",
+            lambda content, version=version: content.replace(b'"format": 2', b'"format": %d' % version),
+            rf"is of format {version}, written by pellucid \S+, and this pellucid reads format 2: {advice}",
+            InputError,
+        )
 
 
 def test_damaged_best_weights_are_refused(body: "pellucid.Model", sentiments: Sentiments, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pellucid.generation.score import token_scores
 from pellucid.generation.texts import GeneratedSequence, decode_sequence, require_one_sequence, stop_judge
 from pellucid.models import EncoderDecoder
 from pellucid.text import tokens_of
-from pellucid.trace import EditSaid, NamedTensors, Recorder, kept_names
+from pellucid.trace import EditRecord, NamedTensors, Recorder, kept_names
 from pellucid.trace.edit import edits_of
 
 ALTERNATIVES = 5
@@ -55,7 +55,7 @@ class TracedText:
     prompt: str | Messages
     text: str
     steps: tuple[TracedStep, ...]
-    edits: tuple[EditSaid, ...] = ()
+    edits: tuple[EditRecord, ...] = ()
 
 
 def trace_writing(

@@ -10,5 +10,5 @@ from pellucid.trace.record import Recorder as Recorder
 from pellucid.trace.record import kept_names as kept_names
 from pellucid.trace.record import record as record
 from pellucid.trace.stored import open_trace as open_trace
-from pellucid.trace.trace import EditSaid as EditSaid
+from pellucid.trace.trace import EditRecord as EditRecord
 from pellucid.trace.trace import Trace as Trace

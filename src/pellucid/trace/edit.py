@@ -17,7 +17,7 @@ from pellucid.trace.axes import is_transposed, transposed, transposed_axes
 from pellucid.trace.edits import Edit, as_edit
 from pellucid.trace.points import Axes, points
 from pellucid.trace.selection import PointContext, first_out_of_range, format_indices, split_indices
-from pellucid.trace.trace import EditSaid
+from pellucid.trace.trace import EditRecord
 
 EditsByName = Mapping[str, Any]
 """`{"layers.3.attention.weights": zero(head=5)}`: names or globs, ours or another library's (functions and tensors then
@@ -154,9 +154,9 @@ def with_edits(loaded: Loaded, edits: Sequence[PlacedEdit]) -> Loaded:
     return replace(loaded, module=loaded.module.observed_by(observer))
 
 
-def edits_of(loaded: Loaded) -> tuple[EditSaid, ...]:
+def edits_of(loaded: Loaded) -> tuple[EditRecord, ...]:
     """Descriptions of the edits made in every pass of this model; empty for an unedited model."""
-    return tuple(EditSaid(one.pattern, str(one.edit)) for one in getattr(loaded.module.observer, "edits", ()))
+    return tuple(EditRecord(one.pattern, str(one.edit)) for one in getattr(loaded.module.observer, "edits", ()))
 
 
 # -- inside a block ---------------------------------------------------------------------------------------------------

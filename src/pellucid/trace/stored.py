@@ -24,9 +24,9 @@ from pellucid.files import path_of, target_of, unique_keys
 from pellucid.text.truncation import MAX_CHARACTERS
 from pellucid.trace.points import points
 from pellucid.trace.reading import Reading
-from pellucid.trace.trace import EditSaid, Trace
+from pellucid.trace.trace import EditRecord, Trace
 
-FORMAT, VERSION = "pellucid-trace", 2
+FORMAT, VERSION = "pellucid-trace", 3
 DIGEST = f"{FORMAT}-digest"
 _GRADIENT = "gradients/"
 
@@ -37,7 +37,7 @@ _FIELDS: dict[str, Any] = {
     "parameters": int,
     "config": Config,
     "rows": list[Reading],
-    "edits": tuple[EditSaid | str, ...],
+    "edits": tuple[EditRecord, ...],
     "padding": str,
     "digests": dict[str, str],
     "made_by": str,
@@ -68,7 +68,7 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
     """Reads a trace written by `Trace.save`; every number is restored bit for bit, on the CPU.
 
     Raises NotFoundError, CorruptFileError (truncated, edited, or with inconsistent parts) and InputError (another
-    format, or a newer version).
+    format, or another version).
     """
     path = path_of(path)
     spans, note = read_bundle(path)
@@ -85,7 +85,7 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
         model=manifest["model"],
         parameters=manifest["parameters"],
         gradients={name.removeprefix(_GRADIENT): t for name, t in tensors.items() if name.startswith(_GRADIENT)},
-        edits=tuple(EditSaid(*one.partition(": ")[::2]) if isinstance(one, str) else one for one in manifest["edits"]),
+        edits=manifest["edits"],
         padding=manifest["padding"],
     )
     _check_rows(path, trace)
@@ -122,10 +122,9 @@ def _read_manifest(path: Path, note: Mapping[str, Any]) -> dict[str, Any]:
     version = manifest.get("version")
     if type(version) is not int or version < 1:
         raise CorruptFileError(f"{path}: the manifest's version is {str(version)[:40]!r}, expected a whole number")
-    if version > VERSION:
-        raise InputError(
-            f"{path} is of version {version}, and this pellucid reads traces up to version {VERSION}: update it"
-        )
+    if version != VERSION:
+        advice = "upgrade pellucid" if version > VERSION else "record the trace again"
+        raise InputError(f"{path} is of version {version}, and this pellucid reads version {VERSION}: {advice}")
     if note.get(DIGEST) != _text_digest(text):
         raise CorruptFileError(f"{path} has a manifest that was changed after it was written: record it again")
     return _read_fields(path, manifest)

@@ -18,7 +18,7 @@ from pellucid.trace.reading import Reading
 
 
 @dataclass(frozen=True)
-class EditSaid:
+class EditRecord:
     """An edit made during a pass, printed as "layers.3.attention.weights: zero(head=5)".
 
     name: the point, or the glob that was requested.  change: a description of the edit.
@@ -51,7 +51,7 @@ class Trace(NamedTensors):
     model: str
     parameters: int
     gradients: Mapping[str, Tensor] = field(default_factory=dict)
-    edits: tuple[EditSaid, ...] = ()
+    edits: tuple[EditRecord, ...] = ()
     padding: str = "right"
 
     def __post_init__(self) -> None:

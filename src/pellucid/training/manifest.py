@@ -22,8 +22,8 @@ from pellucid.training.settings import Settings
 
 NAME = "manifest.json"
 
-FORMAT = 1
-"""The format version of the folder; a later one is refused, with the version of pellucid that wrote it."""
+FORMAT = 2
+"""The format version of the folder; another one is refused."""
 
 MAX_BYTES = 16 * 2**20
 """The most bytes of a manifest."""
@@ -143,7 +143,7 @@ def write_manifest(manifest: Manifest, folder: Path) -> None:
 def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of a folder; None where there is none.
 
-    Raises CorruptFileError for one that was changed, and InputError for one of a later format version.
+    Raises CorruptFileError for one that was changed, and InputError for one of another format version.
     """
     path = folder / NAME
     try:

@@ -14,7 +14,7 @@ from torch import Tensor
 from pellucid.config import RelativeBias
 from pellucid.config.checks import require_integers
 from pellucid.errors import Argument, InputError, shorten
-from pellucid.trace import EditSaid, Trace
+from pellucid.trace import EditRecord, Trace
 from pellucid.trace.aliases import resolve
 from pellucid.trace.long_text import LongTrace
 from pellucid.trace.rotation import cosines_and_sines
@@ -117,7 +117,7 @@ def _missing_error(why: str) -> InputError:
     return InputError(f"{why}: record with ", Argument("keep", "view"))
 
 
-def _edit_of_weights(trace: Trace, name: str) -> EditSaid | None:
+def _edit_of_weights(trace: Trace, name: str) -> EditRecord | None:
     """The first edit after which this attention's weights do not follow from its query and key, or None."""
     between = {f"{name}.{point}" for point in ("query_rotated", "key_rotated", "scores", "weights")}
     return next((one for one in trace.edits if between & {*resolve(one.name, trace.config)}), None)

@@ -14,7 +14,7 @@ from pellucid.config.checks import check_count
 from pellucid.errors import InputError, shorten
 from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder
-from pellucid.trace import EditSaid, Trace, resolve
+from pellucid.trace import EditRecord, Trace, resolve
 from pellucid.trace.edit import edits_of
 from pellucid.trace.explain.inputs import as_trace, check_head, checked_position, side_of, token_id, token_of
 from pellucid.trace.explain.table import table
@@ -162,7 +162,7 @@ def direct_logit_attribution(
     return shares
 
 
-def _bypasses_parts(loaded: Loaded, edit: EditSaid) -> bool:
+def _bypasses_parts(loaded: Loaded, edit: EditRecord) -> bool:
     """Whether an edit may change the logit other than through the outputs of the parts."""
     try:
         names = resolve(edit.name, loaded.config)
