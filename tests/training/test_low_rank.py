@@ -209,7 +209,7 @@ def test_gradients_equal_peft_s(checkpoint: Checkpoint, tmp_path: Path) -> None:
     loaded = perturbed(model_for_training(loaded_base, TextClassification(classes=loaded_base.config.labels), settings))
     folder = save(loaded, settings, tmp_path / "adapter")
     no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    theirs = peft_files.open_adapter(base, folder, head, learns=True, **no_dropout)
+    theirs = peft_files.open_adapter(base, folder, head, trainable=True, **no_dropout)
     labels = torch.tensor([0, 1])
     nn.functional.cross_entropy(theirs(input_ids=IDS).logits, labels).backward()
     learner = Learner(loaded, settings)
