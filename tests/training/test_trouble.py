@@ -205,7 +205,7 @@ def test_full_disk_keeps_the_old_state_and_leaves_no_partial_file(
     run = ProcessRun(str(checkpoint("bert-body")), str(out), rows, 0.0, {"save_every": 2}, resume=True)
     code, stderr = run_with_file_limit(run, max_bytes)
     assert code == ResourceError.exit_code and stderr.count("\n") == 1, stderr
-    expected = r"log.jsonl; the last state is" if max_bytes == 400 else "state-00000004.safetensors: it takes 48"
+    expected = "log.jsonl; what was saved before is" if max_bytes == 400 else "state-00000004.safetensors: it takes 48"
     limit = "limit on the size of a file"
     assert limit in stderr and expected in stderr and "continue with resume=True" in stderr and "bytes" in stderr
     after = file_contents(out)
