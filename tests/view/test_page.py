@@ -324,3 +324,10 @@ def test_page_is_small_and_refuses_invalid_manifests(monkeypatch: pytest.MonkeyP
     (tmp_path / "app.js").write_text('import thing from "./thing.js";\n')
     with pytest.raises(ValueError, match="convention"):
         bundle("app")
+
+
+def test_template_literals_stay_on_one_line() -> None:
+    """The program is joined without indentation, which a literal of several lines would lose."""
+    for path in page_module.WEB.glob("*.js"):
+        code = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.strip().startswith("//")]
+        assert not [line for line in code if line.count("`") % 2], path.name
