@@ -235,7 +235,7 @@ class Index:
             self._generation = compact_generation(self._generation, progress)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Copies this index to a new folder, which must not exist. If killed, it may leave a `.NAME-XXXXXXXX`."""
+        """Copies this index to a new folder, which must not exist; a killed copy may leave a hidden one beside it."""
         return copy_generation(self.folder, self.manifest, path_of(folder).absolute())
 
     def verify(self, sample: int = 256) -> int:

@@ -44,7 +44,7 @@ class TrainingIdentity:
     """What must be the same to resume a run, as plain values that an error can print.
 
     model: digest of the weights and config it started from.  data, held_out: digests of the rows.
-    tokenizer_digest: of what its tokenizers do; "" in manifests written before it was recorded.
+    tokenizer_digest: of what its tokenizers do.
     """
 
     model: str
@@ -52,7 +52,7 @@ class TrainingIdentity:
     held_out: str
     objective: dict[str, Any]
     settings: dict[str, Any]
-    tokenizer_digest: str = ""
+    tokenizer_digest: str
 
     @classmethod
     def of(
@@ -76,11 +76,10 @@ class TrainingIdentity:
             ("model", "its base model is another one"),
             ("data", "the data differ"),
             ("held_out", "the held-out data differ"),
+            ("tokenizer_digest", "its tokenizer differs"),
         ):
             if getattr(self, name) != getattr(saved, name):
                 found.append(sentence)
-        if saved.tokenizer_digest and self.tokenizer_digest != saved.tokenizer_digest:
-            found.append("its tokenizer differs")
         return found
 
 

@@ -203,7 +203,10 @@ def lock_folder(folder: Path) -> contextlib.AbstractContextManager[None]:
 
 
 def check_folder(out: Path | None, *, resume: bool, overwrite: bool) -> Path | None:
-    """The state folder of a run in `out`; None without `out`. Raises InputError where it may not start or resume."""
+    """The state folder of a run in `out`; None without `out`. Raises InputError where it may not start or resume.
+
+    A resumed run that has ended is refused, once what is left of its state is removed.
+    """
     if resume and overwrite:
         raise InputError(RESUME, " continues and ", OVERWRITE, " starts again: leave one of them out")
     if out is None:
