@@ -195,14 +195,10 @@ def _family(contents: Contents) -> Family:
         family = family_of_config(facts, str(contents.facts_path))
     except InputError as error:
         raise CheckpointMismatchError(str(error)) from error
-    architectures = facts.get("architectures")
-    if (
-        isinstance(architectures, list)
-        and architectures
-        and (other_family := mismatched_family(family, architectures[0])) is not None
-    ):
+    architecture = named_architecture(facts)
+    if (other_family := mismatched_family(family, architecture)) is not None:
         raise CheckpointMismatchError(
-            f"{contents.facts_path}: model_type is {family.model_type!r} and {architectures[0]} belongs to "
+            f"{contents.facts_path}: model_type is {family.model_type!r} and {architecture} belongs to "
             f"{other_family.model_type!r}; correct the one that is wrong"
         )
     return family
