@@ -204,12 +204,6 @@ def _family(contents: Contents) -> Family:
     return family
 
 
-def _vocabulary_sizes(config: Config) -> tuple[int, int]:
-    """Rows of the input token table and of the output token table."""
-    source = config.decoder.source_vocab_size if config.decoder else None
-    return source or config.vocab_size, config.vocab_size
-
-
 def _check_width(contents: Contents, hidden: int) -> None:
     width = contents.pooling.hidden if contents.pooling else None
     if width not in (None, hidden):
@@ -229,7 +223,9 @@ def _fit_tokenizer(
     """
     if tokenizer is None:
         return None
-    folder, rows = contents.facts_path.parent, _vocabulary_sizes(config)[decoder]
+    folder, rows = contents.facts_path.parent, config.vocab_size
+    if config.decoder and not decoder:
+        rows = config.decoder.source_vocab_size or rows
     what, file = ("tokenizer of the decoder", TARGET_TOKENIZER_FILE) if decoder else ("tokenizer", "tokenizer.json")
     if tokenizer.largest_id >= rows:
         tokenizer, removed_tokens = without_tokens_beyond(tokenizer, rows)
