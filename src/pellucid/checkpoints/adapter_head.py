@@ -6,6 +6,7 @@ from typing import Any
 
 from pellucid.checkpoints.adapter_facts import TASKS, AdapterFacts, read_adapter_facts, weights_file_name
 from pellucid.checkpoints.contents import Contents
+from pellucid.checkpoints.facts import named_architecture
 from pellucid.checkpoints.families import family_of_config
 from pellucid.checkpoints.family_page import Family, HeadPage
 from pellucid.checkpoints.labels import without_labels
@@ -68,7 +69,7 @@ class Adapter:
 
     def head_page(self, facts: dict[str, Any]) -> tuple[HeadPage, TensorNames]:
         """The page of the head that these facts name, and the tensor names of its files."""
-        architecture = next(iter(facts.get("architectures") or []), None)
+        architecture = named_architecture(facts)
         page = next((one for one in self.family.heads if one.architecture == architecture), self.family.heads[0])
         return page, self.family.names_with(page, lambda: self.family.read(facts, self.base.facts_path))
 

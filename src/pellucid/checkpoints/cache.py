@@ -170,11 +170,9 @@ def download_command(name: str, file: str, hub_options: HubOptions) -> str:
 def _cache_variable(hub_options: HubOptions) -> str:
     """The variable before a fetch command that selects another cache than the hub's own."""
     default_cache, cache_dir = Path(hub_client().constants.HF_HUB_CACHE).resolve(), hub_options.cache_dir
-    return (
-        ""
-        if cache_dir is None or Path(cache_dir).resolve() == default_cache
-        else f"HF_HUB_CACHE={shlex.quote(os.fspath(cache_dir))} "
-    )
+    if cache_dir is None or Path(cache_dir).resolve() == default_cache:
+        return ""
+    return f"HF_HUB_CACHE={shlex.quote(os.fspath(cache_dir))} "
 
 
 def fetch_advice(folder: Path, patterns: tuple[str, ...] = ("*",)) -> str:
@@ -196,12 +194,13 @@ def update_ref(revision: str, folder: Path, requested_at: int, *, first: bool = 
         where another process has asked later and finished earlier.
     first: only where the ref does not exist yet.
     """
-    ref = _repository_of_snapshot(folder) / "refs" / revision
+    repository = _repository_of_snapshot(folder)
+    name, ref = _repository_name(repository), repository / "refs" / revision
     if revision == folder.name or _ref_points_to(folder, revision) or (first and ref.exists()):
         return
     if _requested_later(ref, requested_at):
         message = "another process has asked the hub more recently for %s of %s: it is not set to %s"
-        log.warning(message, revision, _repository_name(_repository_of_snapshot(folder)), folder.name)
+        log.warning(message, revision, name, folder.name)
         return
 
     def note(file: IO[bytes]) -> None:
@@ -213,12 +212,7 @@ def update_ref(revision: str, folder: Path, requested_at: int, *, first: bool = 
         ref.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(ref, note)
     except (OSError, PellucidError) as error:
-        log.warning(
-            "%s of %s cannot be noted in the hub's cache: %s",
-            revision,
-            _repository_name(_repository_of_snapshot(folder)),
-            error,
-        )
+        log.warning("%s of %s cannot be noted in the hub's cache: %s", revision, name, error)
 
 
 def _ref_points_to(folder: Path, revision: str) -> bool:

@@ -128,8 +128,6 @@ class _GgufContents(Contents):
         self.tensors, self._vocabulary = opened.tensors, opened.vocabulary
 
     def tokenizer(self, config: Config) -> Tokenizer | None:
-        return (
-            None
-            if self._vocabulary is None
-            else build_tokenizer(self._vocabulary, max_length=config.max_sequence_length)
-        )
+        if self._vocabulary is None:
+            return None
+        return build_tokenizer(self._vocabulary, max_length=config.max_sequence_length)

@@ -22,7 +22,7 @@ _STALE_AFTER = 60.0
 
 
 @contextlib.contextmanager
-def commit_lock(name: str, repository: Path, commit: str, missing: Iterable[Any] = ()) -> Iterator[None]:
+def commit_lock(name: str, repository: Path, commit: str, missing: Iterable[Any]) -> Iterator[None]:
     """Locks a commit of a repository in the hub's cache for the block, against other processes that fetch it through
     pellucid; warns once while waiting.
 

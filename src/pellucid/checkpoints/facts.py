@@ -235,14 +235,16 @@ def _refuse_bidirectional(raw: dict[str, Any], defaults: Config, path: Path) -> 
 
 
 def named_architecture(raw: Mapping[str, Any]) -> str | None:
-    """The class that a `config.json` names, or None; raises InputError for a malformed `architectures`."""
-    architectures = raw.get("architectures") or []
-    if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
-        raise InputError(f"architectures is {shorten(ascii(architectures))}, expected a list of names")
-    return architectures[0] if architectures else None
+    """The class that a `config.json` names; None where it names none, or not in a list of names."""
+    architectures = raw.get("architectures")
+    first = architectures[0] if isinstance(architectures, list) and architectures else None
+    return first if isinstance(first, str) else None
 
 
 def _named_head(raw: dict[str, Any], heads: dict[str, Head | None]) -> Head | None:
+    architectures = raw.get("architectures") or []
+    if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
+        raise InputError(f"architectures is {shorten(ascii(architectures))}, expected a list of names")
     name = named_architecture(raw)
     if name is None:
         return None

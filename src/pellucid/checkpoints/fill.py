@@ -10,6 +10,7 @@ from torch import Tensor
 from pellucid.blocks.copies import packed_copy
 from pellucid.blocks.packing import LowBitPacking
 from pellucid.blocks.rounding import scales_of
+from pellucid.checkpoints.names import TensorLocation
 from pellucid.checkpoints.plan import Plan
 from pellucid.checkpoints.tensor_layouts import UNCHANGED
 from pellucid.checkpoints.weights import StoredTensor
@@ -49,9 +50,7 @@ def fill(
     parameters = dict(module.named_parameters())
     with no_grad():
         for parameter, location in plan.locations.items():
-            parameters[parameter].copy_(
-                location.extract(_read_finite(location.tensor_name, tensors[location.tensor_name], dtype))
-            )
+            parameters[parameter].copy_(_read_parameter(location, tensors, dtype))
         for parameter in plan.zeros:
             parameters[parameter].zero_()
         _check_duplicates(plan, tensors, lambda parameter: parameters[parameter])
@@ -68,17 +67,17 @@ def fill_packed(plan: Plan, tensors: dict[str, StoredTensor], bits: int, attenti
     """
     if plan.newly_initialized:
         raise InputError("a head that is not in the file has random weights that need training: load it as float32")
-
-    shapes: dict[str, torch.Size] = {}
+    with torch.device("meta"):
+        module = assemble(plan.config, attention=attention)
 
     def pieces(name: str) -> Iterator[Tensor]:
         release_memory()  # of the previous matrix
         if name in plan.zeros:
-            yield torch.zeros(shapes[name], device="cpu", dtype=torch.float32)
+            yield torch.zeros(module.get_parameter(name).shape, device="cpu", dtype=torch.float32)
             return
         location = plan.locations[name]
         if location.layout is not UNCHANGED:
-            yield location.extract(_read_finite(location.tensor_name, tensors[location.tensor_name], torch.float32))
+            yield _read_parameter(location, tensors, torch.float32)
             return
         for piece in tensors[location.tensor_name].pieces():
             yield require_finite(location.tensor_name, piece, torch.float32)
@@ -98,9 +97,6 @@ def fill_packed(plan: Plan, tensors: dict[str, StoredTensor], bits: int, attenti
 
     _check_duplicates(plan, tensors, lambda parameter: torch.cat(list(pieces(parameter))))
     release_memory()
-    with torch.device("meta"):
-        module = assemble(plan.config, attention=attention)
-    shapes.update((name, one.shape) for name, one in module.named_parameters() if name in plan.zeros)
     # packed_copy takes its dtype from here, whatever the global default is
     allocate(module, torch.device("meta"), torch.float32)
     require_memory(count(module), bits, torch.device("cpu"))
@@ -116,7 +112,7 @@ def _check_duplicates(plan: Plan, tensors: dict[str, StoredTensor], parameter_of
     """Checks that what a file holds twice is equal, unless the reference defines which copy counts."""
     for duplicate in plan.duplicates:
         tensor_name, first = duplicate.location.tensor_name, plan.locations[duplicate.parameter].tensor_name
-        other = duplicate.location.extract(require_finite(tensor_name, tensors[tensor_name].read()))
+        other = _read_parameter(duplicate.location, tensors)
         if torch.equal(parameter_of(duplicate.parameter), other.to(parameter_of(duplicate.parameter))):
             continue
         if not duplicate.may_differ:
@@ -147,8 +143,12 @@ def move_network(module: Network, device: torch.device, dtype: torch.dtype) -> N
     module.to(device=device, dtype=dtype)
 
 
-def _read_finite(name: str, stored: StoredTensor, dtype: torch.dtype) -> Tensor:
-    return require_finite(name, stored.read(), dtype)
+def _read_parameter(
+    location: TensorLocation, tensors: dict[str, StoredTensor], dtype: torch.dtype | None = None
+) -> Tensor:
+    """The parameter that is stored there.  dtype: as in `require_finite`."""
+    name = location.tensor_name
+    return location.extract(require_finite(name, tensors[name].read(), dtype))
 
 
 def require_finite(name: str, numbers: Tensor, dtype: torch.dtype | None = None) -> Tensor:

@@ -133,11 +133,9 @@ def _gguf_advice(name: str, found: Sequence[str], hub_options: HubOptions) -> st
 def _rename_advice(files: Iterable[str]) -> str:
     """Advice for weights under other names."""
     found = sorted(file for file in files if file.endswith(".safetensors"))
-    return (
-        f"; it holds {join_names(found, 3)}, which are read by those names alone: fetch and rename them"
-        if found
-        else ""
-    )
+    if not found:
+        return ""
+    return f"; it holds {join_names(found, 3)}, which are read by those names alone: fetch and rename them"
 
 
 class _StoppedError(Exception):

@@ -195,23 +195,13 @@ def _family(contents: Contents) -> Family:
         family = family_of_config(facts, str(contents.facts_path))
     except InputError as error:
         raise CheckpointMismatchError(str(error)) from error
-    architectures = facts.get("architectures")
-    if (
-        isinstance(architectures, list)
-        and architectures
-        and (other_family := mismatched_family(family, architectures[0])) is not None
-    ):
+    architecture = named_architecture(facts)
+    if (other_family := mismatched_family(family, architecture)) is not None:
         raise CheckpointMismatchError(
-            f"{contents.facts_path}: model_type is {family.model_type!r} and {architectures[0]} belongs to "
+            f"{contents.facts_path}: model_type is {family.model_type!r} and {architecture} belongs to "
             f"{other_family.model_type!r}; correct the one that is wrong"
         )
     return family
-
-
-def _vocabulary_sizes(config: Config) -> tuple[int, int]:
-    """Rows of the input token table and of the output token table."""
-    source = config.decoder.source_vocab_size if config.decoder else None
-    return source or config.vocab_size, config.vocab_size
 
 
 def _check_width(contents: Contents, hidden: int) -> None:
@@ -233,7 +223,9 @@ def _fit_tokenizer(
     """
     if tokenizer is None:
         return None
-    folder, rows = contents.facts_path.parent, _vocabulary_sizes(config)[decoder]
+    folder, rows = contents.facts_path.parent, config.vocab_size
+    if config.decoder and not decoder:
+        rows = config.decoder.source_vocab_size or rows
     what, file = ("tokenizer of the decoder", TARGET_TOKENIZER_FILE) if decoder else ("tokenizer", "tokenizer.json")
     if tokenizer.largest_id >= rows:
         tokenizer, removed_tokens = without_tokens_beyond(tokenizer, rows)

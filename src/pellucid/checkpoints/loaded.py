@@ -116,19 +116,16 @@ class Loaded:
         """Maximum number of tokens in one pass: the smaller limit of tokenizer and model, or None for no limit."""
         return self.capped_length(self.tokenizer.model_max_length if self.tokenizer else None)
 
-    def capped_length(self, requested: int | None) -> int | None:
-        """`requested` tokens, limited to what the model was made for; None where neither is set."""
-        return min((limit for limit in (requested, self.config.max_sequence_length) if limit), default=None)
+    def capped_length(self, *limits: int | None) -> int | None:
+        """The smallest of these limits and of the one that the model was made for; None where none is set."""
+        return min((limit for limit in (*limits, self.config.max_sequence_length) if limit), default=None)
 
     def pooling_length(self, requested: int | None = None) -> int | None:
         """Maximum number of tokens for the vector of a text: `requested`, else the pooling's, capped at the model's
         limit. A length of the pooling replaces the tokenizer's, as in the reference."""
-        pooling_limit = self.pooling.max_length if self.pooling else None
-        return (
-            self.capped_length(requested or pooling_limit)
-            if pooling_limit
-            else min((limit for limit in (requested, self.max_length) if limit), default=None)
-        )
+        if self.pooling and self.pooling.max_length:
+            return self.capped_length(requested or self.pooling.max_length)
+        return self.capped_length(requested, self.max_length)
 
     @property
     def padding_id(self) -> int:

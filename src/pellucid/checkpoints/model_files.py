@@ -36,29 +36,18 @@ ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_SAFETENSORS, ADAPTER_PICKLED = "adapter_model.safetensors", "adapter_model.bin"
 """The weights of an adapter. Only files named above are fetched, and pickles only where there are no safetensors."""
 
+_DESCRIBING = (*CONFIG_FILES, *TOKENIZER_FILES, *OTHER_TOKENIZER_FILES, TARGET_TOKENIZER, *GENERATION_FILES)
+
 MODEL_FILES = (
-    *(
-        *CONFIG_FILES,
-        *SENTENCE_MODULE_FILES,
-        *TOKENIZER_FILES,
-        *OTHER_TOKENIZER_FILES,
-        TARGET_TOKENIZER,
-        *GENERATION_FILES,
-        *SAFETENSORS,
-        *PICKLED,
-    ),
+    *_DESCRIBING,
+    *SENTENCE_MODULE_FILES,
+    *SAFETENSORS,
+    *PICKLED,
     *(ADAPTER_CONFIG, ADAPTER_SAFETENSORS, ADAPTER_PICKLED),
 )
 """Files that define the model: where one is saved over another, none of the old ones may stay."""
 
-FILES_WITHOUT_WEIGHTS = (
-    *CONFIG_FILES,
-    *TOKENIZER_FILES,
-    *OTHER_TOKENIZER_FILES,
-    TARGET_TOKENIZER,
-    *GENERATION_FILES,
-    *MODULES,
-)
+FILES_WITHOUT_WEIGHTS = (*_DESCRIBING, *MODULES)
 """A checkpoint without its weights."""
 
 _AUXILIARY_GGUF = re.compile(r"(?i).*mmproj.*|(?!.*[-_.](?:i?q\d|b?f\d\d)).*imatrix.*")

@@ -184,8 +184,9 @@ def _fill_tensors(
     numbers: dict[str, Tensor] = {}
     for one in tensors.values():
         if one.storage.key not in numbers:
-            numbers[one.storage.key] = _swap_bytes(
-                read_storage(one.storage), one.storage.dtype.itemsize if byteswapped else 1
+            raw = read_storage(one.storage)
+            numbers[one.storage.key] = (
+                raw.view(-1, one.storage.dtype.itemsize).flip(1).flatten() if byteswapped else raw
             )
     return {name: _strided_view(one, numbers[one.storage.key]) for name, one in tensors.items()}
 
@@ -197,10 +198,6 @@ def _check_bounds(path: Path, name: str, tensor: StridedTensor) -> None:
     last = tensor.offset + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.strides))
     if count and last >= tensor.storage.count:
         raise CorruptFileError(f"{path}: {name!r} reaches beyond the numbers that are stored for it")
-
-
-def _swap_bytes(raw: Tensor, width: int) -> Tensor:
-    return raw if width == 1 else raw.view(-1, width).flip(1).flatten()
 
 
 def _strided_view(tensor: StridedTensor, raw: Tensor) -> Tensor:

@@ -57,11 +57,9 @@ class Plan:
     def dtype(self, tensors: dict[str, StoredTensor]) -> torch.dtype:
         """The dtype that most of the weights have."""
         sizes: Counter[torch.dtype] = Counter()
-        for stored in (
-            tensors[tensor_name] for tensor_name in {location.tensor_name for location in self.locations.values()}
-        ):
-            sizes[stored.dtype] += math.prod(stored.shape)
-        return max(sizes, key=sizes.__getitem__)
+        for tensor_name in {location.tensor_name for location in self.locations.values()}:
+            sizes[tensors[tensor_name].dtype] += math.prod(tensors[tensor_name].shape)
+        return sizes.most_common(1)[0][0]
 
 
 def make_plan(

@@ -123,23 +123,32 @@ def _hub_name_and_package(text: str) -> tuple[str, installed.Packaged | None]:
 
 def _find_package_or_cached(name: str, package: installed.Packaged | None, hub_options: HubOptions) -> Source | None:
     """The local copy of a hub name: installed, or in the hub's cache."""
-    hub_options.check_revision()
-    if package is not None and hub_options.revision is None and (package_folder := package.path()) is not None:
-        return Source(name, package_folder, "package", file=_gguf_in(package_folder))
-    _refuse_foreign(package, hub_options)
+    if (found := _find_installed(package, hub_options)) is not None:
+        return found
     cached = cache.cached_snapshot(name, hub_options)
     return None if cached is None else _hub_source(name, cached)
+
+
+def _find_installed(package: installed.Packaged | None, hub_options: HubOptions) -> Source | None:
+    """The installed package; None where its hub name is looked for on the hub. Raises NotFoundError for a package that
+    is not installed and that the hub has only in a foreign format."""
+    hub_options.check_revision()
+    if package is None or hub_options.revision is not None:
+        return None
+    if (folder := package.path()) is not None:
+        return Source(package.name, folder, "package", file=_gguf_in(folder))
+    if package.needs_conversion:
+        raise NotFoundError(hub.not_found_message(package.name, "where its files are of another format", hub_options))
+    return None
 
 
 def pull(name: str, hub_options: HubOptions = DEFAULT_OPTIONS) -> Source:
     """Fetches a checkpoint from the hub into the hub's own cache, or updates the copy there."""
     if not hub.is_hub_id(name):
         raise InputError(f"{shorten(name)!r} is not a name on the hub, expected owner/model")
-    hub_options.check_revision()
     hub_name, package = _hub_name_and_package(name)
-    if package is not None and hub_options.revision is None and package.path() is not None:
+    if _find_installed(package, hub_options) is not None:
         return locate(name)
-    _refuse_foreign(package, hub_options)
     if hub_options.offline:
         switch = "HF_HUB_OFFLINE" if os.environ.get("HF_HUB_OFFLINE") else "TRANSFORMERS_OFFLINE"
         raise NotFoundError(f"{switch} switches the network off: unset it to fetch {name!r} from the hub")
@@ -157,12 +166,6 @@ def refuse_links(source: Source) -> None:
     """Refuses a checkpoint in which a file that may be opened is a link out of its folder, as `path_inside` does."""
     if source.kind != "file":  # only that one file is opened, and the user gave its path
         refuse_links_of_folder(source.folder)
-
-
-def _refuse_foreign(package: installed.Packaged | None, hub_options: HubOptions) -> None:
-    """Refuses to fetch what the hub has only in a foreign format: it must come from its package."""
-    if package is not None and package.needs_conversion and hub_options.revision is None:
-        raise NotFoundError(hub.not_found_message(package.name, "where its files are of another format", hub_options))
 
 
 def _checked_name(name: object) -> str:

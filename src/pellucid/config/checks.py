@@ -12,6 +12,11 @@ from pellucid.errors import Argument, InputError, did_you_mean, shorten
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh")
 
 
+def value_error(name: str, value: object, expected: str) -> InputError:
+    """The error for a value of an argument that is not what was expected."""
+    return InputError(Argument(name), f" is {shorten(repr(value))}, expected {expected}")
+
+
 def plain_number(value: Any) -> Any:
     """A NumPy number or bool as the Python one, since settings are stored, compared and written as such; any other
     value unchanged."""
@@ -36,9 +41,7 @@ def materialize_iterators(settings: Mapping[str, Any]) -> dict[str, Any]:
 def check_count(name: str, value: object, maximum: int = 100_000_000, minimum: int = 1) -> None:
     """Checks for a whole number from `minimum` to `maximum`."""
     if type(value) is not int or not minimum <= value <= maximum:
-        raise InputError(
-            Argument(name), f" is {shorten(repr(value))}, expected a whole number from {minimum} to {maximum:,}"
-        )
+        raise value_error(name, value, f"a whole number from {minimum} to {maximum:,}")
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
@@ -75,29 +78,29 @@ def check_range(
     """Checks for a finite number in bounds: `minimum` and `maximum` are inclusive, `above` and `below` exclusive."""
     # A comparison, since `math.isfinite` overflows on an integer of 400 digits.
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
-        raise InputError(Argument(name), f" is {shorten(repr(value))}, expected a finite number")
+        raise value_error(name, value, "a finite number")
     if not (minimum <= value <= maximum and above < value < below):
         low = f"at least {minimum:g}" if minimum > -math.inf else f"above {above:g}"
         high = f"at most {maximum:g}" if maximum < math.inf else f"below {below:g}"
-        raise InputError(Argument(name), f" is {shorten(repr(value))}, expected {low} and {high}")
+        raise value_error(name, value, f"{low} and {high}")
 
 
 def check_bool(name: str, value: object) -> None:
     """Checks for True or False, not merely a value that is truthy or falsy."""
     if type(value) is not bool:
-        raise InputError(Argument(name), f" is {shorten(repr(value))}, expected true or false")
+        raise value_error(name, value, "true or false")
 
 
 def check_token_id(name: str, value: object, rows: int = 2**31) -> None:
     """Checks for a token id below `rows`, or None where there is no such token."""
     if value is not None and not (type(value) is int and 0 <= value < rows):
-        raise InputError(Argument(name), f" is {shorten(repr(value))}, expected the id of a token, 0 to {rows - 1}")
+        raise value_error(name, value, f"the id of a token, 0 to {rows - 1}")
 
 
 def check_activation(name: str, value: object) -> None:
     """Checks for the name of an activation that pellucid has."""
     if not isinstance(value, str) or value not in ACTIVATIONS:  # no hint: a similar name is not a similar function
-        raise InputError(Argument(name), f" is {shorten(repr(value))}, expected one of {', '.join(ACTIVATIONS)}")
+        raise value_error(name, value, f"one of {', '.join(ACTIVATIONS)}")
 
 
 def check_single_value(name: str, value: Any) -> None:
@@ -105,7 +108,7 @@ def check_single_value(name: str, value: Any) -> None:
     try:
         bool(value)
     except (TypeError, ValueError, RuntimeError) as error:  # from NA, NumPy and PyTorch
-        raise InputError(Argument(name), f" is {shorten(repr(value))}, expected one value") from error
+        raise value_error(name, value, "one value") from error
 
 
 def is_list_like(value: Any) -> bool:
@@ -133,7 +136,7 @@ def as_list(values: Any) -> list[Any] | None:
 def require_list(name: str, value: Any, expected: str) -> list[Any]:
     """`as_list`; raises InputError for what is not list-like."""
     if (found := as_list(value)) is None:
-        raise InputError(Argument(name), f" is {shorten(repr(value))}, expected {expected}")
+        raise value_error(name, value, expected)
     return found
 
 
@@ -142,14 +145,14 @@ def require_integers(name: str, value: Any, expected: str) -> list[int]:
     found = [_index(one) for one in require_list(name, value, expected)]
     numbers = [one for one in found if one is not None]
     if len(numbers) != len(found):
-        raise InputError(Argument(name), f" is {shorten(repr(value))}, expected {expected}")
+        raise value_error(name, value, expected)
     return numbers
 
 
 def require_integer(name: str, value: Any, expected: str) -> int:
     """One integer, also of NumPy or PyTorch. Raises InputError otherwise."""
     if (number := _index(value)) is None:
-        raise InputError(Argument(name), f" is {shorten(repr(value))}, expected {expected}")
+        raise value_error(name, value, expected)
     return number
 
 
@@ -166,5 +169,5 @@ def require_names(name: str, value: Any, expected: str) -> tuple[str, ...]:
     """One name, or several in whatever container, as a tuple; raises InputError for anything else."""
     found = [value] if isinstance(value, str) else as_list(value)
     if found is None or not all(isinstance(one, str) for one in found):
-        raise InputError(Argument(name), f" is {shorten(repr(value))}, expected {expected}")
+        raise value_error(name, value, expected)
     return tuple(found)

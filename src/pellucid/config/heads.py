@@ -18,19 +18,29 @@ Answers = Literal["vocabulary", "labels"] | tuple[str, ...]
 Per = Literal["token", "text"]
 
 
+class _Description:
+    """The description of a head, with the values that most heads share."""
+
+    name: ClassVar[str]
+    answers: ClassVar[Answers]
+    per: ClassVar[Per] = "token"
+    writes: ClassVar[bool] = False
+
+    @property
+    def pooled(self) -> bool:
+        return False
+
+
 @dataclass(frozen=True)
-class MaskedLM:
+class MaskedLM(_Description):
     """Logits over the vocabulary at every position: dense, activation, norm, then the (tied) token table.
 
     activation: by default that of the feed-forward block.
     """
 
     activation: str | None = None
-    name: ClassVar[str] = "masked-lm"
-    answers: ClassVar[Answers] = "vocabulary"
-    per: ClassVar[Per] = "token"
-    writes: ClassVar[bool] = False
-    pooled: ClassVar[bool] = False
+    name = "masked-lm"
+    answers = "vocabulary"
 
     def __post_init__(self) -> None:
         if self.activation is not None:
@@ -38,18 +48,16 @@ class MaskedLM:
 
 
 @dataclass(frozen=True)
-class CausalLM:
+class CausalLM(_Description):
     """Logits over the vocabulary at every position, for the next token."""
 
-    name: ClassVar[str] = "causal-lm"
-    answers: ClassVar[Answers] = "vocabulary"
-    per: ClassVar[Per] = "token"
-    writes: ClassVar[bool] = True
-    pooled: ClassVar[bool] = False
+    name = "causal-lm"
+    answers = "vocabulary"
+    writes = True
 
 
 @dataclass(frozen=True)
-class SequenceToSequenceLM:
+class SequenceToSequenceLM(_Description):
     """Logits over the vocabulary at every position of the decoder, for the next token.
 
     logits_bias: whether a bias per token is added to the logits.  trainable_bias: whether it trains; BART's does not.
@@ -57,11 +65,9 @@ class SequenceToSequenceLM:
 
     logits_bias: bool = False
     trainable_bias: bool = True
-    name: ClassVar[str] = "sequence-to-sequence-lm"
-    answers: ClassVar[Answers] = "vocabulary"
-    per: ClassVar[Per] = "token"
-    writes: ClassVar[bool] = True
-    pooled: ClassVar[bool] = False
+    name = "sequence-to-sequence-lm"
+    answers = "vocabulary"
+    writes = True
 
     def __post_init__(self) -> None:
         for name in ("logits_bias", "trainable_bias"):
@@ -69,18 +75,20 @@ class SequenceToSequenceLM:
 
 
 @dataclass(frozen=True)
-class NextSentence:
+class NextSentence(_Description):
     """Two logits from the pooled first token: does the second sentence follow the first?"""
 
-    name: ClassVar[str] = "next-sentence"
-    answers: ClassVar[Answers] = ("follows", "does not follow")
-    per: ClassVar[Per] = "text"
-    writes: ClassVar[bool] = False
-    pooled: ClassVar[bool] = True
+    name = "next-sentence"
+    answers = ("follows", "does not follow")
+    per = "text"
+
+    @property
+    def pooled(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True)
-class SequenceClassification:
+class SequenceClassification(_Description):
     """One logit per label for the whole text, read from one position.
 
     pool: "pooler" (the first token through the model's pooler), "first" (the first token as it is), "last" (the last
@@ -91,10 +99,9 @@ class SequenceClassification:
     pool: Literal["pooler", "first", "last", "eos"] = "pooler"
     dense_activation: str | None = None
     classifier_bias: bool = True
-    name: ClassVar[str] = "sequence-classification"
-    answers: ClassVar[Answers] = "labels"
-    per: ClassVar[Per] = "text"
-    writes: ClassVar[bool] = False
+    name = "sequence-classification"
+    answers = "labels"
+    per = "text"
 
     def __post_init__(self) -> None:
         check_choice("pool", self.pool, ("pooler", "first", "last", "eos"))
@@ -108,25 +115,19 @@ class SequenceClassification:
 
 
 @dataclass(frozen=True)
-class TokenClassification:
+class TokenClassification(_Description):
     """One logit per label at every position."""
 
-    name: ClassVar[str] = "token-classification"
-    answers: ClassVar[Answers] = "labels"
-    per: ClassVar[Per] = "token"
-    writes: ClassVar[bool] = False
-    pooled: ClassVar[bool] = False
+    name = "token-classification"
+    answers = "labels"
 
 
 @dataclass(frozen=True)
-class QuestionAnswering:
+class QuestionAnswering(_Description):
     """Two logits at every position: that the answer starts here, and that it ends here."""
 
-    name: ClassVar[str] = "question-answering"
-    answers: ClassVar[Answers] = ("start", "end")
-    per: ClassVar[Per] = "token"
-    writes: ClassVar[bool] = False
-    pooled: ClassVar[bool] = False
+    name = "question-answering"
+    answers = ("start", "end")
 
 
 Head = (

@@ -59,9 +59,7 @@ class Attention:
 
 
 @dataclass(frozen=True)
-class Plain:
-    """Two linear layers with an activation between them, applied to each position."""
-
+class _FeedForwardSettings:
     intermediate_size: int = 3072
     hidden_act: str = "gelu"
     feed_forward_bias: bool = True
@@ -73,17 +71,16 @@ class Plain:
 
 
 @dataclass(frozen=True)
-class Gated:
+class Plain(_FeedForwardSettings):
+    """Two linear layers with an activation between them, applied to each position."""
+
+
+@dataclass(frozen=True)
+class Gated(_FeedForwardSettings):
     """Like `Plain`, with a third linear layer that gates each value (Shazeer, 2020, arXiv:2002.05202)."""
 
-    intermediate_size: int = 3072
     hidden_act: str = "silu"
     feed_forward_bias: bool = False
-
-    def __post_init__(self) -> None:
-        check_count("intermediate_size", self.intermediate_size)
-        check_activation("hidden_act", self.hidden_act)
-        check_bool("feed_forward_bias", self.feed_forward_bias)
 
 
 @dataclass(frozen=True)

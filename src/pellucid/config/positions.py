@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pellucid.config.checks import check_bool, check_choice, check_count, check_range
-from pellucid.errors import Argument, InputError, shorten
+from pellucid.config.checks import check_bool, check_choice, check_count, check_range, value_error
+from pellucid.errors import Argument, InputError
 
 # -- absolute positions: added to the embeddings ----------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class Rotary:
         check_count("max_position_embeddings", self.max_position_embeddings)
         if not isinstance(self.rope_scaling, Llama3Scaling | LinearScaling | None):  # a dict, as in config.json
             expected = "pellucid.config.Llama3Scaling(...) or LinearScaling(...)"
-            raise InputError(Argument("rope_scaling"), f" is {shorten(repr(self.rope_scaling))}, expected {expected}")
+            raise value_error("rope_scaling", self.rope_scaling, expected)
 
 
 @dataclass(frozen=True)

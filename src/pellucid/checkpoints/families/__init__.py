@@ -7,6 +7,7 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pellucid.checkpoints.facts import named_architecture
 from pellucid.checkpoints.family_page import Family
 from pellucid.config import Config as Config
 from pellucid.config import register
@@ -40,25 +41,19 @@ def family_of(model_type: object, location: str) -> Family:
 def family_of_config(facts: Mapping[str, Any], location: str) -> Family:
     """The family of a `config.json` by its `model_type`, or by its architecture in files older than that key
     (ProtBERT); `location` is the file, for the error."""
-    model_type, architectures = facts.get("model_type"), facts.get("architectures")
-    if (
-        model_type is None
-        and isinstance(architectures, list)
-        and architectures
-        and (found := _family_of_architecture(architectures[0])) is not None
-    ):
-        return found
-    return family_of(model_type, location)
+    model_type = facts.get("model_type")
+    found = _family_of_architecture(named_architecture(facts)) if model_type is None else None
+    return found or family_of(model_type, location)
 
 
-def _family_of_architecture(architecture: object) -> Family | None:
+def _family_of_architecture(architecture: str | None) -> Family | None:
     for family in families().values():
         if any(page.architecture == architecture for page in family.heads):
             return family
     return None
 
 
-def mismatched_family(family: Family, architecture: object) -> Family | None:
+def mismatched_family(family: Family, architecture: str | None) -> Family | None:
     """Another family that this architecture belongs to, where its tensor names differ; else None."""
     other = _family_of_architecture(architecture)
     return None if other is None or other.names is family.names else other
