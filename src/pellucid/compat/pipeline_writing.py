@@ -165,30 +165,21 @@ class GenerationCall(PipelineCall, ABC):
 
     def _length_limit(self) -> dict[str, int]:
         """The limit of new tokens, or of all tokens."""
-        general = self.model.loaded.generation.get("max_length", REFERENCE_LENGTH)
-        pipeline_limits = {"max_new_tokens": DEFAULT_NEW_TOKENS, "max_length": general} | _length_arguments(
-            self.pipeline_arguments
-        )
-        if (
-            pipeline_limits["max_new_tokens"] == DEFAULT_NEW_TOKENS
-            and pipeline_limits["max_length"] != REFERENCE_LENGTH
-        ):
-            del pipeline_limits["max_new_tokens"]
-        limits = pipeline_limits | _length_arguments(self._task_params()) | _length_arguments(self.call_arguments)
-        if self.has_generation_config:
-            given_lengths = _length_arguments(self.model.loaded.generation) | _length_arguments(self.call_arguments)
-            limits = given_lengths or {"max_new_tokens": DEFAULT_LENGTH}
-        if {**self.pipeline_arguments, **self.typed_arguments}.get(
-            "max_new_tokens", DEFAULT_NEW_TOKENS
-        ) is None:  # cleared by the caller
-            own = (
-                _length_arguments(self.model.loaded.generation)
-                | _length_arguments(self.pipeline_arguments)
-                | _length_arguments(self._task_params())
-            )
-            own |= _length_arguments(self.call_arguments)
+        settings = self.model.loaded.generation, self.pipeline_arguments, self._task_params(), self.call_arguments
+        checkpoint, pipeline, task, call = map(_length_arguments, settings)
+        arguments = {**self.pipeline_arguments, **self.typed_arguments}
+        if arguments.get("max_new_tokens", DEFAULT_NEW_TOKENS) is None:  # cleared by the caller
+            own = checkpoint | pipeline | task | call
             limits = {"max_length": own["max_length"]} if "max_length" in own else {"max_new_tokens": DEFAULT_LENGTH}
-        if "max_new_tokens" in limits and "max_length" in _length_arguments(self.call_arguments):
+        elif self.has_generation_config:
+            limits = checkpoint | call or {"max_new_tokens": DEFAULT_LENGTH}
+        else:
+            general = checkpoint.get("max_length", REFERENCE_LENGTH)
+            limits = {"max_new_tokens": DEFAULT_NEW_TOKENS, "max_length": general} | pipeline
+            if limits["max_new_tokens"] == DEFAULT_NEW_TOKENS and limits["max_length"] != REFERENCE_LENGTH:
+                del limits["max_new_tokens"]
+            limits |= task | call
+        if "max_new_tokens" in limits and "max_length" in call:
             new = limits["max_new_tokens"]
             log.warning("max_length is ignored beside max_new_tokens, which is %d: give max_new_tokens alone", new)
         return {"max_new_tokens": limits["max_new_tokens"]} if "max_new_tokens" in limits else limits
