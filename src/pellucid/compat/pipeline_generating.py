@@ -30,9 +30,8 @@ class TextGenerationCall(GenerationCall):
         arguments = self.arguments
         own = {name: arguments[name] for name in self._own_options if arguments.get(name) is not None}
         own["clean_up_tokenization_spaces"] = arguments.get("clean_up_tokenization_spaces") is not False
-        encode_arguments = self._encode_arguments()
         long = self.truncation_options(
-            encode_arguments["truncation"], encode_arguments.get("max_length", self.typed_arguments.get("max_length"))
+            {"max_length": self.typed_arguments.get("max_length")} | self._encode_arguments()
         )
         check_one_of("handle_long_generation", arguments.get("handle_long_generation"), ("hole", None))
         if arguments.get("handle_long_generation") is not None:
@@ -56,7 +55,7 @@ class TextGenerationCall(GenerationCall):
 
     def _is_truncating(self) -> bool:
         """Whether truncation is requested other than by `max_length` alone."""
-        return "long" in self.truncation_options(self._encode_arguments()["truncation"], None)
+        return "long" in self.truncation_options(self._encode_arguments() | {"max_length": None})
 
     def _encode_arguments(self) -> dict[str, Any]:
         return {

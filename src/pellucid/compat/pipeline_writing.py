@@ -30,7 +30,6 @@ log = logging.getLogger("pellucid")
 DEFAULT_NEW_TOKENS = 256
 """The default number of new tokens."""
 
-_OUR_NAMES = {"stop_strings": "stop"}
 _WITHOUT_EFFECT = ("use_cache", "cache_implementation", "pad_token_id", "return_text", "return_type")
 """Arguments that do not change the generated text; `pad_token_id` only pads several texts in one tensor."""
 
@@ -49,6 +48,7 @@ class GenerationCall(PipelineCall, ABC):
         "return_tensors clean_up_tokenization_spaces truncation stop_sequence max_length eos_token_id generation_config"
     )
     clearable_arguments = "eos_token_id add_special_tokens"
+    our_names: ClassVar[Mapping[str, str]] = {"stop_strings": "stop"}
     defaults: ClassVar[Mapping[str, Any]]
     unsupported: ClassVar[UnsupportedArguments] = {
         **PipelineCall.unsupported,
@@ -64,14 +64,14 @@ class GenerationCall(PipelineCall, ABC):
         if self.has_generation_config:  # which replace the pipeline's generation arguments
             call = options_from_settings(
                 model.loaded, settings, self.argument_names(), self.unsupported
-            ) | _our_arguments(call)
-            writing = {*names_of_writing(), *_OUR_NAMES, "max_length", "eos_token_id"}
+            ) | self.as_ours(call)
+            writing = {*names_of_writing(), *self.our_names, "max_length", "eos_token_id"}
             options = {name: one for name, one in options.items() if name not in writing}
         super().__init__(task, model, options, call)
 
     @classmethod
     def argument_names(cls) -> list[str]:
-        return list(dict.fromkeys([*cls.takes.split(), *names_of_writing(), *_OUR_NAMES, *_WITHOUT_EFFECT]))
+        return list(dict.fromkeys([*cls.takes.split(), *names_of_writing(), *cls.our_names, *_WITHOUT_EFFECT]))
 
     def item_groups(self, items: Iterable[Any]) -> Iterator[ItemGroup]:
         from_checkpoint = self.model.loaded.generation | self._task_params()
@@ -101,12 +101,12 @@ class GenerationCall(PipelineCall, ABC):
         top_k = general.get("top_k", REFERENCE_TOP_K)
         if self.has_generation_config:
             own = {name: general[name] for name in ("do_sample", "num_beams") if name in general}
-            return {"top_k": top_k, "num_beams": 1, **own, **_our_arguments(self.call_arguments)}
+            return {"top_k": top_k, "num_beams": 1, **own, **self.as_ours(self.call_arguments)}
         from_pipeline = {
-            name: value for name, value in _our_arguments(self.pipeline_arguments).items() if name not in task_params
+            name: value for name, value in self.as_ours(self.pipeline_arguments).items() if name not in task_params
         }
         from_task = {name: task_params[name] for name in self.defaults if name in task_params}
-        return {"top_k": top_k, **self.defaults, **from_pipeline, **from_task, **_our_arguments(self.call_arguments)}
+        return {"top_k": top_k, **self.defaults, **from_pipeline, **from_task, **self.as_ours(self.call_arguments)}
 
     def options(self) -> dict[str, Any]:
         arguments = self._effective_arguments()
@@ -125,7 +125,7 @@ class GenerationCall(PipelineCall, ABC):
             chosen["eos_token_id"] = self.stop_tokens(self.tokenizer(stop, add_special_tokens=False)["input_ids"])
         elif (ends := self._latest_value("eos_token_id")) is not None:  # in place of those of `config.json`
             chosen["eos_token_id"] = ends
-        return chosen | self.truncation_options(self.arguments.get("truncation"), None)
+        return chosen | self.truncation_options({"truncation": self.arguments.get("truncation")})
 
     def texts_with_endings(self, answer: Any) -> list[tuple[Any, str]]:
         """Every text, and the end tokens and padding that the reference leaves after it."""
@@ -228,7 +228,3 @@ class Text2TextCall(GenerationCall):
 
 def _length_arguments(arguments: Mapping[str, Any]) -> dict[str, int]:
     return {name: arguments[name] for name in ("max_new_tokens", "max_length") if arguments.get(name) is not None}
-
-
-def _our_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {_OUR_NAMES.get(name, name): value for name, value in arguments.items() if value is not None}
