@@ -81,12 +81,10 @@ class TextGenerationCall(GenerationCall):
 
     def _prefix_length(self) -> int:
         """The tokens of the prefix, which do not count towards a requested length."""
+        if not (prefix := self._prefix()):
+            return 0
         special = bool(self.arguments.get("add_special_tokens"))
-        return (
-            len(PrefixedEncoder(self.tokenizer, "", True, special).whole_chunk(prefix).ids)
-            if (prefix := self._prefix())
-            else 0
-        )
+        return len(PrefixedEncoder(self.tokenizer, "", True, special).whole_chunk(prefix).ids)
 
     def _prompt_ids(self, item: Any) -> list[int]:
         """The tokens of a prompt without truncation."""

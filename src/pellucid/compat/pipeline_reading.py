@@ -174,10 +174,8 @@ class ZeroShotCall(PipelineCall):
 
     def format_answer(self, answer: Any, item: Any) -> Any:
         """Labels with equal scores are in reverse order, as in the reference."""
-        candidates, scores = (
-            labels_of(self.arguments["candidate_labels"]),
-            dict(zip(answer["labels"], answer["scores"])),
-        )
+        candidates = labels_of(self.arguments["candidate_labels"])
+        scores = dict(zip(answer["labels"], answer["scores"]))
         labels = sorted(candidates, key=lambda label: (scores[label], candidates.index(label)), reverse=True)
         return {**answer, "labels": labels, "scores": [scores[label] for label in labels]}
 

@@ -57,9 +57,7 @@ class GenerationCall(PipelineCall, ABC):
     }
 
     def __init__(self, task: str, model: Model, options: Mapping[str, Any], call: Mapping[str, Any]) -> None:
-        settings = next(
-            (one for arguments in (call, options) if (one := arguments.get("generation_config")) is not None), None
-        )
+        settings = _first_set("generation_config", call, options)
         self.has_generation_config, self.typed_arguments = settings is not None, call
         if self.has_generation_config:  # which replace the pipeline's generation arguments
             call = options_from_settings(
@@ -123,7 +121,8 @@ class GenerationCall(PipelineCall, ABC):
             if not isinstance(stop, str):
                 raise InputError(f"stop_sequence is {type(stop).__name__}, expected a text")
             chosen["eos_token_id"] = self.stop_tokens(self.tokenizer(stop, add_special_tokens=False)["input_ids"])
-        elif (ends := self._latest_value("eos_token_id")) is not None:  # in place of those of `config.json`
+        elif (ends := _first_set("eos_token_id", self.arguments, self.model.loaded.generation)) is not None:
+            # in place of those of `config.json`
             chosen["eos_token_id"] = ends
         return chosen | self.truncation_options({"truncation": self.arguments.get("truncation")})
 
@@ -137,25 +136,14 @@ class GenerationCall(PipelineCall, ABC):
 
     def padded_rows(self, start: list[int], answer: Any) -> list[list[int]]:
         """Every text's tokens, padded to one length; the reference's beam search ignores a padding token of 0."""
-        options, pad, own = self.options(), self._latest_value("pad_token_id"), self.tokenizer.pad_token_id
-        pad = own if pad is None else pad
+        options, own = self.options(), {"pad_token_id": self.tokenizer.pad_token_id}
+        pad = _first_set("pad_token_id", self.arguments, self.model.loaded.generation, own)
         if pad is None or (pad == 0 and options.get("num_beams", 1) > 1):
             ends = options.get("eos_token_id", self.model.config.end_tokens)
             pad = ends if isinstance(ends, int) else next(iter(ends), 0)
         rows = [[*start, *one.ids] for one in answer.all or [answer]]
         max_length = max(map(len, rows))
         return [row + [pad] * (max_length - len(row)) for row in rows]
-
-    def _latest_value(self, name: str) -> Any:
-        """The value of a call or the pipeline, or else of the checkpoint's generation settings; None for none."""
-        return next(
-            (
-                one
-                for settings in (self.arguments, self.model.loaded.generation)
-                if (one := settings.get(name)) is not None
-            ),
-            None,
-        )
 
     def _task_params(self) -> dict[str, Any]:
         return params_of(self.model.loaded).get(self.task, {})
@@ -224,6 +212,11 @@ class Text2TextCall(GenerationCall):
     def format_list(self, answers: list[Any], items: list[Any]) -> Any:
         flat = all(isinstance(one, str) for one in items) and all(len(one) == 1 for one in answers)
         return [one[0] for one in answers] if flat else answers
+
+
+def _first_set(name: str, *sources: Mapping[str, Any]) -> Any:
+    """The value of the first of these that sets it; None where none does."""
+    return next((source[name] for source in sources if source.get(name) is not None), None)
 
 
 def _length_arguments(arguments: Mapping[str, Any]) -> dict[str, int]:
