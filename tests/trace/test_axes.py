@@ -42,8 +42,8 @@ def test_which_aliases_are_transposed(family: str) -> None:
     own = points(config_of(family))
     for theirs, ours in aliases(config_of(family)).items():
         last = theirs.rpartition(".")[2].removeprefix("hook_")
-        assert is_transposed(ours) == (last in ("q", "k", "v", "z", "rot_q", "rot_k", "result")), theirs
-        assert is_transposed(ours) == (own[ours][1] in ("heads", "key_heads") and own[ours][3] != "source")
+        assert is_transposed(ours, theirs) == (last in ("q", "k", "v", "z", "rot_q", "rot_k", "result")), theirs
+        assert is_transposed(ours, theirs) == (own[ours][1] in ("heads", "key_heads") and own[ours][3] != "source")
 
 
 @pytest.mark.parametrize("name", ["q", "k", "v", "rot_q", "rot_k", "z", "result"])

@@ -15,21 +15,20 @@ from pellucid.text.truncation import truncates_second
 Features = dict[str, list[Any]]
 """Columns by name, each with one entry per text."""
 
-_COLUMNS: dict[str, tuple[str, Any, Any]] = {
-    "input_ids": ("", lambda row: row.ids, None),
-    "token_type_ids": ("return_token_type_ids", lambda row: row.type_ids, 0),
-    "attention_mask": ("return_attention_mask", lambda row: row.attention_mask, 0),
-    "special_tokens_mask": ("return_special_tokens_mask", lambda row: row.special_tokens_mask, 1),
-    "offset_mapping": ("return_offsets_mapping", lambda row: row.offsets, None),
-    "length": ("return_length", lambda row: len(row.ids), None),
+_COLUMNS: dict[str, tuple[str, Any]] = {
+    "input_ids": ("", lambda row: row.ids),
+    "token_type_ids": ("return_token_type_ids", lambda row: row.type_ids),
+    "attention_mask": ("return_attention_mask", lambda row: row.attention_mask),
+    "special_tokens_mask": ("return_special_tokens_mask", lambda row: row.special_tokens_mask),
+    "offset_mapping": ("return_offsets_mapping", lambda row: row.offsets),
+    "length": ("return_length", lambda row: len(row.ids)),
 }
-"""Every column: the option that requests it, how a row gives it, and the value that `pad_columns` pads it with."""
+"""Every column: the option that requests it, and how a row gives it."""
 
-_PADDING_VALUES = {
-    name: nothing for name, (_, _, nothing) in _COLUMNS.items() if nothing is not None or name == "input_ids"
-}
+_MASK_PADDING = {"token_type_ids": 0, "attention_mask": 0, "special_tokens_mask": 1}
+"""The value that a column is padded with; of all others only `input_ids` are padded."""
 
-COLUMN_OPTIONS = {option: name for name, (option, _, _) in _COLUMNS.items() if option}
+COLUMN_OPTIONS = {option: name for name, (option, _) in _COLUMNS.items() if option}
 """The columns by the options that request them."""
 
 
@@ -165,8 +164,8 @@ def build_columns(
 
 def pad_columns(features: Features, width: int, left: bool, pad: int | None) -> None:
     """Pads the rows of ids and masks to one length, in place; labels and others stay, as in the reference."""
-    for name in _PADDING_VALUES.keys() & features.keys():
-        column, padding_value = features[name], pad if name == "input_ids" else _PADDING_VALUES[name]
+    for name, padding_value in {"input_ids": pad, **_MASK_PADDING}.items():
+        column = features.get(name, [])
         for i, row in enumerate(column):
             if isinstance(row, list):
                 gap = [padding_value] * (width - len(row))
@@ -182,7 +181,7 @@ def build_batch(features: Features, kind: str | None, single: bool, rows: Sequen
         return BatchEncoding.with_rows(features, rows)
     for name, column in features.items():
         lists = [row for row in column if isinstance(row, list)]
-        if name in _PADDING_VALUES:
+        if name == "input_ids" or name in _MASK_PADDING:
             check_equally_long(lists, ", and ", Argument("truncation", True))
         elif len({len(row) for row in lists}) > 1:
             raise InputError(

@@ -110,12 +110,11 @@ def _row_with_gap(mask: Tensor) -> int | None:
 def _settings(loaded: Loaded, requested: dict[str, Any], width: int, prompts: Sequence[Sequence[int]]) -> Settings:
     """The generation settings.  width: the length of the prompts, including padding."""
     from_checkpoint = loaded.generation
-    lengths = requested.pop("max_new_tokens", None), requested.pop("max_length", None)
-    is_length_given = any(
-        one is not None for one in (*lengths, from_checkpoint.get("max_new_tokens"), from_checkpoint.get("max_length"))
-    )
     before = width if loaded.config.kind == "decoder" else 1
-    requested["max_new_tokens"] = new = _max_new_tokens(*lengths, loaded, before)
+    lengths = requested.pop("max_new_tokens", None), requested.pop("max_length", None)
+    set_length = _set_new_tokens(*lengths, from_checkpoint, before)
+    new = _default_new_tokens(loaded.config.max_sequence_length, before) if set_length is None else set_length
+    requested["max_new_tokens"] = new
     least = requested.get("min_length", from_checkpoint.get("min_length"))
     if isinstance(least, int) and all(one.get("min_new_tokens") is None for one in (requested, from_checkpoint)):
         requested["min_new_tokens"] = max(least - before, 0)  # which includes padding
@@ -126,7 +125,7 @@ def _settings(loaded: Loaded, requested: dict[str, Any], width: int, prompts: Se
             f"generation is to stop at {settings.stop!r}, and ids are not text: {UNSUPPORTED['stop_strings']}"
         )
     token_budgets = [token_budget(loaded, prompt, new, i) for i, prompt in enumerate(prompts)]
-    if is_length_given and min(token_budgets, default=new) < new:
+    if set_length is not None and min(token_budgets, default=new) < new:
         log.warning("%d new tokens are requested, and this model has positions for %d more", new, min(token_budgets))
     return settings
 
@@ -196,11 +195,8 @@ def _with_streamer(steps: Iterable[Step], streamer: Any, initial_ids: list[Any],
 def without_idle_options(requested: dict[str, Any], from_checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """The options without those that have no effect beside the others, with a warning, as in the reference."""
     idle = set() if requested.get("do_sample", from_checkpoint.get("do_sample")) else {"seed", *SAMPLING}
-    idle |= (
-        {"length_penalty", "early_stopping"}
-        if requested.get("num_beams", from_checkpoint.get("num_beams", 1)) == 1
-        else set()
-    )
+    if requested.get("num_beams", from_checkpoint.get("num_beams", 1)) == 1:
+        idle |= {"length_penalty", "early_stopping"}
     if found := idle & requested.keys():
         log.warning("%s: left out, since it has no effect without sampling or beams", join_names(sorted(found)))
     return {name: value for name, value in requested.items() if name not in found}
@@ -220,22 +216,21 @@ def compatible_lengths(requested: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _max_new_tokens(max_new_tokens: int | None, max_length: int | None, loaded: Loaded, prompt_length: int) -> int:
-    """The maximum number of new tokens."""
-    from_checkpoint = loaded.generation
-    if (
-        max_new_tokens is None
-        and (max_new_tokens := from_checkpoint.get("max_new_tokens")) is not None
-        and max_length is not None
-    ):
-        log.warning(
-            "max_length is ignored beside max_new_tokens, which is %d: give max_new_tokens alone", max_new_tokens
-        )
-    max_length = from_checkpoint.get("max_length") if max_length is None else max_length
+def _set_new_tokens(
+    max_new_tokens: int | None, max_length: int | None, from_checkpoint: Mapping[str, Any], prompt_length: int
+) -> int | None:
+    """The maximum number of new tokens by the options of a call or else of the checkpoint; None where none sets it."""
     if max_new_tokens is not None:
         return max_new_tokens
+    if (max_new_tokens := from_checkpoint.get("max_new_tokens")) is not None:
+        if max_length is not None:
+            log.warning(
+                "max_length is ignored beside max_new_tokens, which is %d: give max_new_tokens alone", max_new_tokens
+            )
+        return max_new_tokens
+    max_length = from_checkpoint.get("max_length") if max_length is None else max_length
     if max_length is None:
-        return _default_new_tokens(loaded.config.max_sequence_length, prompt_length)
+        return None
     if type(max_length) is not int or max_length <= prompt_length:
         raise InputError(
             f"max_length is {max_length!r}, and {_num_tokens_message(prompt_length)} already: "

@@ -112,11 +112,7 @@ def merged_settings(loaded: Loaded, own: Any, options: dict[str, Any]) -> dict[s
     without_unsupported(call_settings, UNSUPPORTED)
     file = GenerationConfig.of(loaded).to_dict()
     idle = {name: options.pop(name) for name in IDLE if name in options}
-    changed = {
-        name: own_settings[name]
-        for name in IDLE
-        if name in own_settings and repr(own_settings[name]) != repr(file.get(name))
-    }
+    changed = {name: value for name, value in own_settings.items() if repr(value) != repr(file.get(name))}
     _check_not_requested(changed | call_settings | idle)
     return own_settings | call_settings | idle
 

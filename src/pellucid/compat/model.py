@@ -28,15 +28,6 @@ from pellucid.tasks.forward import forward
 from pellucid.trace import Recorder, resolve
 
 
-class _GraphRecorder(Recorder):
-    """Keeps the tensors that it observes together with the autograd graph."""
-
-    def __call__(self, name: str, value: Tensor) -> Tensor:
-        if self.wants(name):
-            self.recorded[name] = value
-        return value
-
-
 def _refuse_preparation(*inputs: Any, **arguments: Any) -> Any:
     raise InputError("generate has its own loop here, and nothing prepares its inputs: leave the hook out")
 
@@ -133,7 +124,8 @@ class PreTrainedModel(Parts):
             "attentions": self._flag_or_config(output_attentions, "output_attentions"),
         }
         points = self._point_names(requested)
-        recorder: Any = _GraphRecorder(name for names in points.values() for name in names) if points else None
+        recorded_names = [name for names in points.values() for name in names]
+        recorder: Any = Recorder(recorded_names, with_graph=True) if points else None
         if self._head_is(SequenceClassification):
             cast(Any, self.network).head.pick.pad_token_id = self.config.pad_token_id  # which may have been changed
         read = input_ids, attention_mask, token_type_ids, decoder_input_ids
@@ -155,7 +147,7 @@ class PreTrainedModel(Parts):
     @property
     def prepare_inputs_for_generation(self) -> Callable[..., Any]:
         """PEFT requires it of every model that generates; low-rank adapters never call it."""
-        if self.pellucid.config.head is None or not self.pellucid.config.head.writes:
+        if not self.pellucid.config.writes:
             raise AttributeError("prepare_inputs_for_generation")
         return _refuse_preparation
 

@@ -114,8 +114,7 @@ class Parts(nn.Module):
 
     def can_generate(self) -> bool:
         """Whether it has a language model head that generates."""
-        head = self.pellucid.config.head
-        return head is not None and head.writes
+        return self.pellucid.config.writes
 
     def tie_weights(self, **arguments: Any) -> None:
         """Does nothing: weights that the config ties are tied from the start.  arguments: ignored."""

@@ -97,7 +97,8 @@ def pipeline(
     """
     warn_of_remote_code(options)
     hub_options = _pop_load_options(options)
-    own = _current_model(model) if isinstance(model, PreTrainedModel) else model
+    network = model if isinstance(model, PreTrainedModel) else None
+    own = model if network is None else _current_model(network)
     dtypes = dtype, torch_dtype, hub_options.pop("dtype", None), hub_options.pop("torch_dtype", None)
     chosen_dtype = next((one for one in dtypes if one is not None), None)
     load_options: dict[str, Any] = {
@@ -114,13 +115,10 @@ def pipeline(
     if chosen_tokenizer is not None and isinstance(own, Model):  # which may have none
         own = own.reading(chosen_tokenizer.pellucid)
     opened_task = task_of(task, own, **({} if isinstance(own, Model) else load_options | hub_options), **fixed)
+    if chosen_tokenizer is None:
+        chosen_tokenizer = AutoTokenizer(opened_task.model.loaded.required_tokenizer)
     followed = {name: value for name, value in options.items() if name not in COMMON}
-    chosen_tokenizer = (
-        _as_tokenizer(opened_task.model.loaded.required_tokenizer) if chosen_tokenizer is None else chosen_tokenizer
-    )
-    return Pipeline(
-        task, opened_task, followed, chosen_tokenizer, model if isinstance(model, PreTrainedModel) else None
-    )
+    return Pipeline(task, opened_task, followed, chosen_tokenizer, network)
 
 
 _DEFAULT_MODELS = {"text-classification": "distilbert/distilbert-base-uncased-finetuned-sst-2-english"}
@@ -177,12 +175,8 @@ class Pipeline:
         tokenizer: AutoTokenizer,
         network: PreTrainedModel | None = None,
     ) -> None:
-        self.task, self.tokenizer, self._task, self._network = (
-            _full_task_name(task, our_task),
-            tokenizer,
-            our_task,
-            network,
-        )
+        self.task, self.tokenizer = _full_task_name(task, our_task), tokenizer
+        self._task, self._network = our_task, network
         self._call_class = _find_call_class(our_task.task)
         self._options = materialize_iterators(self._check_options(options))
 
@@ -208,12 +202,11 @@ class Pipeline:
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], **arguments: Any) -> None:
         """Writes the model and its tokenizer into one folder.  arguments: those of the model's `save_pretrained`."""
-        model = self.model if self._network is None else self._network
         check_save_arguments(arguments)
-        if isinstance(model, PreTrainedModel):
-            model.save_pretrained(save_directory, **arguments)
+        if self._network is not None:
+            self._network.save_pretrained(save_directory, **arguments)
         else:
-            model.save(save_directory, overwrite=True)
+            self.model.save(save_directory, overwrite=True)
         self.tokenizer.save_pretrained(save_directory)
 
     def __getattr__(self, name: str) -> Any:

@@ -40,6 +40,8 @@ class PipelineCall:
     """How to request truncation."""
     fixed_options: ClassVar[Mapping[str, Any]] = {"parse_special_tokens": True}
     """Options of our task that are always set."""
+    our_names: ClassVar[Mapping[str, str]] = {}
+    """Arguments that our task has under another name."""
     unsupported: ClassVar[UnsupportedArguments] = {
         "truncation_side": "pass tokenizer=AutoTokenizer.from_pretrained(NAME, truncation_side=...)"
     }
@@ -51,6 +53,11 @@ class PipelineCall:
             name: one for name, one in call.items() if one is not None or name in self.clearable_arguments.split()
         }
         self.arguments: dict[str, Any] = {**options, **effective}
+
+    @classmethod
+    def as_ours(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments that are not None, by the names of our task."""
+        return {cls.our_names.get(name, name): value for name, value in arguments.items() if value is not None}
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -65,10 +72,7 @@ class PipelineCall:
     def split_inputs(cls, inputs: tuple[Any, ...], call: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Separates the items from the arguments."""
         if cls.input_argument in call:
-            inputs, call = (
-                (*inputs, call[cls.input_argument]),
-                {key: one for key, one in call.items() if key != cls.input_argument},
-            )
+            inputs = (*inputs, call.pop(cls.input_argument))
         if len(inputs) != 1:
             raise InputError(f"{len(inputs)} arguments were given, expected one: a text, or a list of several")
         return inputs[0], call
@@ -102,11 +106,13 @@ class PipelineCall:
         """The result for a list."""
         return answers
 
-    def truncation_options(self, truncation: Any, max_length: int | None) -> dict[str, Any]:
+    def truncation_options(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The options for long texts. `max_length` alone requests truncation, as in the reference's tokenizers.
 
         Without truncation, the reference's limit is the model's alone, not the tokenizer's.
+        arguments: with `truncation` and `max_length`; all others are ignored.
         """
+        truncation, max_length = arguments.get("truncation"), arguments.get("max_length")
         truncates = max_length is not None if truncation is None else truncation not in (False, "do_not_truncate")
         return {"long": "truncate", "max_length": max_length} if truncates else {"max_length": NO_LIMIT}
 

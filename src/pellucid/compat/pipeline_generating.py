@@ -30,9 +30,8 @@ class TextGenerationCall(GenerationCall):
         arguments = self.arguments
         own = {name: arguments[name] for name in self._own_options if arguments.get(name) is not None}
         own["clean_up_tokenization_spaces"] = arguments.get("clean_up_tokenization_spaces") is not False
-        encode_arguments = self._encode_arguments()
         long = self.truncation_options(
-            encode_arguments["truncation"], encode_arguments.get("max_length", self.typed_arguments.get("max_length"))
+            {"max_length": self.typed_arguments.get("max_length")} | self._encode_arguments()
         )
         check_one_of("handle_long_generation", arguments.get("handle_long_generation"), ("hole", None))
         if arguments.get("handle_long_generation") is not None:
@@ -56,7 +55,7 @@ class TextGenerationCall(GenerationCall):
 
     def _is_truncating(self) -> bool:
         """Whether truncation is requested other than by `max_length` alone."""
-        return "long" in self.truncation_options(self._encode_arguments()["truncation"], None)
+        return "long" in self.truncation_options(self._encode_arguments() | {"max_length": None})
 
     def _encode_arguments(self) -> dict[str, Any]:
         return {
@@ -82,12 +81,10 @@ class TextGenerationCall(GenerationCall):
 
     def _prefix_length(self) -> int:
         """The tokens of the prefix, which do not count towards a requested length."""
+        if not (prefix := self._prefix()):
+            return 0
         special = bool(self.arguments.get("add_special_tokens"))
-        return (
-            len(PrefixedEncoder(self.tokenizer, "", True, special).whole_chunk(prefix).ids)
-            if (prefix := self._prefix())
-            else 0
-        )
+        return len(PrefixedEncoder(self.tokenizer, "", True, special).whole_chunk(prefix).ids)
 
     def _prompt_ids(self, item: Any) -> list[int]:
         """The tokens of a prompt without truncation."""

@@ -29,9 +29,7 @@ class TextClassificationCall(PipelineCall):
             check_count("top_k", max_labels, minimum=0)
         function = self.arguments.get("function_to_apply")
         applied = function.lower() if isinstance(function, str) else function
-        return {"function_to_apply": applied} | self.truncation_options(
-            self.arguments.get("truncation"), self.arguments.get("max_length")
-        )
+        return {"function_to_apply": applied} | self.truncation_options(self.arguments)
 
     def _label_limit(self) -> tuple[Any, bool]:
         """How many labels, None for all, and whether in a list, the likeliest first; a call overrides the pipeline."""
@@ -97,11 +95,10 @@ class QuestionAnsweringCall(PipelineCall):
     """Answers to questions: a single one alone, several in a list, with the reference's scores per window."""
 
     takes = "top_k topk doc_stride max_answer_len max_seq_len handle_impossible_answer align_to_words"
-    _our_names: ClassVar[Mapping[str, str]] = {"doc_stride": "stride", "max_seq_len": "max_length", "topk": "top_k"}
+    our_names: ClassVar[Mapping[str, str]] = {"doc_stride": "stride", "max_seq_len": "max_length", "topk": "top_k"}
 
     @classmethod
     def split_inputs(cls, inputs: tuple[Any, ...], call: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        call = dict(call)
         by_name = [call.pop(name) for name in ("X", "data") if name in call]
         question, context = call.pop("question", None), call.pop("context", None)
         if len(inputs) == 2 and all(isinstance(one, str) for one in inputs):
@@ -122,10 +119,7 @@ class QuestionAnsweringCall(PipelineCall):
         return found[0] if isinstance(found, list) and len(found) == 1 else found, call
 
     def options(self) -> dict[str, Any]:
-        arguments = {
-            self._our_names.get(name, name): value for name, value in self.arguments.items() if value is not None
-        }
-        return {"scores": "per_window"} | arguments
+        return {"scores": "per_window"} | self.as_ours(self.arguments)
 
     def format_answer(self, answer: Any, item: Any) -> Any:
         return answer if len(answer.all) < 2 else list(answer.all)
@@ -143,11 +137,7 @@ class FillMaskCall(PipelineCall):
         }
         tokenizer_arguments = self.tokenizer_arguments("tokenizer_kwargs", self.arguments)
         reference_options = {"decoded": True, "partial_targets": True}
-        return (
-            reference_options
-            | arguments
-            | self.truncation_options(tokenizer_arguments.get("truncation"), tokenizer_arguments.get("max_length"))
-        )
+        return reference_options | arguments | self.truncation_options(tokenizer_arguments)
 
     def format_answer(self, answer: Any, item: Any) -> Any:
         masks = [list(one) for _, one in itertools.groupby(answer, key=lambda one: one.mask)]
@@ -184,10 +174,8 @@ class ZeroShotCall(PipelineCall):
 
     def format_answer(self, answer: Any, item: Any) -> Any:
         """Labels with equal scores are in reverse order, as in the reference."""
-        candidates, scores = (
-            labels_of(self.arguments["candidate_labels"]),
-            dict(zip(answer["labels"], answer["scores"])),
-        )
+        candidates = labels_of(self.arguments["candidate_labels"])
+        scores = dict(zip(answer["labels"], answer["scores"]))
         labels = sorted(candidates, key=lambda label: (scores[label], candidates.index(label)), reverse=True)
         return {**answer, "labels": labels, "scores": [scores[label] for label in labels]}
 
@@ -217,9 +205,7 @@ class FeatureExtractionCall(PipelineCall):
             cut = {} if arguments.get("truncation") is None else {"truncation": arguments["truncation"]}
             tokenizer_arguments |= cut | self.tokenizer_arguments("tokenize_kwargs", arguments)
         side = {"side": "decoder"} if self.model.config.kind == "encoder-decoder" else {}
-        return side | self.truncation_options(
-            tokenizer_arguments.get("truncation"), tokenizer_arguments.get("max_length")
-        )
+        return side | self.truncation_options(tokenizer_arguments)
 
     def format_answer(self, answer: Any, item: Any) -> Any:
         return torch.tensor([list(answer)], device="cpu") if self.arguments.get("return_tensors") else [list(answer)]

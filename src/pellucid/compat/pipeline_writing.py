@@ -30,7 +30,6 @@ log = logging.getLogger("pellucid")
 DEFAULT_NEW_TOKENS = 256
 """The default number of new tokens."""
 
-_OUR_NAMES = {"stop_strings": "stop"}
 _WITHOUT_EFFECT = ("use_cache", "cache_implementation", "pad_token_id", "return_text", "return_type")
 """Arguments that do not change the generated text; `pad_token_id` only pads several texts in one tensor."""
 
@@ -49,6 +48,7 @@ class GenerationCall(PipelineCall, ABC):
         "return_tensors clean_up_tokenization_spaces truncation stop_sequence max_length eos_token_id generation_config"
     )
     clearable_arguments = "eos_token_id add_special_tokens"
+    our_names: ClassVar[Mapping[str, str]] = {"stop_strings": "stop"}
     defaults: ClassVar[Mapping[str, Any]]
     unsupported: ClassVar[UnsupportedArguments] = {
         **PipelineCall.unsupported,
@@ -57,21 +57,19 @@ class GenerationCall(PipelineCall, ABC):
     }
 
     def __init__(self, task: str, model: Model, options: Mapping[str, Any], call: Mapping[str, Any]) -> None:
-        settings = next(
-            (one for arguments in (call, options) if (one := arguments.get("generation_config")) is not None), None
-        )
+        settings = _first_set("generation_config", call, options)
         self.has_generation_config, self.typed_arguments = settings is not None, call
         if self.has_generation_config:  # which replace the pipeline's generation arguments
             call = options_from_settings(
                 model.loaded, settings, self.argument_names(), self.unsupported
-            ) | _our_arguments(call)
-            writing = {*names_of_writing(), *_OUR_NAMES, "max_length", "eos_token_id"}
+            ) | self.as_ours(call)
+            writing = {*names_of_writing(), *self.our_names, "max_length", "eos_token_id"}
             options = {name: one for name, one in options.items() if name not in writing}
         super().__init__(task, model, options, call)
 
     @classmethod
     def argument_names(cls) -> list[str]:
-        return list(dict.fromkeys([*cls.takes.split(), *names_of_writing(), *_OUR_NAMES, *_WITHOUT_EFFECT]))
+        return list(dict.fromkeys([*cls.takes.split(), *names_of_writing(), *cls.our_names, *_WITHOUT_EFFECT]))
 
     def item_groups(self, items: Iterable[Any]) -> Iterator[ItemGroup]:
         from_checkpoint = self.model.loaded.generation | self._task_params()
@@ -101,12 +99,12 @@ class GenerationCall(PipelineCall, ABC):
         top_k = general.get("top_k", REFERENCE_TOP_K)
         if self.has_generation_config:
             own = {name: general[name] for name in ("do_sample", "num_beams") if name in general}
-            return {"top_k": top_k, "num_beams": 1, **own, **_our_arguments(self.call_arguments)}
+            return {"top_k": top_k, "num_beams": 1, **own, **self.as_ours(self.call_arguments)}
         from_pipeline = {
-            name: value for name, value in _our_arguments(self.pipeline_arguments).items() if name not in task_params
+            name: value for name, value in self.as_ours(self.pipeline_arguments).items() if name not in task_params
         }
         from_task = {name: task_params[name] for name in self.defaults if name in task_params}
-        return {"top_k": top_k, **self.defaults, **from_pipeline, **from_task, **_our_arguments(self.call_arguments)}
+        return {"top_k": top_k, **self.defaults, **from_pipeline, **from_task, **self.as_ours(self.call_arguments)}
 
     def options(self) -> dict[str, Any]:
         arguments = self._effective_arguments()
@@ -123,9 +121,10 @@ class GenerationCall(PipelineCall, ABC):
             if not isinstance(stop, str):
                 raise InputError(f"stop_sequence is {type(stop).__name__}, expected a text")
             chosen["eos_token_id"] = self.stop_tokens(self.tokenizer(stop, add_special_tokens=False)["input_ids"])
-        elif (ends := self._latest_value("eos_token_id")) is not None:  # in place of those of `config.json`
+        elif (ends := _first_set("eos_token_id", self.arguments, self.model.loaded.generation)) is not None:
+            # in place of those of `config.json`
             chosen["eos_token_id"] = ends
-        return chosen | self.truncation_options(self.arguments.get("truncation"), None)
+        return chosen | self.truncation_options({"truncation": self.arguments.get("truncation")})
 
     def texts_with_endings(self, answer: Any) -> list[tuple[Any, str]]:
         """Every text, and the end tokens and padding that the reference leaves after it."""
@@ -137,25 +136,14 @@ class GenerationCall(PipelineCall, ABC):
 
     def padded_rows(self, start: list[int], answer: Any) -> list[list[int]]:
         """Every text's tokens, padded to one length; the reference's beam search ignores a padding token of 0."""
-        options, pad, own = self.options(), self._latest_value("pad_token_id"), self.tokenizer.pad_token_id
-        pad = own if pad is None else pad
+        options, own = self.options(), {"pad_token_id": self.tokenizer.pad_token_id}
+        pad = _first_set("pad_token_id", self.arguments, self.model.loaded.generation, own)
         if pad is None or (pad == 0 and options.get("num_beams", 1) > 1):
             ends = options.get("eos_token_id", self.model.config.end_tokens)
             pad = ends if isinstance(ends, int) else next(iter(ends), 0)
         rows = [[*start, *one.ids] for one in answer.all or [answer]]
         max_length = max(map(len, rows))
         return [row + [pad] * (max_length - len(row)) for row in rows]
-
-    def _latest_value(self, name: str) -> Any:
-        """The value of a call or the pipeline, or else of the checkpoint's generation settings; None for none."""
-        return next(
-            (
-                one
-                for settings in (self.arguments, self.model.loaded.generation)
-                if (one := settings.get(name)) is not None
-            ),
-            None,
-        )
 
     def _task_params(self) -> dict[str, Any]:
         return params_of(self.model.loaded).get(self.task, {})
@@ -165,30 +153,21 @@ class GenerationCall(PipelineCall, ABC):
 
     def _length_limit(self) -> dict[str, int]:
         """The limit of new tokens, or of all tokens."""
-        general = self.model.loaded.generation.get("max_length", REFERENCE_LENGTH)
-        pipeline_limits = {"max_new_tokens": DEFAULT_NEW_TOKENS, "max_length": general} | _length_arguments(
-            self.pipeline_arguments
-        )
-        if (
-            pipeline_limits["max_new_tokens"] == DEFAULT_NEW_TOKENS
-            and pipeline_limits["max_length"] != REFERENCE_LENGTH
-        ):
-            del pipeline_limits["max_new_tokens"]
-        limits = pipeline_limits | _length_arguments(self._task_params()) | _length_arguments(self.call_arguments)
-        if self.has_generation_config:
-            given_lengths = _length_arguments(self.model.loaded.generation) | _length_arguments(self.call_arguments)
-            limits = given_lengths or {"max_new_tokens": DEFAULT_LENGTH}
-        if {**self.pipeline_arguments, **self.typed_arguments}.get(
-            "max_new_tokens", DEFAULT_NEW_TOKENS
-        ) is None:  # cleared by the caller
-            own = (
-                _length_arguments(self.model.loaded.generation)
-                | _length_arguments(self.pipeline_arguments)
-                | _length_arguments(self._task_params())
-            )
-            own |= _length_arguments(self.call_arguments)
+        settings = self.model.loaded.generation, self.pipeline_arguments, self._task_params(), self.call_arguments
+        checkpoint, pipeline, task, call = map(_length_arguments, settings)
+        arguments = {**self.pipeline_arguments, **self.typed_arguments}
+        if arguments.get("max_new_tokens", DEFAULT_NEW_TOKENS) is None:  # cleared by the caller
+            own = checkpoint | pipeline | task | call
             limits = {"max_length": own["max_length"]} if "max_length" in own else {"max_new_tokens": DEFAULT_LENGTH}
-        if "max_new_tokens" in limits and "max_length" in _length_arguments(self.call_arguments):
+        elif self.has_generation_config:
+            limits = checkpoint | call or {"max_new_tokens": DEFAULT_LENGTH}
+        else:
+            general = checkpoint.get("max_length", REFERENCE_LENGTH)
+            limits = {"max_new_tokens": DEFAULT_NEW_TOKENS, "max_length": general} | pipeline
+            if limits["max_new_tokens"] == DEFAULT_NEW_TOKENS and limits["max_length"] != REFERENCE_LENGTH:
+                del limits["max_new_tokens"]
+            limits |= task | call
+        if "max_new_tokens" in limits and "max_length" in call:
             new = limits["max_new_tokens"]
             log.warning("max_length is ignored beside max_new_tokens, which is %d: give max_new_tokens alone", new)
         return {"max_new_tokens": limits["max_new_tokens"]} if "max_new_tokens" in limits else limits
@@ -235,9 +214,10 @@ class Text2TextCall(GenerationCall):
         return [one[0] for one in answers] if flat else answers
 
 
+def _first_set(name: str, *sources: Mapping[str, Any]) -> Any:
+    """The value of the first of these that sets it; None where none does."""
+    return next((source[name] for source in sources if source.get(name) is not None), None)
+
+
 def _length_arguments(arguments: Mapping[str, Any]) -> dict[str, int]:
     return {name: arguments[name] for name in ("max_new_tokens", "max_length") if arguments.get(name) is not None}
-
-
-def _our_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {_OUR_NAMES.get(name, name): value for name, value in arguments.items() if value is not None}

@@ -14,16 +14,17 @@ from pellucid.trace.points import AXES, Axes
 _TRANSPOSED = {name for name, axes in AXES.items() if axes[1] in ("heads", "key_heads") and axes[-1] != "source"}
 
 
-def is_transposed(name: str) -> bool:
-    """Whether TransformerLens orders the axes of this point (given by its full name of ours) differently."""
-    return ".".join(name.split(".")[-2:]) in _TRANSPOSED
+def is_transposed(name: str, requested: str) -> bool:
+    """Whether the axes of a point (by our full name) have the other order under the name by which it was requested."""
+    return name != requested and ".".join(name.split(".")[-2:]) in _TRANSPOSED
 
 
-def transposed(value: Tensor) -> Tensor:
-    """The value with its axes in the other order: a view, not a copy."""
-    return value.transpose(1, 2)
+def requested_value(value: Tensor, name: str, requested: str) -> Tensor:
+    """A point's value on the axes of the requested name, or the value on those axes back on ours: a view, not a copy;
+    the value itself where the axes are the same."""
+    return value.transpose(1, 2) if is_transposed(name, requested) else value
 
 
-def transposed_axes(axes: Axes) -> Axes:
-    """The names of the axes in the other order."""
-    return (axes[0], axes[2], axes[1], *axes[3:])
+def requested_axes(axes: Axes, name: str, requested: str) -> Axes:
+    """The names of a point's axes in the order of the requested name."""
+    return (axes[0], axes[2], axes[1], *axes[3:]) if is_transposed(name, requested) else axes

@@ -13,10 +13,10 @@ from pellucid.config import Config
 from pellucid.errors import InputError, format_count, join_names, shorten
 from pellucid.models import Network, TokenPositions
 from pellucid.trace.aliases import omitted_message, resolve_with_alias
-from pellucid.trace.axes import is_transposed, transposed, transposed_axes
+from pellucid.trace.axes import requested_axes, requested_value
 from pellucid.trace.edits import Edit, as_edit
-from pellucid.trace.points import Axes, points
-from pellucid.trace.selection import PointContext, first_out_of_range, format_indices, split_indices
+from pellucid.trace.points import points
+from pellucid.trace.selection import Part, PointContext, first_out_of_range, format_indices
 from pellucid.trace.trace import EditRecord
 
 EditsByName = Mapping[str, Any]
@@ -28,18 +28,22 @@ have that library's axes), each with an edit, a function, a tensor, or several o
 class PlacedEdit:
     """One edit with the points that it applies to.
 
-    pattern: the name or glob as requested.  names: the points.  fired: whether a pass has reached one of them.
-    aliases: for points requested by another library's name, that name; the edit is made on its axes.
-    matched_indices: by keyword, the selected indices that a pass had.  axis_lengths: the largest axis size so far.
+    pattern: the name or glob as requested.
+    names: the points, each with the name by which it was requested, ours or another library's: the edit is made on its
+        axes.
+    fired: whether a pass has reached one of them.  unmatched: the selected indices that no pass has had yet.
+    axis_lengths: by keyword, the largest axis size so far.
     """
 
     pattern: str
     edit: Edit
-    names: tuple[str, ...]
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    fired: bool = False
-    matched_indices: dict[str, set[str]] = field(default_factory=dict)
-    axis_lengths: dict[str, int] = field(default_factory=dict)
+    names: Mapping[str, str]
+    fired: bool = field(default=False, init=False)
+    unmatched: list[Part] = field(init=False)
+    axis_lengths: dict[str, int] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.unmatched = self.edit.where.parts()
 
     def __str__(self) -> str:
         """The pattern and the edit, each shortened if long."""
@@ -47,39 +51,35 @@ class PlacedEdit:
 
     def apply(self, value: Tensor, context: PointContext) -> Tensor:
         """The edited value, of the same shape, except that a batch axis of size 1 grows where the texts now differ."""
-        if not self.fired or self._unmatched():
+        if not self.fired or self.unmatched:
             selection = self.edit.where
             for keyword, size in selection.axis_lengths(value, context).items():
                 self.axis_lengths[keyword] = max(size, self.axis_lengths.get(keyword, 0))
-            for keyword, matched in selection.matched_indices(value, context).items():
-                self.matched_indices[keyword] = matched | self.matched_indices.get(keyword, set())
+            self.unmatched = selection.missing(self.unmatched, value, context)
             self.fired = True
         return self.edit(value, context)
 
-    def check(self) -> None:
+    def check_fits(self, config: Config) -> None:
+        """Raises InputError for a part that one of the points does not have."""
+        all_points = points(config)
+        for name, requested in self.names.items():
+            axes = requested_axes(all_points[name], name, requested)
+            self.edit.check(name, requested, axes, all_points.sizes(name))
+
+    def check_fired(self) -> None:
         """Raises InputError for an edit that never fired, or never at one of its selected indices."""
         if not self.fired:
             raise InputError(
                 f"an edit never fired, of {self}: no pass was made that meets {join_names(self.names, 2)} "
                 "(edits hold inside the block, for this model and in this thread)"
             )
-        for keyword, one in self._unmatched():
+        for keyword, one in self.unmatched:
             requested, length = f"{keyword} {shorten(format_indices(one))}", self.axis_lengths[keyword]
             if first_out_of_range(one, length) is not None:
                 reason = f"{requested} does not exist, no pass had more than {format_count(length, keyword)} there"
             else:
                 reason = f"{requested} was not among the {keyword}s that were computed there"
             raise InputError(f"an edit never fired, of {self}: {reason}")
-
-    def _unmatched(self) -> list[tuple[str, int | slice]]:
-        """The selected indices that no pass has had yet."""
-        chosen = self.edit.where.chosen.items()
-        return [
-            (keyword, one)
-            for keyword, indices in chosen
-            for one in split_indices(indices)
-            if format_indices(one) not in self.matched_indices.get(keyword, ())
-        ]
 
 
 class EditObserver:
@@ -107,43 +107,30 @@ class EditObserver:
 
     def _apply_one(self, placed: PlacedEdit, name: str, value: Tensor, token_positions: TokenPositions) -> Tensor:
         """The result of one edit, made on the axes of the name by which its point was requested."""
-        axes, alias = _requested_axes(self.axes[name], name, placed.aliases), placed.aliases.get(name, "")
-        context = PointContext(name, axes, token_positions, self.bits, alias)
-        if axes == self.axes[name]:
-            return placed.apply(value, context)
-        transposed_value = transposed(value)
-        edited_value = placed.apply(transposed_value, context)
-        return value if edited_value is transposed_value else transposed(edited_value)
-
-
-def _requested_axes(axes: Axes, name: str, aliases: Mapping[str, str]) -> Axes:
-    """The axes of a point under the name by which it was requested."""
-    return transposed_axes(axes) if name in aliases and is_transposed(name) else axes
+        requested = placed.names[name]
+        axes = requested_axes(self.axes[name], name, requested)
+        before = requested_value(value, name, requested)
+        after = placed.apply(before, PointContext(name, requested, axes, token_positions, self.bits))
+        return value if after is before else requested_value(after, name, requested)
 
 
 def placed_edits(config: Config, requested: EditsByName) -> list[PlacedEdit]:
     """The requested edits with their points. Raises InputError for a name or part that this model does not have."""
     if not isinstance(requested, Mapping) or not requested:
         raise InputError('edits are given as {name: edit}, such as {"layers.3.attention.weights": zero(head=5)}')
-    placed, all_points = [], points(config)
+    placed = []
     found = {pattern: resolve_with_alias(pattern, config) for pattern in requested}
     reached = {name for names in found.values() for name in names}
     for pattern, values in requested.items():
         # what the glob leaves out would still affect the output
         if message := omitted_message(pattern, config, reached):
             raise InputError(message)
-        names = found[pattern]
         values = values if isinstance(values, list | tuple) else [values]
         if not values:
             raise InputError(f"no edit was given for {shorten(str(pattern))}: leave it out, or say what to do there")
         for value in values:
-            edit = as_edit(value)
-            theirs = {name: alias for name, alias in names.items() if alias != name}
-            for name in names:
-                edit.check(
-                    name, _requested_axes(all_points[name], name, theirs), all_points.sizes(name), theirs.get(name, "")
-                )
-            placed.append(PlacedEdit(pattern, edit, tuple(names), theirs))
+            placed.append(PlacedEdit(pattern, as_edit(value), found[pattern]))
+            placed[-1].check_fits(config)
     return placed
 
 
@@ -196,7 +183,7 @@ def editing(loaded: Loaded, requested: EditsByName) -> Iterator[Loaded]:
         block.module = block.edited = None
         _EDITED.set(tuple(one for one in _EDITED.get() if one.edited is not None))  # other blocks may be open still
     for placed in edits:  # not reached if the block raised: its own error is more informative
-        placed.check()
+        placed.check_fired()
     if last is not edited.module:
         raise InputError(
             "edits of a model end in the reverse of the order in which they began, in the thread and task in which "

@@ -54,9 +54,9 @@ class Edit:
     where: Selection
     fits: Callable[[str, Axes], None] | None = None
 
-    def check(self, name: str, axes: Axes, sizes: dict[str, int], alias: str = "") -> None:
-        """Raises InputError for a point that this does not fit.  alias: the point's alias, to which `axes` belong."""
-        self.where.check(alias or name, axes, sizes)
+    def check(self, name: str, requested: str, axes: Axes, sizes: dict[str, int]) -> None:
+        """Raises InputError for a point that this does not fit.  requested: the name to which `axes` belong."""
+        self.where.check(requested, axes, sizes)
         if self.fits is not None:
             self.fits(name, axes)
 
@@ -150,17 +150,15 @@ def change(function: Callable[..., Tensor], **where: OptionalIndices) -> Edit:
             answer = call(now.clone(), context)  # a copy, so that the function may modify it
         except RecursionError as error:
             raise InputError(
-                f"{name} at {context.display_name} calls itself without end: compute what it needs of the edited "
+                f"{name} at {context.requested} calls itself without end: compute what it needs of the edited "
                 "model before the edit"
             ) from error
         if not isinstance(answer, Tensor):
             raise InputError(
-                f"{name} at {context.display_name} returned {type(answer).__name__}, expected {context.describe(now)}"
+                f"{name} at {context.requested} returned {type(answer).__name__}, expected {context.describe(now)}"
             )
         if (answer := answer.to_dense()).shape != now.shape or context.match_dtype(answer, now).dtype != now.dtype:
-            raise InputError(
-                f"{name} at {context.display_name} returned {kind(answer)}, expected {context.describe(now)}"
-            )
+            raise InputError(f"{name} at {context.requested} returned {kind(answer)}, expected {context.describe(now)}")
         return context.match_dtype(answer, now).to(
             now.device, copy=True
         )  # a copy: the function may keep its result and modify it later

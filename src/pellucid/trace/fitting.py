@@ -38,7 +38,7 @@ def align_tokens(
         if not isinstance(one, slice) and not any(i >= first_position for i in resolve_indices(one, end)):
             has = f"{end - first_position}, from position {first_position} on" if first_position else str(end)
             raise InputError(
-                f"{keyword} {one} of {context.display_name} does not exist in what is patched in, which has {has}"
+                f"{keyword} {one} of {context.requested} does not exist in what is patched in, which has {has}"
             )
     must_match = context.is_first_pass() or (axis == "source" and "cross_attention." in context.name)
     edited_rows = resolve_indices(selection.chosen.get("row", slice(None)), context.batch_size(value))
@@ -47,7 +47,7 @@ def align_tokens(
         target_positions, source_positions = resolve_indices(chosen, text_length(row)), resolve_indices(chosen, end)
         reached = text_length(row) > first_position and (i in edited_rows or len(positions) == 1)
         if len(target_positions) != len(source_positions) and must_match and reached and isinstance(chosen, slice):
-            given = f"{format_count(len(source_positions), 'token')} of {context.display_name}"
+            given = f"{format_count(len(source_positions), 'token')} of {context.requested}"
             raise InputError(
                 f"{given} are to be patched into {len(target_positions)}: choose which with ",
                 Argument(keyword, Placeholder("...")),
@@ -66,7 +66,7 @@ def check_patchable(patched: Tensor, value: Tensor, context: PointContext) -> No
     fits = patched.dim() == value.dim() and context.match_dtype(patched, value).dtype == value.dtype
     sizes = zip(context.axes, patched.shape, value.shape)
     if not fits or any(one != two and axis not in free and (axis, one) != ("batch", 1) for axis, one, two in sizes):
-        target = f"{context.display_name}, which is {context.describe(value)}"
+        target = f"{context.requested}, which is {context.describe(value)}"
         raise InputError(f"{kind(patched)} cannot be patched into {target}")
 
 
@@ -80,8 +80,7 @@ def expand_like(operand: Tensor | float, value: Tensor, context: PointContext, n
     if expanded is None or expanded.dtype != value.dtype:
         description = kind(operand) if isinstance(operand, Tensor) else operand
         raise InputError(
-            f"{name} is {description}, and {context.display_name} is {context.describe(value)}: give one that fits "
-            "into it"
+            f"{name} is {description}, and {context.requested} is {context.describe(value)}: give one that fits into it"
         )
     return expanded
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from pellucid.config import Config
 from pellucid.errors import InputError, did_you_mean, shorten
 from pellucid.trace.aliases import aliases, unavailable_message
-from pellucid.trace.axes import is_transposed, transposed
+from pellucid.trace.axes import requested_value
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class NamedTensors(Mapping[str, Tensor]):
             unknown = f"{shorten(repr(name))}{did_you_mean(our_name, self.points)}"
             missing = f"this {self.type_name} has no {unknown}; names() lists what it has"
             raise InputError(unavailable_message(name, self.config) or missing)
-        return self._with_requested_axes(name, our_name)
+        return requested_value(self.points[our_name], our_name, name)
 
     def __contains__(self, name: object) -> bool:
         return self._our_name(str(name)) in self.points
@@ -47,12 +47,7 @@ class NamedTensors(Mapping[str, Tensor]):
     def get(self, name: str, default: Any = None) -> Any:
         """The tensor of this name, or `default` where there is none."""
         our_name = self._our_name(name)
-        return self._with_requested_axes(name, our_name) if our_name in self.points else default
-
-    def _with_requested_axes(self, name: str, our_name: str) -> Tensor:
-        """The tensor on the axes of the name by which it was requested."""
-        tensor = self.points[our_name]
-        return transposed(tensor) if name != our_name and is_transposed(our_name) else tensor
+        return requested_value(self.points[our_name], our_name, name) if our_name in self.points else default
 
     def _our_name(self, name: str) -> str:
         return name if name in self.points else aliases(self.config).get(name, name)

@@ -53,12 +53,11 @@ def read_texts(
     pairs = None if pair is None else _list_of_texts(pair, "pair", len(texts))
     targets = [None] * len(texts) if target is None else _list_of_texts(target, "target", len(texts))
     before = _prefix_ids(loaded, after, pair, len(texts))
-    max_length = plain_number(max_length)
-    if max_length is not None:
-        check_count("max_length", max_length)
-    limit = loaded.max_length if max_length is None else max_length
-    if limit is not None and max_length is None:
-        limit = max(limit - max(len(ids) for ids in before), 1)
+    limit = plain_number(max_length)
+    if limit is not None:
+        check_count("max_length", limit)
+    elif loaded.max_length is not None:
+        limit = max(loaded.max_length - max(len(ids) for ids in before), 1)
     rows = tokenizer.encode(texts, pairs, max_length=limit, add_special_tokens=after is None)
     readings = []
     for i, row in enumerate(rows):
@@ -112,14 +111,14 @@ def _list_of_texts(argument: object, name: str, count: int | None = None) -> lis
 
 
 def _prefix_ids(loaded: Loaded, after: Texts | None, pair: Texts | None, count: int) -> list[list[int]]:
-    if after is None or loaded.tokenizer is None:
+    if after is None:
         return [[]] * count
     if loaded.config.kind != "decoder" or pair is not None:
         raise InputError(
             f"'after' is for decoders and single texts, and this is a model of kind {loaded.config.kind!r}"
             + (" with a second text" if pair is not None else "")
         )
-    rows = [row.ids for row in loaded.tokenizer.encode(_list_of_texts(after, "after", count))]
+    rows = [row.ids for row in loaded.required_tokenizer.encode(_list_of_texts(after, "after", count))]
     if not all(rows):
         raise InputError("a text of 'after' has no tokens: leave 'after' out where nothing was read before")
     max_length = max(map(len, rows))

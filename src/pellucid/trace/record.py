@@ -25,18 +25,20 @@ from pellucid.trace.trace import Trace
 class Recorder:
     """An observer that keeps the requested points and changes nothing.
 
-    patterns: names of points, or globs.  recorded: the tensors by name.
+    patterns: names of points, or globs.  with_graph: keep the tensors with the autograd graph that leads to them.
+    recorded: the tensors by name.
     """
 
-    def __init__(self, patterns: Iterable[str]) -> None:
+    def __init__(self, patterns: Iterable[str], *, with_graph: bool = False) -> None:
         patterns = tuple(patterns)
+        self.with_graph = with_graph
         self.names = frozenset(patterns)
         self.globs = tuple(pattern for pattern in patterns if any(sign in pattern for sign in "*?["))
         self.recorded: dict[str, Tensor] = {}
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         if self.wants(name):
-            self.recorded[name] = detach_compact(value)
+            self.recorded[name] = value if self.with_graph else detach_compact(value)
         return value
 
     def wants(self, name: str) -> bool:

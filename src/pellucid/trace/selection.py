@@ -11,7 +11,7 @@ from pellucid.blocks.checks import kind_of as kind
 from pellucid.config.checks import is_list_like, require_integer, require_integers
 from pellucid.errors import InputError, did_you_mean, shorten
 from pellucid.models import TokenPositions
-from pellucid.trace.axes import is_transposed, transposed
+from pellucid.trace.axes import requested_value
 from pellucid.trace.points import Axes
 
 Indices = int | Sequence[int] | slice
@@ -19,6 +19,9 @@ Indices = int | Sequence[int] | slice
 
 OptionalIndices = Indices | None
 """The same; None selects all."""
+
+Part = tuple[str, int | slice]
+"""The keyword of a selected index or slice, and the index or slice."""
 
 SELECTABLE_AXES: dict[str, Axes] = {
     "row": ("batch",),
@@ -34,24 +37,20 @@ SELECTABLE_AXES: dict[str, Axes] = {
 class PointContext:
     """The point at which a value is edited, and the positions of the tokens of the pass.
 
-    name: the full name.  axes: those of the value.  bits: of the model's quantized weights, 8 or 4; None without any.
-        alias: another library's name by which the point was requested, whose axes the value then has.
+    name: the full name.  requested: the name by which the point was requested, ours or another library's.
+    axes: those of the value, under the requested name.
+    bits: of the model's quantized weights, 8 or 4; None without any.
     """
 
     name: str
+    requested: str
     axes: Axes
     token_positions: TokenPositions
-    bits: int | None = None
-    alias: str = ""
-
-    @property
-    def display_name(self) -> str:
-        """The name by which the point was requested."""
-        return self.alias or self.name
+    bits: int | None
 
     def value_in(self, trace: Mapping[str, Tensor]) -> Tensor:
         """The value of this point in a trace, on the axes of the edited value."""
-        return transposed(trace[self.name]) if self.alias and is_transposed(self.name) else trace[self.name]
+        return requested_value(trace[self.name], self.name, self.requested)
 
     def positions(self, axis: str) -> list[list[int]]:
         """The position of each token along `seq` or `source` in its text, by row; -1 for padding. One row if all are
@@ -125,17 +124,21 @@ class Selection:
         """The length of each selected axis: the rows of the batch, or the tokens of the longest text so far."""
         return {keyword: max(size for _, size in _positions_along(keyword, value, context)) for keyword in self.chosen}
 
-    def matched_indices(self, value: Tensor, context: PointContext) -> dict[str, set[str]]:
-        """The selected indices, as they are displayed, that occur in `value`."""
-        found = {}
-        for keyword, chosen in self.chosen.items():
-            rows = [(set(positions), size) for positions, size in _positions_along(keyword, value, context)]
-            found[keyword] = {
-                format_indices(one)
-                for one in split_indices(chosen)
-                if any(here & {*resolve_indices(one, n)} for here, n in rows)
-            }
-        return found
+    def parts(self) -> list[Part]:
+        """The selected indices one by one; a slice stays whole."""
+        return [(keyword, one) for keyword, chosen in self.chosen.items() for one in split_indices(chosen)]
+
+    def missing(self, parts: Sequence[Part], value: Tensor, context: PointContext) -> list[Part]:
+        """Those of the selected indices that do not occur in `value`."""
+        rows = {
+            keyword: [(set(positions), size) for positions, size in _positions_along(keyword, value, context)]
+            for keyword in dict(parts)
+        }
+        return [
+            (keyword, one)
+            for keyword, one in parts
+            if not any(here & {*resolve_indices(one, size)} for here, size in rows[keyword])
+        ]
 
     def __str__(self) -> str:
         return ", ".join(f"{keyword}={format_indices(chosen)}" for keyword, chosen in self.chosen.items())

@@ -83,14 +83,13 @@ def _metric_values(
     loaded: Loaded, row: Reading, variants: list[tuple[str, Edit]], measure: Callable[[Output], Any]
 ) -> Iterator[float]:
     """The metric under each edit, from one pass over as many copies of the text."""
-    edits = [PlacedEdit(name, edit.at_row(i), (name,)) for i, (name, edit) in enumerate(variants)]
-    all_points = points(loaded.config)
+    edits = [PlacedEdit(name, edit.at_row(i), {name: name}) for i, (name, edit) in enumerate(variants)]
     for placed in edits:
-        placed.edit.check(placed.pattern, all_points[placed.pattern], all_points.sizes(placed.pattern))
+        placed.check_fits(loaded.config)
     module = with_edits(loaded, edits).module
     output = evaluation_copy(module)(**batch_of(loaded, [row] * len(variants)))
     for placed in edits:
-        placed.check()
+        placed.check_fired()
     for i in range(len(variants)):
         yield _number(measure(Output({name: tensor[i : i + 1] for name, tensor in output.items()})))
 
@@ -126,9 +125,9 @@ def _column_count(loaded: Loaded, name: str, keyword: str, row: Reading) -> int:
     all_points = points(loaded.config)
     if keyword == "head":
         sizes = all_points.sizes(name)
-        zero(head=0).check(name, all_points[name], sizes)
+        zero(head=0).where.check(name, all_points[name], sizes)
         return sizes.get("heads") or sizes["key_heads"]
-    zero(position=0).check(name, all_points[name], {})
+    zero(position=0).where.check(name, all_points[name], {})
     return len(row.target_ids if sides_of(name)[0] == "decoder" and row.target_ids else row.ids)
 
 

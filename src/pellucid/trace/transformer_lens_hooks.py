@@ -41,11 +41,11 @@ def hook_adapter(function: Callable[..., Any]) -> Callable[[Tensor, PointContext
     by_name = any(_is_hook(one.parameters.get("hook")) for one in signatures)
     for candidates in (signatures, signatures[:1]):  # a wrapper may itself supply further arguments to what it wraps
         if by_name and all(_binds(one, None, hook=None) for one in candidates):
-            return lambda value, context: function(value, hook=Hook(context.display_name, context.name))
+            return lambda value, context: function(value, hook=Hook(context.requested, context.name))
         if all(_binds(one, None) for one in candidates):
             return lambda value, context: function(value)
         if all(_binds(one, None, None) for one in candidates):
-            return lambda value, context: function(value, Hook(context.display_name, context.name))
+            return lambda value, context: function(value, Hook(context.requested, context.name))
     name = getattr(function, "__name__", type(function).__name__)
     raise InputError(
         f"{name} takes {shorten(str(signatures[0]))}, and is called with the value alone, or with the value and a "

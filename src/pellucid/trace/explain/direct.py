@@ -124,7 +124,10 @@ def direct_logit_attribution(
     edited = bool(edits)
     trace = as_trace(loaded, text, _needed_points(side, stack.depth, edited), decoder_text)
     index = checked_position(position, len(trace.target_tokens if side else trace.tokens))
-    at = _PositionValues(trace, side, index)
+
+    def at(name: str) -> Tensor:
+        return _as_float64(trace[f"{side}{name}"][0, ..., index, :])
+
     last = at(f"layers.{stack.depth - 1}.residual.post")
     direction, biases = _logit_direction(module.head, stack.norm, last, *chosen)
     heads, across, forward = [], [], []
@@ -150,7 +153,7 @@ def direct_logit_attribution(
         heads=torch.stack(heads),
         cross_heads=torch.stack(across) if across else None,
         feed_forward=torch.stack(forward),
-        embeddings=_embedding_contributions(stack.embeddings, at, direction),
+        embeddings={name: float(at(name) @ direction) for name in _embedding_parts(stack.embeddings, trace, side)},
         biases=biases,
     )
     if any(_bypasses_parts(loaded, one) for one in edits):
@@ -169,19 +172,6 @@ def _bypasses_parts(loaded: Loaded, edit: EditRecord) -> bool:
     except InputError:  # older files hold shortened names of long globs
         return True
     return any(name.endswith(LATER_POINTS) or ".residual." in name for name in names)
-
-
-class _PositionValues:
-    """The values at one position, by name within the stack, in float64."""
-
-    def __init__(self, trace: Trace, side: str, position: int) -> None:
-        self.trace, self.side, self.position = trace, side, position
-
-    def __call__(self, name: str) -> Tensor:
-        return _as_float64(self.trace[f"{self.side}{name}"][0, ..., self.position, :])
-
-    def has(self, name: str) -> bool:
-        return f"{self.side}{name}" in self.trace
 
 
 def _as_float64(numbers: Tensor) -> Tensor:
@@ -222,9 +212,9 @@ def _head_contributions(output: nn.Linear, heads: Tensor, direction: Tensor) -> 
     return (heads * (direction @ _as_float64(output.weight)).view_as(heads)).sum(dim=-1)
 
 
-def _embedding_contributions(embeddings: Embeddings, at: _PositionValues, direction: Tensor) -> dict[str, float]:
+def _embedding_parts(embeddings: Embeddings, trace: Trace, side: str) -> list[str]:
     """Token, type and position separately where the embeddings are their sum; else the embeddings' output."""
-    is_additive = isinstance(embeddings.norm, nn.Identity) and isinstance(embeddings.projection, nn.Identity)
+    if not (isinstance(embeddings.norm, nn.Identity) and isinstance(embeddings.projection, nn.Identity)):
+        return ["embeddings.output"]
     names = [f"embeddings.{part}" for part in ("token", "type", "position")]
-    names = [name for name in names if at.has(name)] if is_additive else ["embeddings.output"]
-    return {name: float(at(name) @ direction) for name in names}
+    return [name for name in names if f"{side}{name}" in trace]

@@ -21,18 +21,6 @@ _TOKEN_INPUTS = {"input_ids", "decoder_input_ids"}
 
 
 @dataclass(frozen=True)
-class TargetRequest:
-    """The text and the output to explain. See `gradient_x_input` for each field."""
-
-    text: str
-    target: str | int | None = None
-    against: str | int | None = None
-    position: int | None = None
-    pair: str | None = None
-    decoder_text: str | None = None
-
-
-@dataclass(frozen=True)
 class AttributionTask:
     """The text that was read, and the output to explain.
 
@@ -45,28 +33,34 @@ class AttributionTask:
     embeddings: dict[str, Tensor]
 
 
-class EmbeddingReplacer:
-    """An observer that replaces embeddings."""
+class EmbeddingReplacer(Recorder):
+    """An observer that replaces embeddings, and records those that the layers then read."""
 
     def __init__(self, embeddings: dict[str, Tensor]) -> None:
+        super().__init__(("*embeddings.output",))
         self.embeddings = embeddings
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
-        return self.embeddings.get(name, value)
-
-    def wants(self, name: str) -> bool:
-        return False
+        return super().__call__(name, self.embeddings.get(name, value))
 
 
-def prepare(loaded: Loaded, request: TargetRequest, method: str) -> AttributionTask:
-    """Reads the text, records its embeddings, and finds the output to explain."""
+def prepare(
+    loaded: Loaded,
+    method: str,
+    text: str,
+    target: str | int | None,
+    against: str | int | None,
+    position: int | None,
+    pair: str | None,
+    decoder_text: str | None,
+) -> AttributionTask:
+    """Reads the text, records its embeddings, and finds the output to explain. See `gradient_x_input`."""
     check_head(loaded, method)
     loaded.module.require_float(method)
-    reading = read_one_text(loaded, request.text, request.pair, request.decoder_text)
+    reading = read_one_text(loaded, text, pair, decoder_text)
     inputs = batch_of(loaded, [reading])
     embeddings, logits = _embeddings(loaded, inputs)
-    target = find_target(loaded, reading, logits, request.target, request.against, request.position)
-    return AttributionTask(reading, inputs, target, embeddings)
+    return AttributionTask(reading, inputs, find_target(loaded, reading, logits, target, against, position), embeddings)
 
 
 @no_grad()
@@ -122,20 +116,9 @@ def baseline_embeddings(loaded: Loaded, inputs: dict[str, Tensor], replacements:
         replaced[name] = ids.where(torch.isin(ids, special), token)
     tokens = Recorder(("*embeddings.token",))
     module(**replaced, observer=tokens)
-    recorder = _ReplacedTokensRecorder(tokens.recorded)
+    recorder = EmbeddingReplacer(tokens.recorded)
     module(**inputs, observer=recorder)
     return recorder.recorded
-
-
-class _ReplacedTokensRecorder(Recorder):
-    """Records the embeddings that result from other rows of the token embedding table."""
-
-    def __init__(self, rows: dict[str, Tensor]) -> None:
-        super().__init__(("*embeddings.output",))
-        self.replacer = EmbeddingReplacer(rows)
-
-    def __call__(self, name: str, value: Tensor) -> Tensor:
-        return super().__call__(name, self.replacer(name, value))
 
 
 def _tokenizer_of(loaded: Loaded, name: str) -> Tokenizer:

@@ -9,7 +9,7 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import check_count
 from pellucid.machine import inference_mode
-from pellucid.trace.explain.embedding_function import AttributionTask, TargetRequest, baseline_of, prepare, target_value
+from pellucid.trace.explain.embedding_function import AttributionTask, baseline_of, prepare, target_value
 from pellucid.trace.explain.integration import NODES, IntegrationPath
 from pellucid.trace.explain.table import format_token, table
 
@@ -74,8 +74,7 @@ def gradient_x_input(
     token matters; and the scores have no meaningful sum. `integrated_gradients` avoids both at some cost.
     Raises InputError for a model without a head, or with one that alone is untrained.
     """
-    request = TargetRequest(text, target, against, position, pair, decoder_text)
-    task = prepare(loaded, request, "gradient x input")
+    task = prepare(loaded, "gradient x input", text, target, against, position, pair, decoder_text)
     path, end = _integration_path(loaded, task, "zero"), torch.ones(1, device="cpu")
     return _attribution(task, "gradient x input", float(path.values_at(end)), path.derivatives_at(end)[0])
 
@@ -113,8 +112,7 @@ def integrated_gradients(
         tokenizer lacks.
     """
     check_count("steps", steps, minimum=NODES, maximum=100_000)
-    request = TargetRequest(text, target, against, position, pair, decoder_text)
-    task = prepare(loaded, request, "integrated gradients")
+    task = prepare(loaded, "integrated gradients", text, target, against, position, pair, decoder_text)
     result = _integration_path(loaded, task, baseline).integrate(steps, progress)
     is_narrow = loaded.module.dtype.itemsize < 4  # then rounding alone misses, at any number of steps
     result.warn_if_inaccurate("load the model in float32" if is_narrow else "take more steps or another baseline")
