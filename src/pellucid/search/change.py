@@ -129,9 +129,8 @@ def delete_texts(generation: Generation, ids: list[Any] | None, conditions: Sequ
         if missing := [one for one in ids if one not in found]:
             raise InputError(f"no text has the id {join_names(map(repr, missing))}: nothing was deleted")
     else:
-        masks = [one.searchable_mask(conditions) for one in segments]
-        check_deletion(segments, conditions, masks)
-        chosen = [[] if mask is None else np.flatnonzero(mask).tolist() for mask in masks]
+        check_deletion(segments, conditions)
+        chosen = [np.flatnonzero(one.matching_mask(conditions)).tolist() for one in segments]
     if not any(chosen):
         return generation
     return _commit_next(generation, manifest, [one.without(rows) for one, rows in zip(manifest.segments, chosen)])

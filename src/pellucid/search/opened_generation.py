@@ -45,9 +45,11 @@ class OpenSegment:
     _condition_masks: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False)
 
     def searchable_mask(self, conditions: Sequence[Condition]) -> np.ndarray | None:
-        """The rows that may be found: Bool[ndarray, "rows"], or None for all; masks of recent conditions are cached."""
-        if not conditions:
-            return self._undeleted_mask
+        """The rows that may be found: Bool[ndarray, "rows"], or None for all."""
+        return self.matching_mask(conditions) if conditions else self._undeleted_mask
+
+    def matching_mask(self, conditions: Sequence[Condition]) -> np.ndarray:
+        """The live rows that meet all conditions: Bool[ndarray, "rows"]; masks of recent conditions are cached."""
         key = repr(conditions)  # as text, since True equals 1
         if (found := self._condition_masks.pop(key, None)) is None:
             found = self.entries.condition_mask(conditions) & ~self.deleted

@@ -124,7 +124,7 @@ class SegmentSearcher:
     def __init__(self, segments: Segments, request: SearchRequest, ef_search: int) -> None:
         self.segments, self.request, self.ef_search = segments, request, ef_search
         self.alive = [segment.searchable_mask(request.conditions) for segment in segments]
-        check_columns(segments, request.conditions, self.alive)
+        check_columns(segments, request.conditions)
         warn_of_misread_dates(segments, request.conditions)
 
     def top_hits(self, queries: Sequence[Query]) -> list[list[Hit]]:
