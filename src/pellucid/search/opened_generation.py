@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -107,11 +106,8 @@ class Segments(list[OpenSegment]):
         """The BM25 statistics over all rows."""
         return corpus_statistics(one.entries for one in self)
 
-    def by_segment(self, global_rows: np.ndarray) -> Iterator[tuple[Any, np.ndarray, OpenSegment]]:
+    def by_segment(self, global_rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, OpenSegment]]:
         """Splits global rows by segment: their indices in `global_rows`, and their rows in the segment."""
-        if len(self) == 1:
-            yield slice(None), global_rows, self[0]
-            return
         owner = np.searchsorted(self.starts, global_rows, "right") - 1
         for number, one in enumerate(self):
             chosen = np.flatnonzero(owner == number)

@@ -160,8 +160,6 @@ class SegmentSearcher:
 
     def nearest(self, vectors: np.ndarray, depth: int) -> list[ScoredRows]:
         """The global rows nearest to each vector, and their scores."""
-        if not len(vectors):
-            return []
         parts = [
             segment.vectors.nearest(vectors, depth, alive, self.ef_search)
             for segment, alive in zip(self.segments, self.alive)
