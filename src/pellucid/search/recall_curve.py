@@ -10,7 +10,7 @@ import numpy as np
 
 from pellucid.config.checks import check_count, require_integers
 from pellucid.errors import InputError, format_count
-from pellucid.search.opened_generation import OpenSegment, Segments
+from pellucid.search.opened_generation import Segments
 from pellucid.search.retrieval import SearchRequest, SegmentSearcher
 from pellucid.view.picture import Drawing
 from pellucid.view.plot import Plot, PlotPoint
@@ -109,11 +109,11 @@ def _ef_values(requested: Sequence[int], k: int) -> list[int]:
     return sorted({max(ef, k) for ef in requested})
 
 
-def _sample_vectors(segments: Sequence[OpenSegment]) -> np.ndarray:
+def _sample_vectors(segments: Segments) -> np.ndarray:
     """A fixed sample of live rows: Float32[ndarray, "queries dimension"]"""
-    candidates = [(s, int(row)) for s, one in enumerate(segments) for row in np.flatnonzero(~one.deleted)]
-    chosen = np.random.default_rng(0).choice(len(candidates), min(SAMPLE, len(candidates)), replace=False)
-    return np.stack([segments[s].vectors.numbers[row] for s, row in (candidates[i] for i in sorted(chosen))])
+    live = np.flatnonzero(np.concatenate([~one.deleted for one in segments]))
+    chosen = live[np.sort(np.random.default_rng(0).choice(len(live), min(SAMPLE, len(live)), replace=False))]
+    return np.concatenate([segment.vectors.numbers[rows] for _, rows, segment in segments.by_segment(chosen)])
 
 
 def _timed_search(searcher: SegmentSearcher, queries: np.ndarray) -> tuple[list[np.ndarray], list[float]]:
