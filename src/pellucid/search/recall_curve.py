@@ -82,7 +82,7 @@ class Curve(Drawing):
 
 def measure_curve(index: "Index", queries: np.ndarray | None, k: int, ef_values: Sequence[int] | None) -> Curve:
     """See `Index.curve`.  queries: Float32[ndarray, "queries dimension"], prepared; None for a sample of rows."""
-    check_count("k", k)
+    request = SearchRequest(k, "dense", ())
     own = max(index.manifest.settings.efSearch, k)
     ef_values = _ef_values((*EF_VALUES, own) if ef_values is None else ef_values, k)
     segments = index.segments
@@ -90,7 +90,6 @@ def measure_curve(index: "Index", queries: np.ndarray | None, k: int, ef_values:
     if not rows:
         raise InputError("the index is empty: there is nothing to find")
     queries = _sample_vectors(segments) if queries is None else queries
-    request = SearchRequest(k, "dense", ())
     exact = Segments(replace(segment, vectors=replace(segment.vectors, graph=None)) for segment in segments)
     true, seconds = _timed_search(SegmentSearcher(exact, request, 0), queries)
     points = [_point(None, true, true, seconds)]
