@@ -283,11 +283,3 @@ class PassageSplitter:
             advice = () if self.keep_last is None else (", or pass ", Argument("on_duplicate", "keep-last"))
             raise InputError(f"the id {id_!r} appears twice, again as ", Item(number), ": give each its own", advice)
         self.replaced += before
-
-
-def chunks(entries: Iterable[Entry], first: int, max_size: int) -> Iterator[list[Entry]]:
-    """Chunks of entries: `first` at first, then twice as many each time, up to `max_size`."""
-    source, size = iter(entries), min(first, max_size)
-    while chunk := list(itertools.islice(source, size)):
-        yield chunk
-        size = min(2 * size, max_size)
