@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.streams import parallel_map
+from pellucid.streams import growing_batches, parallel_map
 from pellucid.tasks import embed as embedding
 from pellucid.tasks.passes import run_batches
 from tests.torch_state import in_threads
@@ -213,3 +213,9 @@ def test_dominating_batch_uses_all_threads(minilm: "pellucid.Model", two_threads
     assert shares == {1: 1, 4: 1, 5: 1, 3: 1, 2: 2}
     threads_after = torch.get_num_threads()
     assert list(run_batches(module, [], work)) == [] and torch.get_num_threads() == threads_after
+
+
+def test_first_batches_are_small() -> None:
+    parts = list(growing_batches(range(6_000), 256, 2_048))
+    assert [len(part) for part in parts] == [256, 512, 1_024, 2_048, 2_048, 112]
+    assert [item for part in parts for item in part] == list(range(6_000))

@@ -26,7 +26,7 @@ def available_memory() -> list[int]:
         for limit, used, pages in MEMORY_FILES:
             with contextlib.suppress(OSError, ValueError):  # another version; "max", which is no limit
                 free = int((group / limit).read_text()) - int((group / used).read_text())
-                available.append(free + _statistic(group / "memory.stat", pages))
+                available.append(free + (statistic(group / "memory.stat", pages) or 0))
     return available
 
 
@@ -54,10 +54,10 @@ def _limiting_groups(controller: str) -> list[Path]:
     return folders
 
 
-def _statistic(statistics: Path, name: str) -> int:
-    """A number of `memory.stat`; 0 where it is missing."""
+def statistic(statistics: Path, name: str) -> int | None:
+    """A number of a file that lists one a line, after its name; None where it is missing."""
     with contextlib.suppress(OSError):
         for line in statistics.read_text().splitlines():
             if line.startswith(f"{name} "):
                 return int(line.split()[1])
-    return 0
+    return None

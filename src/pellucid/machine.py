@@ -285,10 +285,8 @@ def _address_space_left() -> list[int]:
 
 
 def _available_memory() -> int:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
+    if (kibibytes := cgroups.statistic(Path("/proc/meminfo"), "MemAvailable:")) is not None:
+        return kibibytes * 1024
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

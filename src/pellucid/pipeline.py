@@ -3,7 +3,6 @@
 The module is callable, so that `pellucid.pipeline("ner")` works whether or not this module has been imported.
 """
 
-import itertools
 import os
 import sys
 import types
@@ -19,6 +18,7 @@ from pellucid.config.checks import is_list_like, materialize_iterators, plain_nu
 from pellucid.errors import Argument, InputError, did_you_mean, join_names
 from pellucid.machine import choose_dtype
 from pellucid.model import Model
+from pellucid.streams import growing_batches
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.tasks.names import TaskInfo, find_task
 from pellucid.tasks.task import Task, Work
@@ -131,15 +131,16 @@ class Pipeline:
     def _answers(self, question: Task, work: Work, items: Iterable[Any]) -> Iterator[Answer | Answers]:
         if not is_list_like(items):
             raise InputError(f"{type(items).__name__} was given, expected items: a list, a generator, a column")
-        source = iter(unwrap_arrow(items))
+        source, first = unwrap_arrow(items), 0
         total = len(items) if isinstance(items, Sized) else None
         with progress_bar(self.task, total=total, unit=" items", shown=work.progress if total != 1 else False) as line:
             try:
-                for first, chunk in _chunks(source, FIRST if total is None else CHUNK):
+                for chunk in growing_batches(source, FIRST if total is None else CHUNK, CHUNK):
                     checked = [question.check_item(item, first + i) for i, item in enumerate(chunk)]
                     for answer in question.answer_items(work, checked, first):
                         yield answer
                         line.update()
+                    first += len(chunk)
             finally:  # also when the caller stops early
                 question.warn_about_items(work)
 
@@ -183,14 +184,6 @@ class Pipeline:
 
     def __repr__(self) -> str:
         return f"Pipeline({self.task}, {self.model!r})"
-
-
-def _chunks(items: Iterator[Any], size: int) -> Iterator[tuple[int, list[Any]]]:
-    """Chunks of items, `size` at first and up to `CHUNK` later, each with the number of its first item."""
-    first = 0
-    while chunk := list(itertools.islice(items, size)):
-        yield first, chunk
-        first, size = first + len(chunk), min(2 * size, CHUNK)
 
 
 class _CallableModule(types.ModuleType):

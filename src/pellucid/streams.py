@@ -6,11 +6,12 @@ thread waits for another at every step. The gain is largest where the processors
 
 import ctypes
 import functools
+import itertools
 import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ import torch
 from pellucid.errors import InputError
 from pellucid.machine import available_cores, inference_mode
 
+Item = TypeVar("Item")
 Batch = TypeVar("Batch")
 Result = TypeVar("Result")
 
@@ -61,6 +63,14 @@ def _guaranteed_threads() -> int:
         return loaded.omp_get_thread_limit()
     except AttributeError:  # PyTorch was built without OpenMP
         return sys.maxsize
+
+
+def growing_batches(items: Iterable[Item], first: int, max_size: int) -> Iterator[list[Item]]:
+    """Batches of items: `first` items at first, then twice as many each time, up to `max_size`."""
+    source, size = iter(items), min(first, max_size)
+    while batch := list(itertools.islice(source, size)):
+        yield batch
+        size = min(2 * size, max_size)
 
 
 def parallel_batches(count: int) -> int:

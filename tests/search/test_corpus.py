@@ -22,9 +22,8 @@ import pytest
 import pellucid
 from pellucid.cli.errors import run
 from pellucid.errors import InputError
-from pellucid.search.corpus import Corpus, PassageSplitter, chunks
+from pellucid.search.corpus import Corpus, PassageSplitter
 from pellucid.search.entries import Entries, write_entries
-from pellucid.search.entry import Entry
 from tests.quick import few
 from tests.search.child_processes import exit_code_of, start_fork
 
@@ -559,13 +558,6 @@ def test_file_changed_while_read_is_refused(
     monkeypatch.undo()
     table.write_text("text\none\ntwo\nthree\n")
     assert len(build_index(minilm, table, column="text", out=tmp_path / "a.index")) > 2
-
-
-def test_first_chunks_are_small() -> None:
-    entries = [Entry(str(i), "") for i in range(6_000)]
-    parts = list(chunks(entries, 256, 2_048))
-    assert [len(part) for part in parts] == [256, 512, 1_024, 2_048, 2_048, 112]
-    assert [entry for part in parts for entry in part] == entries
 
 
 def test_log_of_invalid_rows_is_limited(

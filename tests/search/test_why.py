@@ -9,7 +9,7 @@ import torch
 import pellucid
 from pellucid.errors import InputError
 from pellucid.search.entry import Entry
-from pellucid.search.hits import Hit
+from pellucid.search.hits import hit_of
 from pellucid.search.why import match
 
 
@@ -27,7 +27,7 @@ def test_words_of_a_query_match_their_counterparts(index: pellucid.Index) -> Non
 
 
 def test_negative_similarity_uses_the_minus_sign(minilm: pellucid.Model) -> None:
-    description = match(minilm.loaded, "tea", Hit(Entry("a-1", "tea"), -0.0454, -0.0004, 1.5)).summary
+    description = match(minilm.loaded, "tea", hit_of(Entry("a-1", "tea"), -0.0454, -0.0004, 1.5)).summary
     assert description == "id a-1, score −0.045, similarity of the vectors 0.000, BM25 of the words 1.50"
 
 

@@ -4,7 +4,6 @@ import contextlib
 import importlib
 import re
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
@@ -13,7 +12,7 @@ from click import get_current_context
 from pellucid.cli.generation_options import load_generator, print_text, requested_options, writing_options
 from pellucid.cli.options import message_as_typed
 from pellucid.cli.output import clean, say
-from pellucid.cli.reading import TEXT, read_stdin_line, text_or_stdin
+from pellucid.cli.reading import TEXT, read_stdin_line, stdin_lines, text_or_stdin
 from pellucid.errors import InputError, format_count
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def _talk(model: "pellucid.Model", start: Turns, options: dict[str, Any]) -> Non
     at_terminal, turns, is_noted = sys.stdin.isatty(), start, False
     if at_terminal:
         say("/reset clears the conversation, /exit or Ctrl-D leaves")
-    for line in _input_lines():
+    for line in map(str.strip, stdin_lines(_next_line)):
         if line == "/exit":
             return
         if line == "/reset":
@@ -126,16 +125,9 @@ def _answer(model: "pellucid.Model", turns: Turns, options: dict[str, Any], *, i
     return "".join(parts)
 
 
-def _input_lines() -> Iterator[str]:
-    """The lines typed at a terminal or read from a pipe, stripped."""
-    number = 0
-    while (line := _next_line(number)) is not None:
-        number += 1
-        yield line.strip()
-
-
 def _next_line(number: int) -> str | None:
-    """The next line, None at the end; at a terminal an invalid one is reported and read again."""
+    """The next line, typed at a terminal or read from a pipe, None at the end; at a terminal an invalid one is reported
+    and read again."""
     while sys.stdin.isatty():
         try:
             return _typed_line(number)

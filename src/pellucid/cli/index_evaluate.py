@@ -1,7 +1,6 @@
 """pellucid index evaluate"""
 
 import contextlib
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +8,7 @@ import rich_click as click
 
 from pellucid.cli.options import NonEmptyPath, first_typed
 from pellucid.cli.output import check_output_path, clean, on_one_line, plain_table, print_rich, say, to_json
-from pellucid.cli.reading import open_table, with_locations
+from pellucid.cli.reading import LocationOf, open_table, with_locations
 from pellucid.errors import InputError, format_count, shorten
 
 if TYPE_CHECKING:
@@ -71,16 +70,15 @@ def command(
     _check_options(queries, plot, ks, options)
     opened_index = pellucid.Index.open(index)
     depths = ks or (1, 5, 10)
-    evaluation = curve = plot_path = None
-    labelled = None if queries is None else _read_labelled(queries, options)
-    if labelled is not None:
+    evaluation = curve = plot_path = query_texts = None
+    if queries is not None:
+        labelled, location_of = _read_labelled(queries, options)
+        query_texts = list(labelled)
         arguments = {name: options[name] for name in ("by", "unlisted", "mode")}
-        with with_locations(labelled.location_of):
-            evaluation = opened_index.evaluate(
-                list(labelled.answers), list(labelled.answers.values()), depths, **arguments
-            )
-    if labelled is None or plot is not None:
-        curve = opened_index.curve(None if labelled is None else list(labelled.answers), k=max(depths))
+        with with_locations(location_of):
+            evaluation = opened_index.evaluate(query_texts, list(labelled.values()), depths, **arguments)
+    if queries is None or plot is not None:
+        curve = opened_index.curve(query_texts, k=max(depths))
         if plot is not None:  # before printing, which a closed pipe may end
             plot_path = curve.png(plot, theme) if plot.suffix.lower() == ".png" else curve.svg(plot, theme)
     if as_json:
@@ -117,20 +115,11 @@ def _check_options(queries: Path | None, plot: Path | None, ks: tuple[int, ...],
     check_output_path("--plot", plot, ".svg", ".png")
 
 
-@dataclass(frozen=True)
-class _LabelledQueries:
-    """Each query of a table with the grades of its relevant ids, and the line where it first occurs."""
-
-    path: Path
-    answers: dict[str, dict[Any, float]] = field(default_factory=dict)
-    lines: list[int] = field(default_factory=list)
-
-    def location_of(self, number: int) -> str:
-        return f"{self.path}, line {self.lines[number]}"
-
-
-def _read_labelled(path: Path, options: dict[str, Any]) -> _LabelledQueries:
-    found, table = _LabelledQueries(path), open_table(path, options["encoding"])
+def _read_labelled(path: Path, options: dict[str, Any]) -> tuple[dict[str, dict[Any, float]], LocationOf]:
+    """Each query of a table with the grades of its relevant ids, and the locations where they first occur."""
+    found: dict[str, dict[Any, float]] = {}
+    lines: list[int] = []
+    table = open_table(path, options["encoding"])
     first: dict[tuple[str, Any], int] = {}
     columns = (options["query_column"], options["id_column"], options["grade_column"])
     query_column, *others = (name for name in columns if name is not None)
@@ -138,14 +127,14 @@ def _read_labelled(path: Path, options: dict[str, Any]) -> _LabelledQueries:
     for query, right, *grades in read:
         line = table.text_lines[-1]
         grade = _parse_grade(grades[0], f"{path}, line {line}") if grades else 1.0
-        if query not in found.answers:
-            found.lines.append(line)
-        before = found.answers.setdefault(query, {}).setdefault(right, grade)
+        if query not in found:
+            lines.append(line)
+        before = found.setdefault(query, {}).setdefault(right, grade)
         if grade != before:
             both = f"{shorten(repr(right))} is graded {before:g} and {grade:g} for {shorten(repr(query))}"
             raise InputError(f"{path}, lines {first[query, right]} and {line}: {both}: leave one of them out")
         first.setdefault((query, right), line)
-    return found
+    return found, lambda number: f"{path}, line {lines[number]}"
 
 
 def _parse_grade(value: Any, location: str) -> float:

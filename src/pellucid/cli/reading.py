@@ -105,7 +105,7 @@ def _may_be_a_path(text: str) -> bool:
     return rooted or _may_be_a_name(text)
 
 
-def open_table(path: Path, encoding: str = "utf-8", *, skip_bad: bool = False) -> "Rows":
+def open_table(path: Path, encoding: str, *, skip_bad: bool = False) -> "Rows":
     """Opens a file as rows; prints the delimiter of a .csv file where it is no comma."""
     from pellucid.text.rows import DELIMITERS, read_rows
 
@@ -172,14 +172,6 @@ def check_text_file(path: Path, column: str | None) -> None:
         )
 
 
-def stdin_lines() -> Iterator[str]:
-    """The lines of standard input, without line ends."""
-    number = 0
-    while (line := read_stdin_line(number)) is not None:
-        number += 1
-        yield line.rstrip("\r\n")
-
-
 def stdin_texts() -> Iterator[str]:
     """The lines of standard input as texts. Raises InputError where there is none, as after a failed pipe."""
     found = stdin_lines()
@@ -210,6 +202,14 @@ def read_stdin_line(number: int) -> str | None:
     if "\0" in line:
         raise InputError(f"standard input holds a NUL in line {number + 1}: it is binary or UTF-16, expected text")
     return (line if number else line.removeprefix("\ufeff")) or None
+
+
+def stdin_lines(read: Callable[[int], str | None] = read_stdin_line) -> Iterator[str]:
+    """The lines of standard input, without line ends.  read: returns the next line, from the number of those before."""
+    number = 0
+    while (line := read(number)) is not None:
+        number += 1
+        yield line.rstrip("\r\n")
 
 
 def read_stdin() -> str:

@@ -11,7 +11,6 @@ import numpy as np
 
 from pellucid.errors import UnsafeFileError
 from pellucid.files import write_atomically
-from pellucid.search.corpus import chunks
 from pellucid.search.effort import tuned_ef_search
 from pellucid.search.entries import write_entries
 from pellucid.search.entry import Entry
@@ -19,6 +18,7 @@ from pellucid.search.generations import STAGED
 from pellucid.search.hnsw import build_graph, faiss, graph_vectors, write_graph
 from pellucid.search.manifest import ENTRIES, GRAPH, VECTORS, Settings
 from pellucid.search.vectors import FLAT_UP_TO, Vectors, prepare_vectors, write_vectors
+from pellucid.streams import growing_batches
 
 FIRST_CHUNK, CHUNK_SIZE = 256, 2_048
 """Texts that are embedded, and stored on disk, at a time: few at first, so that an early interruption loses little."""
@@ -126,7 +126,7 @@ class SegmentBuilder:
         return vectors.rows, *write_vector_files(vectors.all(), self.settings, folder, self.on_graph_rows)
 
     def _with_vectors(self, entries: Iterable[Entry], vectors: GrowingArray) -> Iterator[Entry]:
-        for chunk in chunks(entries, FIRST_CHUNK, CHUNK_SIZE):
+        for chunk in growing_batches(entries, FIRST_CHUNK, CHUNK_SIZE):
             if resolve_kind(self.settings, vectors.rows + len(chunk)).kind == "hnsw":
                 faiss()  # raises where it is missing, before anything is embedded
             hashes = [entry.hash for entry in chunk]

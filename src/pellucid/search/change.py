@@ -76,7 +76,7 @@ def create_generation(
     corpus.is_taken = splitter.rows_by_id.__contains__
     builder = _builder(folder, loaded, encoder, requested, options.dtype, ())
     segment, settings, made = _write_text_segment(folder, 1, builder, splitter, corpus, options.progress)
-    segment = segment.without([row for rows in splitter.replaced for row in range(*rows)])
+    segment = segment.without(splitter.replaced)
     _report(corpus, builder.embedded, segment, settings, splitter.texts, update=False, replaced=0)
     facts = corpus.manifest_facts() | {"passage_tokens": options.passage_tokens}
     settings = replace(settings, kind=requested.kind)
@@ -110,7 +110,7 @@ def add_texts(
         ids = join_names(sorted({entry.id for rows, one in zip(known, segments) for entry in one.entries.get(rows)}))
         advice = ": pass ", Argument("update", True), " to replace them"
         raise InputError(f"the ids {ids} are in the index already", *advice)
-    filled = [id_ for id_, (start, end) in rows_by_id.items() if end > start] if any(known) else []
+    filled = [id_ for id_, rows in rows_by_id.items() if rows] if any(known) else []
     replaced = sum(len(one.rows_with_ids(filled)) for one in segments)
     _report(corpus, builder.embedded, segment, settled, splitter.texts, update, replaced)
     before = [one.without(rows) for one, rows in zip(manifest.segments, known)]
@@ -129,9 +129,8 @@ def delete_texts(generation: Generation, ids: list[Any] | None, conditions: Sequ
         if missing := [one for one in ids if one not in found]:
             raise InputError(f"no text has the id {join_names(map(repr, missing))}: nothing was deleted")
     else:
-        masks = [one.searchable_mask(conditions) for one in segments]
-        check_deletion(segments, conditions, masks)
-        chosen = [[] if mask is None else np.flatnonzero(mask).tolist() for mask in masks]
+        check_deletion(segments, conditions)
+        chosen = [np.flatnonzero(one.matching_mask(conditions)).tolist() for one in segments]
     if not any(chosen):
         return generation
     return _commit_next(generation, manifest, [one.without(rows) for one, rows in zip(manifest.segments, chosen)])

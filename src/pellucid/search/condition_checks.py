@@ -5,8 +5,6 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from pellucid.errors import Argument, InputError, did_you_mean, join_names
 from pellucid.search.conditions import Condition, number_of
 from pellucid.search.dates import canonical_date
@@ -21,12 +19,10 @@ _NEAR_DATE = re.compile("[0-9]{4}-[0-9]{1,2}(?:-[0-9]{1,2})?")
 """A month, or a date except for missing zeros or an impossible day."""
 
 
-def check_columns(
-    segments: Sequence[OpenSegment], conditions: Sequence[Condition], masks: list[np.ndarray | None]
-) -> None:
+def check_columns(segments: Sequence[OpenSegment], conditions: Sequence[Condition]) -> None:
     """Where the conditions match no row: raises InputError for an unknown column, and logs a value that no row has, or
     of a type that no row has."""
-    if not conditions or not segments or any(map(_some, masks)):
+    if not conditions or not segments or _any_row(segments, conditions):
         return
     known = {column for segment in segments for column in segment.entries.columns}
     for condition in conditions:
@@ -34,7 +30,7 @@ def check_columns(
             form for segment in segments for form in segment.entries.column_spellings(condition.column)
         ):
             raise InputError(Argument("where"), f": {unknown_column_message(condition.column, known)}")
-        if condition.operator == "=" and not any(_some(segment.searchable_mask([condition])) for segment in segments):
+        if condition.operator == "=" and not _any_row(segments, [condition]):
             missing_values = sorted({str(one) for one in condition.values})
             hint = did_you_mean(missing_values[0], _values(segments, condition)) if len(missing_values) == 1 else ""
             log.warning("no row has %s = %s%s", condition.column, join_names(missing_values), hint)
@@ -61,18 +57,16 @@ def warn_of_misread_dates(segments: Sequence[OpenSegment], conditions: Sequence[
             log.warning("%s", message)
 
 
-def check_deletion(
-    segments: Sequence[OpenSegment], conditions: Sequence[Condition], masks: list[np.ndarray | None]
-) -> None:
+def check_deletion(segments: Sequence[OpenSegment], conditions: Sequence[Condition]) -> None:
     """As `check_columns`, and raises InputError for a deletion by an order of dates and of text that is not a date, or
     by "!=" a value that no row has: misspelt, it would delete everything."""
-    check_columns(segments, conditions, masks)
+    check_columns(segments, conditions)
     for condition in conditions:
         if message := _misread_date_message(segments, condition):
             raise InputError(Argument("where"), f": {message}: nothing was deleted")
         alike = replace(condition, operator="=")
         named = condition.operator == "!=" and condition.values[0] != ""
-        if named and not any(_some(segment.searchable_mask([alike])) for segment in segments):
+        if named and not _any_row(segments, [alike]):
             same, column = join_names(map(str, condition.values)), condition.column
             hint = did_you_mean(str(condition.values[0]), _values(segments, condition))
             advice = "so it excludes no row: correct it, or leave the condition out; nothing was deleted"
@@ -97,5 +91,6 @@ def _values(segments: Sequence[OpenSegment], condition: Condition) -> set[str]:
     return {value for one in rows for name in one.column_spellings(condition.column) for value in one.values(name)}
 
 
-def _some(mask: np.ndarray | None) -> bool:
-    return mask is None or bool(mask.any())
+def _any_row(segments: Sequence[OpenSegment], conditions: Sequence[Condition]) -> bool:
+    """Whether a live row meets all conditions."""
+    return any(segment.matching_mask(conditions).any() for segment in segments)

@@ -92,7 +92,8 @@ class Corpus:
         if tables and (named is not None or len(tables) == len(paths)):
             if other := next((path for path in paths if path not in tables), None):
                 check_column(other, named)
-            return self._checked(itertools.chain.from_iterable(self._tables(tables)))
+            numbers = self._numbers()  # continue from one table to the next
+            return self._checked(entry for path in tables for entry in self._table(path, numbers))
         if named is not None:
             check_column(paths[0], named)
         return self._checked(self._files(paths))
@@ -121,12 +122,6 @@ class Corpus:
         name = join_names(replace_surrogates(str(one)) for one in named) if named else type(self.source).__name__
         facts = {"source": name, "column": self.column, "id_column": self.id_column, "encoding": self.encoding}
         return facts | ({"sha256": self.digests} if self.digests else {})
-
-    def _tables(self, paths: list[Path]) -> Iterator[Iterator[Entry]]:
-        """The rows of each table; numbering continues from one to the next."""
-        numbers = self._numbers()
-        for path in paths:
-            yield self._table(path, numbers)
 
     def _numbers(self) -> Iterator[str]:
         """The ids for texts that have none."""
@@ -252,14 +247,14 @@ class PassageSplitter:
 
     span_function: returns the passages of a text; None for no splitting.
     keep_last: of several texts with one id the last is kept; None where the caller has no such option.
-    texts: the number of texts.  rows_by_id: the rows of each id, as (start, end).  replaced: rows of duplicated ids.
+    texts: the number of texts.  rows_by_id: the rows of each id.  replaced: rows of duplicated ids.
     """
 
     span_function: SpanFunction | None = None
     keep_last: bool | None = None
     texts: int = 0
-    rows_by_id: dict[str, tuple[int, int]] = field(default_factory=dict)
-    replaced: list[tuple[int, int]] = field(default_factory=list)
+    rows_by_id: dict[str, range] = field(default_factory=dict)
+    replaced: list[int] = field(default_factory=list)
 
     def split(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """Yields the rows."""
@@ -268,7 +263,7 @@ class PassageSplitter:
             self._check_duplicate(entry.id, number)
             self.texts = number + 1
             parts = self._parts(entry, number)
-            self.rows_by_id[entry.id] = (row, row + len(parts))
+            self.rows_by_id[entry.id] = range(row, row + len(parts))
             row += len(parts)
             yield from parts
 
@@ -277,7 +272,9 @@ class PassageSplitter:
         if not entry.text.strip():
             return []
         spans = [] if self.span_function is None else self.span_function(entry.text, number)
-        return [_passage(entry, *span) for span in spans] if len(spans) > 1 else [entry]
+        if len(spans) <= 1:
+            return [entry]
+        return [Entry(entry.id, entry.text[first:last], entry.metadata, first, last) for first, last in spans]
 
     def _check_duplicate(self, id_: str, number: int) -> None:
         if (before := self.rows_by_id.get(id_)) is None:
@@ -285,16 +282,4 @@ class PassageSplitter:
         if not self.keep_last:
             advice = () if self.keep_last is None else (", or pass ", Argument("on_duplicate", "keep-last"))
             raise InputError(f"the id {id_!r} appears twice, again as ", Item(number), ": give each its own", advice)
-        self.replaced.append(before)
-
-
-def _passage(entry: Entry, first: int, last: int) -> Entry:
-    return Entry(entry.id, entry.text[first:last], entry.metadata, first, last)
-
-
-def chunks(entries: Iterable[Entry], first: int, max_size: int) -> Iterator[list[Entry]]:
-    """Chunks of entries: `first` at first, then twice as many each time, up to `max_size`."""
-    source, size = iter(entries), min(first, max_size)
-    while chunk := list(itertools.islice(source, size)):
-        yield chunk
-        size = min(2 * size, max_size)
+        self.replaced += before

@@ -16,7 +16,7 @@ from pellucid.checkpoints.network import files_mismatch
 from pellucid.config.checks import require_names
 from pellucid.config.pooling import Pooling
 from pellucid.errors import Argument, InputError, NotFoundError, Placeholder, format_count
-from pellucid.files import cannot_read, digest_of
+from pellucid.files import digest_of, file_errors
 from pellucid.search.corpus import SpanFunction
 from pellucid.search.manifest import Encoder
 from pellucid.tasks.embed import embed
@@ -195,11 +195,9 @@ def _fingerprint(loaded: Loaded) -> str:
     have changed since it was loaded."""
     ignored_facts = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "classifier_dropout": None}
     digest = hashlib.sha256(loaded.config_bytes(head=None, labels=("none",), **ignored_facts))
-    try:
+    with file_errors(loaded.name):
         for path in _files(loaded):
             digest.update(f"{path.name} {digest_of(path)}\n".encode())
-    except OSError as error:
-        raise cannot_read(error.filename or loaded.name, error) from error
     check_files(loaded)
     if loaded.pooling is not None and loaded.pooling.do_lower_case:  # which none of these files states
         digest.update(b"lower case")

@@ -106,22 +106,19 @@ def evaluate_search(
     ks = _sorted_ks(depths)
     query_list, grades_by_query = _queries_and_answers(index, queries, answers, by)
     answerable = _answerable_queries(index, query_list, grades_by_query, by, unlisted)
+    searched, grades = [query_list[i] for i in answerable], [grades_by_query[i] for i in answerable]
     if not is_one_of(options.get("mode"), "words"):
         _ = index.loaded  # loading the model is not part of a search
     index.search("a", k=ks[0], **options)  # nor is what the first search prepares
     started = time.perf_counter()
-    found = _search_all(index, [query_list[i] for i in answerable], ks, by, options)
+    found = _search_all(index, searched, ks, by, options)
     seconds = time.perf_counter() - started
-    scores_by_k = {k: [score_query(names, grades_by_query[i], k) for i, names in zip(answerable, found[k])] for k in ks}
+    scores_by_k = {k: [score_query(names, right, k) for names, right in zip(found[k], grades)] for k in ks}
     recall, mrr, ndcg = (
-        {k: math.fsum(one[part] for one in scores_by_k[k]) / len(answerable) for k in ks} for part in range(3)
+        {k: math.fsum(one[part] for one in scores_by_k[k]) / len(searched) for k in ks} for part in range(3)
     )
-    query_misses = [
-        _miss(query_list[i], grades_by_query[i], list(dict.fromkeys(names)))
-        for i, names in zip(answerable, found[ks[-1]])
-    ]
-    misses = tuple(one for one in query_misses if one is not None)
-    return Evaluation(recall, mrr, ndcg, len(answerable), len(query_list) - len(answerable), seconds, misses)
+    misses = tuple(filter(None, map(_miss, searched, grades, found[ks[-1]])))
+    return Evaluation(recall, mrr, ndcg, len(searched), len(query_list) - len(searched), seconds, misses)
 
 
 def score_query(found: Sequence[str], grades: Mapping[str, float], k: int) -> tuple[float, float, float]:
@@ -294,6 +291,7 @@ def _search_depth(index: "Index", k: int, options: Mapping[str, Any]) -> tuple[i
 
 def _miss(query: str, grades: Grades, found: list[str]) -> Miss | None:
     right = [name for name, grade in grades.items() if grade > 0]
+    found = list(dict.fromkeys(found))
     if found and found[0] in right:
         return None
     rank = next((rank for rank, name in enumerate(found, 1) if name in right), None)

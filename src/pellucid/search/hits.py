@@ -1,6 +1,6 @@
 """Search results: the nearest texts with their metadata, best first."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,24 +24,23 @@ class Hit(FrozenDict):
     similarity: float | None
     words: float | None
 
-    def __init__(self, entry: Entry, score: float, similarity: float | None, words: float | None = None) -> None:
-        place = {} if entry.first is None else {"start": entry.first, "end": entry.last}
-        super().__init__(id=entry.id, score=score, text=entry.text, **place, metadata=entry.metadata)
+    def __init__(self, keys: Mapping[str, Any], *, similarity: float | None = None, words: float | None = None) -> None:
+        super().__init__(keys)
         self._set_facts(similarity=similarity, words=words)
 
     def scored(self, score: float) -> "Hit":
         """A copy of the hit with another score."""
-        return _hit(self | {"score": score}, vars(self))
+        return Hit(self | {"score": score}, **vars(self))
 
     def __reduce__(self) -> Any:
-        return (_hit, (dict(self), vars(self)))
+        return (Hit, (dict(self),), vars(self))
 
 
-def _hit(keys: dict[str, Any], facts: dict[str, Any]) -> Hit:
-    hit = Hit.__new__(Hit)
-    dict.update(hit, keys)
-    vars(hit).update(facts)
-    return hit
+def hit_of(entry: Entry, score: float, similarity: float | None, words: float | None) -> Hit:
+    """The hit for an entry."""
+    place = {} if entry.first is None else {"start": entry.first, "end": entry.last}
+    keys = {"id": entry.id, "score": score, "text": entry.text, **place, "metadata": entry.metadata}
+    return Hit(keys, similarity=similarity, words=words)
 
 
 class Hits(FrozenList):

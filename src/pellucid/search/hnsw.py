@@ -6,6 +6,7 @@ import functools
 import mmap
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -73,18 +74,12 @@ def _on_large_pages(first: int, size: int) -> None:
         advise(address, room, mmap.MADV_DONTNEED)
 
 
-class _GraphVectors:
-    """The vectors of a graph in FAISS's memory, as an array interface for NumPy; it keeps the graph alive."""
-
-    def __init__(self, graph: Any) -> None:
-        self.graph = graph
-        at = (int(faiss().downcast_index(graph.storage).codes.data()), True)
-        self.__array_interface__ = {"shape": (graph.ntotal, graph.d), "typestr": "<f4", "data": at, "version": 3}
-
-
 def graph_vectors(graph: Any) -> np.ndarray:
-    """The vectors of a graph, not copied; they must not be written to: Float32[ndarray, "rows dimension"]"""
-    return np.asarray(_GraphVectors(graph))
+    """The vectors of a graph in FAISS's memory, not copied, which keep the graph alive; they must not be written to:
+    Float32[ndarray, "rows dimension"]"""
+    at = (int(faiss().downcast_index(graph.storage).codes.data()), True)
+    interface = {"shape": (graph.ntotal, graph.d), "typestr": "<f4", "data": at, "version": 3}
+    return np.asarray(SimpleNamespace(graph=graph, __array_interface__=interface))
 
 
 def search_graph(graph: Any, queries: np.ndarray, k: int, alive: np.ndarray | None, ef: int) -> np.ndarray:

@@ -126,8 +126,8 @@ class Segment:
             raise CorruptFileError(f"segment {self.folder}: its deleted rows are not {self.rows:,} bits")
         return np.unpackbits(np.frombuffer(bits, np.uint8), count=self.rows).astype(bool)
 
-    def without(self, rows: np.ndarray | Sequence[int]) -> "Segment":
-        """A copy with these rows deleted, too: by their numbers, or Bool[ndarray, "rows"]"""
+    def without(self, rows: Sequence[int]) -> "Segment":
+        """A copy with these rows deleted, too, by their numbers."""
         deleted = self.deleted.copy()
         deleted[rows] = True
         packed = base64.b64encode(zlib.compress(np.packbits(deleted).tobytes())).decode()

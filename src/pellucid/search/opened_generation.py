@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -45,9 +44,11 @@ class OpenSegment:
     _condition_masks: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False)
 
     def searchable_mask(self, conditions: Sequence[Condition]) -> np.ndarray | None:
-        """The rows that may be found: Bool[ndarray, "rows"], or None for all; masks of recent conditions are cached."""
-        if not conditions:
-            return self._undeleted_mask
+        """The rows that may be found: Bool[ndarray, "rows"], or None for all."""
+        return self.matching_mask(conditions) if conditions else self._undeleted_mask
+
+    def matching_mask(self, conditions: Sequence[Condition]) -> np.ndarray:
+        """The live rows that meet all conditions: Bool[ndarray, "rows"]; masks of recent conditions are cached."""
         key = repr(conditions)  # as text, since True equals 1
         if (found := self._condition_masks.pop(key, None)) is None:
             found = self.entries.condition_mask(conditions) & ~self.deleted
@@ -105,11 +106,8 @@ class Segments(list[OpenSegment]):
         """The BM25 statistics over all rows."""
         return corpus_statistics(one.entries for one in self)
 
-    def by_segment(self, global_rows: np.ndarray) -> Iterator[tuple[Any, np.ndarray, OpenSegment]]:
+    def by_segment(self, global_rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, OpenSegment]]:
         """Splits global rows by segment: their indices in `global_rows`, and their rows in the segment."""
-        if len(self) == 1:
-            yield slice(None), global_rows, self[0]
-            return
         owner = np.searchsorted(self.starts, global_rows, "right") - 1
         for number, one in enumerate(self):
             chosen = np.flatnonzero(owner == number)

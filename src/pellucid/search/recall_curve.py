@@ -10,7 +10,7 @@ import numpy as np
 
 from pellucid.config.checks import check_count, require_integers
 from pellucid.errors import InputError, format_count
-from pellucid.search.opened_generation import OpenSegment, Segments
+from pellucid.search.opened_generation import Segments
 from pellucid.search.retrieval import SearchRequest, SegmentSearcher
 from pellucid.view.picture import Drawing
 from pellucid.view.plot import Plot, PlotPoint
@@ -82,7 +82,7 @@ class Curve(Drawing):
 
 def measure_curve(index: "Index", queries: np.ndarray | None, k: int, ef_values: Sequence[int] | None) -> Curve:
     """See `Index.curve`.  queries: Float32[ndarray, "queries dimension"], prepared; None for a sample of rows."""
-    check_count("k", k)
+    request = SearchRequest(k, "dense", ())
     own = max(index.manifest.settings.efSearch, k)
     ef_values = _ef_values((*EF_VALUES, own) if ef_values is None else ef_values, k)
     segments = index.segments
@@ -90,7 +90,6 @@ def measure_curve(index: "Index", queries: np.ndarray | None, k: int, ef_values:
     if not rows:
         raise InputError("the index is empty: there is nothing to find")
     queries = _sample_vectors(segments) if queries is None else queries
-    request = SearchRequest(k, "dense", ())
     exact = Segments(replace(segment, vectors=replace(segment.vectors, graph=None)) for segment in segments)
     true, seconds = _timed_search(SegmentSearcher(exact, request, 0), queries)
     points = [_point(None, true, true, seconds)]
@@ -109,11 +108,11 @@ def _ef_values(requested: Sequence[int], k: int) -> list[int]:
     return sorted({max(ef, k) for ef in requested})
 
 
-def _sample_vectors(segments: Sequence[OpenSegment]) -> np.ndarray:
+def _sample_vectors(segments: Segments) -> np.ndarray:
     """A fixed sample of live rows: Float32[ndarray, "queries dimension"]"""
-    candidates = [(s, int(row)) for s, one in enumerate(segments) for row in np.flatnonzero(~one.deleted)]
-    chosen = np.random.default_rng(0).choice(len(candidates), min(SAMPLE, len(candidates)), replace=False)
-    return np.stack([segments[s].vectors.numbers[row] for s, row in (candidates[i] for i in sorted(chosen))])
+    live = np.flatnonzero(np.concatenate([~one.deleted for one in segments]))
+    chosen = live[np.sort(np.random.default_rng(0).choice(len(live), min(SAMPLE, len(live)), replace=False))]
+    return np.concatenate([segment.vectors.numbers[rows] for _, rows, segment in segments.by_segment(chosen)])
 
 
 def _timed_search(searcher: SegmentSearcher, queries: np.ndarray) -> tuple[list[np.ndarray], list[float]]:

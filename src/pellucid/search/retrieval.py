@@ -13,7 +13,7 @@ from pellucid.search.bm25 import bm25
 from pellucid.search.condition_checks import check_columns, warn_of_misread_dates
 from pellucid.search.conditions import Condition
 from pellucid.search.entry import Entry
-from pellucid.search.hits import Hit, Hits, reciprocal_rank_fusion
+from pellucid.search.hits import Hit, Hits, hit_of, reciprocal_rank_fusion
 from pellucid.search.opened_generation import Generation, Segments
 from pellucid.search.rerank import load_reranker, rerank_hits
 from pellucid.search.vectors import ScoredRows, scores
@@ -124,7 +124,7 @@ class SegmentSearcher:
     def __init__(self, segments: Segments, request: SearchRequest, ef_search: int) -> None:
         self.segments, self.request, self.ef_search = segments, request, ef_search
         self.alive = [segment.searchable_mask(request.conditions) for segment in segments]
-        check_columns(segments, request.conditions, self.alive)
+        check_columns(segments, request.conditions)
         warn_of_misread_dates(segments, request.conditions)
 
     def top_hits(self, queries: Sequence[Query]) -> list[list[Hit]]:
@@ -160,8 +160,6 @@ class SegmentSearcher:
 
     def nearest(self, vectors: np.ndarray, depth: int) -> list[ScoredRows]:
         """The global rows nearest to each vector, and their scores."""
-        if not len(vectors):
-            return []
         parts = [
             segment.vectors.nearest(vectors, depth, alive, self.ef_search)
             for segment, alive in zip(self.segments, self.alive)
@@ -242,7 +240,7 @@ class SegmentSearcher:
             for row, score, similarity, bm25_score in zip(rows, scores, similarities, bm25_scores):
                 entry = entries[row]
                 if entry.id not in hits:
-                    hits[entry.id] = Hit(entry, score, similarity, bm25_score)
+                    hits[entry.id] = hit_of(entry, score, similarity, bm25_score)
                     if len(hits) == k:
                         return list(hits.values())
         return list(hits.values())

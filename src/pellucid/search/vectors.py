@@ -57,8 +57,6 @@ class LazyVectors:
     def __getitem__(self, rows: slice) -> np.ndarray:
         """Float32[ndarray, "rows dimension"]"""
         first, last, _ = rows.indices(len(self))
-        if 0 < last - first <= BLOCK:
-            return np.array(self._prepared_rows(first, last), np.float32, order="C")
         chunk = np.empty((max(last - first, 0), self.shape[1]), np.float32)
         for start in range(first, last, BLOCK):
             chunk[start - first : start - first + BLOCK] = self._prepared_rows(start, min(start + BLOCK, last))
@@ -172,13 +170,12 @@ class Vectors:
         self, queries: np.ndarray, k: int, alive: np.ndarray | None, num_alive: int
     ) -> Iterator[ScoredRows]:
         """Compares each query with every live row in float32; then exactly with those that may be among the first k."""
-        few = alive is not None and 4 * num_alive < len(alive)
-        alive_rows = np.flatnonzero(alive) if alive is not None and few else None
+        alive_rows = np.flatnonzero(alive) if alive is not None and 4 * num_alive < len(alive) else None
         step = max(MAX_SCORES // len(self.numbers if alive_rows is None else alive_rows), 1)
         for start in range(0, len(queries), step):
             block = queries[start : start + step]
             rough = self._approximate_scores(block, alive_rows)
-            if alive is not None and not few:
+            if alive is not None and alive_rows is None:
                 rough[:, ~alive] = -np.inf
             for query, row in zip(block, rough):
                 first = np.flatnonzero(row >= np.partition(row, -k)[-k] - self._rounding_bound(query))
