@@ -145,7 +145,7 @@ class _Search:
         settings: Settings,
         max_new_tokens: int,
         prompt_numbers: list[int],
-        deadline_time: float | None,
+        deadline_time: float,
         judge: TextJudge | None,
     ) -> None:
         self.settings, self.max_new_tokens, self.deadline_time, self.judge = (
@@ -216,7 +216,7 @@ class _Search:
 
     def ended(self, candidates: Beams) -> Tensor:
         """Which candidates end here: Bool[Tensor, "prompts candidates"]"""
-        late = self.deadline_time is not None and time.monotonic() >= self.deadline_time
+        late = time.monotonic() >= self.deadline_time
         self.limit_reason = "time" if late else "length" if self.length == self.max_new_tokens else None
         last = candidates.ids[:, :, -1]
         if self.limit_reason is not None:
@@ -280,11 +280,10 @@ class _Search:
 
     def best_hypotheses(self, i: int) -> list[Hypothesis]:
         """The best texts of the i-th prompt."""
-        texts = self.finished.of_prompts(torch.tensor([i], device="cpu"))
-        found = []
+        texts, found = self.finished, []
         for rank in range(self.settings.num_return_sequences):
-            length, score = int(texts.lengths[0, rank]), float(texts.scores[0, rank])
-            ids, each = texts.ids[0, rank, :length].tolist(), texts.log_probabilities[0, rank, :length].tolist()
+            length, score = int(texts.lengths[i, rank]), float(texts.scores[i, rank])
+            ids, each = texts.ids[i, rank, :length].tolist(), texts.log_probabilities[i, rank, :length].tolist()
             total = score * length**self.settings.length_penalty
             if length and total > EXCLUDED_SCORE / 2:  # neither empty nor a copy of another beam
                 found.append(Hypothesis(tuple(ids), score, tuple(each), self.finish_reason(i, ids) or "length"))

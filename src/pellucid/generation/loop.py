@@ -1,5 +1,6 @@
 """The generation loop: read the prompt, choose the next token, read that one, and so on."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -70,9 +71,9 @@ def write(
     ).steps()
 
 
-def deadline(settings: Settings) -> float | None:
-    """The time, by `time.monotonic`, at which `max_time` from now is over; None without a limit."""
-    return None if settings.max_time is None else time.monotonic() + settings.max_time
+def deadline(settings: Settings) -> float:
+    """The time, by `time.monotonic`, at which `max_time` from now is over; inf without a limit."""
+    return math.inf if settings.max_time is None else time.monotonic() + settings.max_time
 
 
 def check_no_beams(settings: Settings, reason: str, more: str = "") -> None:
@@ -155,7 +156,7 @@ class _TokenLoop:
         settings: Settings,
         judge: Judge | None,
         log_probabilities: bool,
-        deadline_time: float | None,
+        deadline_time: float,
     ) -> None:
         copies = settings.num_return_sequences
         self.settings, self.judge, self.log_probabilities, self.deadline_time = (
@@ -196,7 +197,7 @@ class _TokenLoop:
         return sample_tokens(logits, [self.generators[row] for row in self.rows])
 
     def _finish_reasons(self, chosen: list[int]) -> dict[int, str]:
-        late = self.deadline_time is not None and time.monotonic() >= self.deadline_time
+        late = time.monotonic() >= self.deadline_time
         finished: dict[int, str] = {}
         for row, token in zip(self.rows, chosen):
             self.tokens_left[row] -= 1

@@ -211,9 +211,9 @@ def _without_conflicts(from_checkpoint: dict[str, Any], requested: dict[str, Any
         gives_way, does = ("num_beams", "draws") if requested.get("do_sample") else ("do_sample", "searches")
         log.warning(CONFLICT_NOTE, f"the checkpoint says {'one of them' if chosen else 'both'}", does)
         del from_checkpoint[gives_way]
-    num_beams = requested.get("num_beams", from_checkpoint.get("num_beams", 1))
+        both = from_checkpoint | requested
+    num_beams, draws = both.get("num_beams", 1), both.get("do_sample", False)
     texts = from_checkpoint.get("num_return_sequences")
-    draws = requested.get("do_sample", from_checkpoint.get("do_sample", False))
     searches = not draws and chosen and "num_return_sequences" not in requested
     if searches and type(texts) is type(num_beams) is int and texts > num_beams:
         log.warning("the checkpoint says num_return_sequences %d, and this call gives at most %d", texts, num_beams)

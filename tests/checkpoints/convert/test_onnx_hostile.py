@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -238,15 +237,6 @@ def test_nested_functions_are_read(exported: Path, tmp_path: Path) -> None:
     assert (result / "model.safetensors").read_bytes() == (plain / "model.safetensors").read_bytes()
 
 
-def test_external_data_in_the_same_folder_is_read(exported: Path, tmp_path: Path) -> None:
-    plain = convert(exported, tmp_path / "plain").folder
-    folder = Path(shutil.copytree(exported, tmp_path / "foreign"))
-    onnx.save(onnx.load(exported / "model.onnx"), folder / "model.onnx", save_as_external_data=True, size_threshold=64)
-    assert (folder / "model.onnx").stat().st_size < (exported / "model.onnx").stat().st_size
-    result = convert(folder, tmp_path / "ours").folder
-    assert (result / "model.safetensors").read_bytes() == (plain / "model.safetensors").read_bytes()
-
-
 def test_unused_tensor_is_dropped_with_a_warning(
     exported: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -256,10 +246,11 @@ def test_unused_tensor_is_dropped_with_a_warning(
     assert "no operation reads idle" in caplog.text
 
 
-def test_random_damage_raises_only_our_errors(exported: Path, tmp_path: Path) -> None:
-    folder, generator = Path(shutil.copytree(exported, tmp_path / "foreign")), random.Random(7)
+@pytest.mark.parametrize("seed", [1, 2, 7])
+def test_random_damage_raises_only_our_errors(exported: Path, tmp_path: Path, seed: int) -> None:
+    folder, generator = Path(shutil.copytree(exported, tmp_path / "foreign")), random.Random(seed)
     whole, refused = (exported / "model.onnx").read_bytes(), 0
-    for _ in range(120):
+    for _ in range(80):
         damaged, position = bytearray(whole), generator.randrange(len(whole))
         match generator.randrange(3):
             case 0:
@@ -274,40 +265,4 @@ def test_random_damage_raises_only_our_errors(exported: Path, tmp_path: Path) ->
         except PellucidError as error:
             assert str(error).isprintable()
             refused += 1
-    assert 40 < refused < 120  # a changed value in a weight is still a value
-
-
-def test_without_onnx_the_files_are_the_same(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    convert(exported, tmp_path / "theirs")
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    convert(exported, tmp_path / "ours")
-    for name in ("model.safetensors", "config.json"):
-        assert (tmp_path / "ours" / name).read_bytes() == (tmp_path / "theirs" / name).read_bytes()
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_random_damage_without_onnx(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    folder, generator = Path(shutil.copytree(exported, tmp_path / "foreign")), random.Random(seed)
-    whole, refused = (exported / "model.onnx").read_bytes(), 0
-    for _ in range(60):
-        damaged, position = bytearray(whole), generator.randrange(len(whole))
-        damaged[position : position + 40] = generator.randbytes(generator.randrange(40))
-        (folder / "model.onnx").write_bytes(damaged)
-        try:
-            convert(folder, tmp_path / "ours", overwrite=True)
-        except PellucidError as error:
-            assert str(error).isprintable()
-            refused += 1
-    assert refused > 20
-
-
-def test_external_data_without_onnx_names_the_package(
-    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = Path(shutil.copytree(exported, tmp_path / "foreign"))
-    model = onnx.load(folder / "model.onnx")
-    onnx.save(model, folder / "model.onnx", save_as_external_data=True, location="numbers.bin", size_threshold=0)
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(InputError, match=r'pip install "pellucid\[onnx\]"'):
-        convert(folder, tmp_path / "ours")
+    assert 25 < refused < 80  # a changed value in a weight is still a value

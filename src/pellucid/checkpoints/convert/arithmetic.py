@@ -213,9 +213,9 @@ def _gather(attributes: Attributes, numbers: Tensor, indices: Tensor) -> Tensor:
     if not numbers.dim():
         raise ValueError("it indexes a scalar")
     axis = attributes.get("axis", 0) % numbers.dim()
-    checked_shape([*numbers.shape[:axis], *indices.shape, *numbers.shape[axis + 1 :]])
+    shape = checked_shape([*numbers.shape[:axis], *indices.shape, *numbers.shape[axis + 1 :]])
     rows = numbers.index_select(axis, _non_negative(indices, numbers.shape[axis]).reshape(-1))
-    return rows.reshape([*numbers.shape[:axis], *indices.shape, *numbers.shape[axis + 1 :]])
+    return rows.reshape(shape)
 
 
 def _gather_elements(attributes: Attributes, numbers: Tensor, indices: Tensor) -> Tensor:

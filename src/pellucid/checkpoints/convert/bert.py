@@ -40,7 +40,7 @@ def read_body(steps: Steps, facts: dict[str, Any]) -> Body:
     if _norms_after(body, hidden):
         raise body.steps.not_bert_error(f"it has more layers than the {facts['num_hidden_layers']} of config.json")
     body.last_norm = hidden
-    norms = [step for step in body.assigned if isinstance(step, Norm)]
+    norms = [step for step in body.assigned.values() if isinstance(step, Norm)]
     is_half = any(norm.weight.numbers.dtype == torch.float16 for norm in norms)
     tolerances = {"rel_tol": 2e-3, "abs_tol": MIN_HALF_EPSILON if is_half else 0.0}
     wrong_epsilons = [

@@ -1,7 +1,7 @@
 """Matches the steps after BERT's last layer, and finds which of the reference's models has them."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -18,10 +18,8 @@ log = logging.getLogger("pellucid")
 PLAIN = "BertModel"
 _WITH_NEXT_SENTENCE = ("BertForNextSentencePrediction", "BertForPreTraining")
 
-_FINAL = tuple(
-    f"{name}.weight" for name in ("cls.predictions.decoder", "cls.seq_relationship", "classifier", "qa_outputs")
-)
-"""The weights of steps whose results are outputs of the graph."""
+_FINAL = ("cls.predictions.decoder", "cls.seq_relationship", "classifier", "qa_outputs")
+"""Steps whose results are outputs of the graph."""
 
 _STATES, _FIRST = "the states of the last layer", "the first token's state of the last layer"
 
@@ -32,12 +30,11 @@ def read_head(body: Body, facts: dict[str, Any], architecture: str) -> str:
     facts: of config.json: hidden_act.
     architecture: according to config.json; used only to choose between models that share the same graph.
     """
-    rest = [
-        step for step in body.steps.by_output.values() if step not in body.assigned and isinstance(step, Linear | Norm)
-    ]
-    before = {id(step): body.steps.steps_before(*step.inputs) for step in rest}
+    unassigned = [step for step in body.steps.by_output.values() if step not in body.assigned.values()]
+    rest = [step for step in unassigned if isinstance(step, Linear | Norm)]
+    before = {step: body.steps.steps_before(*step.inputs) for step in rest}
     found = next(
-        ((step, end) for step in rest if before[id(step)] == [body.last_norm] and (end := _tanh_output(body, step))),
+        ((step, end) for step in rest if before[step] == [body.last_norm] and (end := _tanh_output(body, step))),
         None,
     )
     pooler, pooled = found or (None, "")
@@ -45,13 +42,13 @@ def read_head(body: Body, facts: dict[str, Any], architecture: str) -> str:
         body.run.check_input(pooler, _first_token_state(body), "pooler.dense", _FIRST)
         body.add_weights(pooler, "pooler.dense")
     has_masked_head = _assign_masked_head(body, rest, before, facts)
-    others = [step for step in rest if step not in body.assigned]
+    others = [step for step in rest if step not in body.assigned.values()]
     inferred = PLAIN
     for step in others:
-        inferred = _assign_classifier(body, step, before[id(step)], pooler, pooled, architecture)
+        inferred = _assign_classifier(body, step, before[step], pooler, pooled, architecture)
     if has_masked_head:
         inferred = "BertForPreTraining" if pooler else "BertForMaskedLM"
-    _check_outputs(body, rest, pooled, inferred)
+    _check_outputs(body, pooled, inferred)
     return inferred
 
 
@@ -77,15 +74,15 @@ def _tanh_output(body: Body, step: Step) -> str:
 
 
 def _assign_masked_head(
-    body: Body, rest: Sequence[Linear | Norm], before: dict[int, list[Step]], facts: dict[str, Any]
+    body: Body, rest: Sequence[Linear | Norm], before: Mapping[Linear | Norm, list[Step]], facts: dict[str, Any]
 ) -> bool:
     """Matches the masked-LM head: a linear layer, a norm, and a linear layer over the vocabulary."""
     norm = next((step for step in rest if isinstance(step, Norm)), None)
     if norm is None:
         return False
-    after = [step for step in rest if before[id(step)] == [norm]]
-    match before[id(norm)], after:
-        case [Linear() as transform], [Linear() as decoder] if before[id(transform)] == [body.last_norm]:
+    after = [step for step in rest if before[step] == [norm]]
+    match before[norm], after:
+        case [Linear() as transform], [Linear() as decoder] if before[transform] == [body.last_norm]:
             name = "cls.predictions.transform"
             body.run.check_input(transform, _last_state(body), f"{name}.dense", _STATES)
             activated = apply_activation(body, transform, norm.inputs[0], facts)
@@ -160,15 +157,14 @@ def _known_outputs(body: Body, heads: Sequence[Linear], pooled: str, inferred: s
         yield _KnownOutput(run.value_of(pooled, pooled), pooled, printable(pooled))
     yield from (
         _KnownOutput(run.state_of(step), step.output, str(step.node))
-        for step in body.assigned
+        for step in body.assigned.values()
         if isinstance(step, Norm)
     )
 
 
-def _check_outputs(body: Body, rest: Sequence[Linear | Norm], pooled: str, inferred: str) -> None:
+def _check_outputs(body: Body, pooled: str, inferred: str) -> None:
     """Checks that only shape or type changes after the last steps: no softmax and no scale."""
-    final = [id(body.tables[name]) for name in _FINAL if name in body.tables]
-    heads = [step for step in rest if isinstance(step, Linear) and id(step.weight) in final]
+    heads = [step for name, step in body.assigned.items() if name in _FINAL and isinstance(step, Linear)]
     known = list(_known_outputs(body, heads, pooled, inferred))
     matched, columns, unmatched = set[str](), [], list[tuple[str, CheckpointMismatchError]]()
     for name in body.steps.graph.outputs:

@@ -22,7 +22,7 @@ def check_target(target: Path, source: Path, overwrite: bool) -> None:
 
 def write_folder(
     target: Path, tensors: dict[str, Tensor], config: dict[str, Any], files: Mapping[str, Path | str]
-) -> Path:
+) -> None:
     """Writes `config.json`, `model.safetensors` and `files`, each copied from a path or given as text, to `target`.
 
     Raises: CorruptFileError where a value is NaN or infinite; InputError or ResourceError where it cannot be written.
@@ -35,7 +35,6 @@ def write_folder(
         for name, content in files.items():
             (new / name).parent.mkdir(exist_ok=True)
             _write_text(new / name, content) if isinstance(content, str) else shutil.copyfile(content, new / name)
-    return target
 
 
 def _write_text(path: Path, text: str) -> None:

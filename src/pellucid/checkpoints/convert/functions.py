@@ -1,12 +1,13 @@
-"""Inlines the functions of an ONNX file. The result is sized first, since functions that call functions can grow
-exponentially, and a file of a thousand bytes could expand to a billion operations."""
+"""Inlines the functions of an ONNX file; the one door to `onnx`. The result is sized first, since functions that call
+functions can grow exponentially, and a file of a thousand bytes could expand to a billion operations."""
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from pellucid.errors import CorruptFileError, UnsafeFileError
+from pellucid.errors import CorruptFileError, InputError, UnsafeFileError
+from pellucid.text.protobuf import InvalidMessageError
 
 MAX_NODES = 100_000
 """Maximum number of operations and their attributes after inlining; large encoders have some thousands."""
@@ -22,20 +23,33 @@ Size = tuple[int, int]
 """Number of operations and attributes, and their serialised size in bytes."""
 
 
-def inline_functions(onnx: ModuleType, path: Path, model: Any) -> Any:
-    """The model with its functions inlined.
+def inline_functions(path: Path) -> bytes:
+    """The bytes of a file after its functions have been inlined.
 
-    Raises: UnsafeFileError where they would grow beyond the limits; CorruptFileError for a recursive function.
+    Raises: UnsafeFileError where they would grow beyond the limits; CorruptFileError for a recursive function;
+    InputError where the package `onnx` is missing; InvalidMessageError for bytes that are not a model.
     """
-    if not model.functions:
-        return model
-    nodes, size = _InlinedSizes(path, model.functions).size_of(model.graph.node, 0)
-    if nodes > MAX_NODES or size > MAX_BYTES + model.ByteSize():
-        raise UnsafeFileError(
-            f"{path} holds functions that call each other so often that it would grow to more than {MAX_NODES:,} "
-            f"operations or {MAX_BYTES:,} bytes; export the model without functions"
-        )
-    return onnx.inliner.inline_local_functions(model)
+    try:
+        import onnx
+        import onnx.inliner
+        from google.protobuf.message import DecodeError
+    except ImportError as error:
+        raise InputError(
+            f'{path} has functions, which the package onnx reads; run: pip install "pellucid[onnx]"'
+        ) from error
+    try:
+        model = onnx.load(os.fspath(path), load_external_data=False)
+        nodes, size = _InlinedSizes(path, model.functions).size_of(model.graph.node, 0)
+        if nodes > MAX_NODES or size > MAX_BYTES + model.ByteSize():
+            raise UnsafeFileError(
+                f"{path} holds functions that call each other so often that it would grow to more than {MAX_NODES:,} "
+                f"operations or {MAX_BYTES:,} bytes; export the model without functions"
+            )
+        return onnx.inliner.inline_local_functions(model).SerializeToString()
+    except UnicodeDecodeError:
+        raise
+    except (DecodeError, RuntimeError, ValueError) as error:
+        raise InvalidMessageError(str(error)) from error
 
 
 class _InlinedSizes:

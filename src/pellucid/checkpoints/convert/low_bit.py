@@ -55,19 +55,19 @@ def unpack_blocks(
     """
     rows, width = shape
     count = -(-width // block)
-    numbers = _unpacked(packed.reshape(rows, count, block * bits // 8), bits)
+    numbers = unpacked(packed.reshape(rows, count, block * bits // 8), bits)
     scale = scale.reshape(rows, count, 1)
     if zero is None:
         zero_point = torch.full_like(scale, 2 ** (bits - 1))
     elif zero.is_floating_point():
         zero_point = zero.reshape(rows, count, 1).to(scale.dtype)
     else:
-        zero_point = _unpacked(zero.reshape(rows, -1), bits)[:, :count, None].to(scale.dtype)
+        zero_point = unpacked(zero.reshape(rows, -1), bits)[:, :count, None].to(scale.dtype)
     return ((numbers.to(scale.dtype) - zero_point) * scale).reshape(rows, count * block)[:, :width]
 
 
-def _unpacked(packed: Tensor, bits: int) -> Tensor:
-    """Unpacks bytes `[..., n]` into integers `[..., n * 8 / bits]`."""
+def unpacked(packed: Tensor, bits: int) -> Tensor:
+    """Unpacks bytes `[..., n]` into integers `[..., n * 8 / bits]`; the low half of a byte is the first."""
     return packed if bits == 8 else torch.stack([packed & 15, packed >> 4], dim=-1).flatten(-2)
 
 

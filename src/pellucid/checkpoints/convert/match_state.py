@@ -14,7 +14,8 @@ WITH_ACTIVATION = ("pooler.dense", "intermediate.dense", "predictions.transform.
 class Body:
     """The encoder of a graph: its weights by the reference's names, and the step with the last hidden states.
 
-    assigned: every step that has been matched.  run: computes what is between steps, on random values.
+    assigned: every step that has been matched, by the name of its weights.
+    run: computes what is between steps, on random values.
     long_run: the same for one text of maximum length, with which only attention is checked; None where `run` has that
         length already.
     attention_weights: names of the values that are attention weights.
@@ -24,7 +25,7 @@ class Body:
     run: GraphRun
     long_run: GraphRun | None = None
     tables: dict[str, ConstantTensor] = field(default_factory=dict)
-    assigned: list[Step] = field(default_factory=list)
+    assigned: dict[str, Step] = field(default_factory=dict)
     attention_weights: set[str] = field(default_factory=set)
     last_norm: Norm = field(init=False)
 
@@ -35,7 +36,7 @@ class Body:
 
     def add_weights(self, step: Linear | Norm | Lookup, name: str) -> None:
         """Records a step's tensors under `name`; for a linear layer without a bias, a bias of zeros."""
-        self.assigned.append(step)
+        self.assigned[name] = step
         if step.node.op_type == "FusedGemm" and not name.endswith(WITH_ACTIVATION):
             raise self.steps.not_bert_error(f"an activation follows {name} ({step.node})")
         if isinstance(step, Lookup):

@@ -1,186 +1,152 @@
-"""The one door to `onnx`: turns a file into plain records, with everything checked before it is used."""
+"""Reads an ONNX file into plain records, with everything checked before it is used. Only functions need `onnx`."""
 
-import os
-from collections.abc import Iterator
-from functools import partial
+import struct
 from math import prod
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from pellucid.checkpoints.convert import records
 from pellucid.checkpoints.convert.functions import inline_functions
 from pellucid.checkpoints.convert.graph import Graph, Initializer, Node
-from pellucid.checkpoints.convert.onnx_plain import open_plain
-from pellucid.checkpoints.links import check_link
-from pellucid.errors import CorruptFileError, NotFoundError, ResourceError, UnsafeFileError
+from pellucid.checkpoints.convert.onnx_message import (
+    Message,
+    bytes_fields,
+    integer,
+    integers,
+    last_field,
+    parsed_message,
+    reals,
+    text_field,
+)
+from pellucid.checkpoints.convert.onnx_tensors import TENSOR, constant_value, initializer
+from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError, ResourceError
+from pellucid.text.protobuf import InvalidMessageError
 
 MAX_BYTES = 2**31
 """The size limit of protocol buffers; larger models keep their weights in separate files."""
 
-_BITS = {
-    "FLOAT": 32, "FLOAT16": 16, "BFLOAT16": 16, "DOUBLE": 64, "INT8": 8, "UINT8": 8, "INT4": 4, "UINT4": 4,
-    "INT16": 16, "UINT16": 16, "INT32": 32, "UINT32": 32, "INT64": 64, "UINT64": 64, "BOOL": 8,
+MODEL = {"graph": 7, "opsets": 8, "functions": 25}
+GRAPH = {"nodes": 1, "tensors": 5, "inputs": 11, "outputs": 12, "sparse": 15}
+NODE = {"inputs": 1, "outputs": 2, "name": 3, "op_type": 4, "attributes": 5}
+ATTRIBUTE = {
+    "name": 1, "real": 2, "whole": 3, "text": 4, "tensor": 5, "graph": 6, "reals": 7, "wholes": 8, "graphs": 11,
+    "type": 20,
 }  # fmt: skip
-"""The supported types, and the bits of one value in the file."""
+VALUE = (2, 1, 2)
+"""Protobuf field numbers by our names, and the path of fields from an input to its shape."""
+
+_REALS, _WHOLES = 6, 7
+"""Types of attributes that may be empty lists."""
 
 
 def open_graph(path: Path) -> Graph:
     """The graph of an `.onnx` file; its tensors are read only when needed.
 
-    Without the package `onnx` it is read by `onnx_plain`.
-    Raises: InputError for what only the package reads, where it is missing; CorruptFileError for a damaged file;
-    UnsafeFileError where it refers to data outside its folder.
+    Raises: InputError for functions, where the package `onnx`, which inlines them, is missing; CorruptFileError for a
+    damaged file; CheckpointMismatchError for branches and loops.
     """
-    _check_size(path)
-    onnx = _import_onnx()
-    if onnx is None:
-        return open_plain(path, path.read_bytes())
-    model = _load_model(onnx, path)
-    try:
-        return _to_graph(onnx, path, model)
-    except UnicodeDecodeError as error:  # names are decoded on access
-        raise CorruptFileError(f"{path} is damaged: a name in it is not UTF-8 text; fetch it again") from error
-
-
-def _to_graph(onnx: ModuleType, path: Path, model: Any) -> Graph:
-    graph = model.graph
-    if graph.sparse_initializer:
-        raise CorruptFileError(f"{path} keeps sparse tables, which are not understood; export it without them")
-    tensors = ((tensor.name, _initializer(onnx, path, tensor)) for tensor in graph.initializer)
-    operations = (_operation(onnx, path, node) for node in graph.node)
-    inputs, outputs = ((value.name for value in values) for values in (graph.input, graph.output))
-    shapes = {value.name: value.type.tensor_type.shape.dim for value in graph.input}
-    sizes = {name: tuple(max(axis.dim_value, 0) for axis in axes) for name, axes in shapes.items() if axes}
-    opset = max((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=13)
-    return records.build_graph(path, tensors, operations, inputs, outputs, sizes, opset)
-
-
-def _operation(onnx: ModuleType, path: Path, node: Any) -> tuple[Node, Initializer | None]:
-    """An operation, and its value where it is a constant."""
-    attributes = dict(_attributes(onnx, path, node))
-    constant = _constant(onnx, path, node) if node.op_type == "Constant" else None
-    return Node(node.op_type, node.name, tuple(node.input), tuple(node.output), attributes), constant
-
-
-def _import_onnx() -> ModuleType | None:
-    try:
-        import onnx
-        import onnx.inliner
-        import onnx.numpy_helper
-    except ImportError:
-        return None
-    return onnx
-
-
-def _check_size(path: Path) -> None:
     if not path.is_file():
         raise NotFoundError(f"{path} is missing, expected an ONNX model")
-    if path.stat().st_size >= MAX_BYTES:
-        raise CorruptFileError(f"{path} has {path.stat().st_size:,} bytes, an ONNX file has at most {MAX_BYTES:,}")
-
-
-def _load_model(onnx: ModuleType, path: Path) -> Any:
-    from google.protobuf.message import DecodeError
-
+    size = path.stat().st_size
+    if size >= MAX_BYTES:
+        raise CorruptFileError(f"{path} has {size:,} bytes, an ONNX file has at most {MAX_BYTES:,}")
     try:
-        model = onnx.load(os.fspath(path), load_external_data=False)
-        return inline_functions(onnx, path, model)
+        model = parsed_message(path.read_bytes())
+        if MODEL["functions"] in model:
+            model = parsed_message(inline_functions(path))
+        return _read_graph(path, model)
     except MemoryError as error:
         raise ResourceError(f"not enough memory to read {path}") from error
-    except (DecodeError, RuntimeError, ValueError) as error:
-        raise records.no_model_error(path, path.stat().st_size) from error
+    except UnicodeDecodeError as error:
+        raise CorruptFileError(f"{path} is damaged: a name in it is not UTF-8 text; fetch it again") from error
+    except (InvalidMessageError, struct.error) as error:
+        raise CorruptFileError(
+            f"{path} ({size:,} bytes) is not an ONNX model, or was cut short; fetch it again"
+        ) from error
 
 
-def _attributes(onnx: ModuleType, path: Path, node: Any) -> Iterator[tuple[str, Any]]:
-    for attribute in node.attribute:
-        if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-            raise records.nested_graph_error(path, node.op_type, node.name)
-        tensor = attribute.type == onnx.AttributeProto.TENSOR
-        if tensor and node.op_type == "ConstantOfShape" and prod(attribute.t.dims) == 1:
-            yield attribute.name, _initializer(onnx, path, attribute.t).read().item()
-        elif not tensor:
-            value = onnx.helper.get_attribute_value(attribute)
-            yield attribute.name, value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+def _read_graph(path: Path, model: Message) -> Graph:
+    opset = max((found for raw in bytes_fields(model, MODEL["opsets"]) if (found := _opset(raw))), default=13)
+    graph = parsed_message(last_field(model, MODEL["graph"]))
+    model.clear()  # frees a copy of all tensors
+    if GRAPH["sparse"] in graph:
+        raise CorruptFileError(f"{path} keeps sparse tables, which are not understood; export it without them")
+    initializers: dict[str, Initializer] = {}
+    for tensor in map(parsed_message, bytes_fields(graph, GRAPH["tensors"])):
+        name = text_field(tensor, TENSOR["name"])
+        initializers[name] = initializer(path, tensor, name)
+    nodes = []
+    for raw in bytes_fields(graph, GRAPH["nodes"]):
+        node, constant = _operation(path, raw)
+        if not node.outputs:
+            raise CorruptFileError(f"{path} is damaged: an operation in it makes nothing; fetch it again")
+        if constant is None:
+            nodes.append(node)
+        else:
+            initializers[node.outputs[0]] = constant
+    if not nodes:
+        raise CorruptFileError(f"{path} holds no operations: it is not an ONNX model, or was cut short; fetch it again")
+    inputs, outputs = (
+        [parsed_message(raw) for raw in bytes_fields(graph, GRAPH[side])] for side in ("inputs", "outputs")
+    )
+    sizes = {text_field(one, 1): found for one in inputs if (found := _axis_sizes(one))}
+    own_inputs = [name for one in inputs if (name := text_field(one, 1)) not in initializers]
+    output_names = tuple(text_field(one, 1) for one in outputs)
+    return Graph(path, tuple(nodes), initializers, tuple(own_inputs), output_names, sizes, opset)
 
 
-def _constant(onnx: ModuleType, path: Path, node: Any) -> Initializer | None:
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.TENSOR:
-            attribute.t.name = " ".join(node.output)
-            return _initializer(onnx, path, attribute.t)
-        value = onnx.helper.get_attribute_value(attribute)
-        if (found := records.constant_value(path, attribute.name, value)) is not None:
+def _operation(path: Path, raw: bytes) -> tuple[Node, Initializer | None]:
+    """An operation, and its value where it is a constant."""
+    node = parsed_message(raw)
+    inputs, outputs = (tuple(one.decode() for one in bytes_fields(node, NODE[side])) for side in ("inputs", "outputs"))
+    op_type, name = text_field(node, NODE["op_type"]), text_field(node, NODE["name"])
+    attributes: dict[str, Any] = {}
+    for attribute in map(parsed_message, bytes_fields(node, NODE["attributes"])):
+        if ATTRIBUTE["graph"] in attribute or ATTRIBUTE["graphs"] in attribute:
+            raise CheckpointMismatchError(
+                f"{path}: {op_type} {name[:80]} holds a graph of its own, which no encoder needs; "
+                "export the model without branches and loops"
+            )
+        attributes[text_field(attribute, ATTRIBUTE["name"])] = _attribute_value(path, attribute, " ".join(outputs))
+    constant = _constant(path, attributes) if op_type == "Constant" else None
+    for key, value in attributes.items():
+        if op_type == "ConstantOfShape" and isinstance(value, Initializer) and prod(value.shape) == 1:
+            attributes[key] = value.read().item()
+    plain = {key: value for key, value in attributes.items() if not isinstance(value, Initializer)}
+    return Node(op_type, name, inputs, outputs, plain), constant
+
+
+def _attribute_value(path: Path, attribute: Message, name: str) -> Any:
+    """The value of an attribute; 0 where no value is stored.  name: of a tensor, for errors."""
+    kind = integer(attribute, ATTRIBUTE["type"])
+    if ATTRIBUTE["wholes"] in attribute or kind == _WHOLES:
+        return integers(attribute, ATTRIBUTE["wholes"])
+    if ATTRIBUTE["reals"] in attribute or kind == _REALS:
+        return reals(attribute, ATTRIBUTE["reals"])
+    if ATTRIBUTE["tensor"] in attribute:
+        return initializer(path, parsed_message(last_field(attribute, ATTRIBUTE["tensor"])), name)
+    if ATTRIBUTE["text"] in attribute:
+        return last_field(attribute, ATTRIBUTE["text"]).decode("utf-8", "replace")
+    if ATTRIBUTE["real"] in attribute:
+        return next(iter(reals(attribute, ATTRIBUTE["real"])), 0.0)
+    return integer(attribute, ATTRIBUTE["whole"])
+
+
+def _constant(path: Path, attributes: dict[str, Any]) -> Initializer | None:
+    for name, value in attributes.items():
+        found = value if isinstance(value, Initializer) else constant_value(path, name, value)
+        if found is not None:
             return found
     return None
 
 
-def _initializer(onnx: ModuleType, path: Path, tensor: Any) -> Initializer:
-    """A tensor of the file: type and shape now, values on demand."""
-    type_number = tensor.data_type
-    kind = (
-        onnx.TensorProto.DataType.Name(type_number)
-        if type_number in onnx.TensorProto.DataType.values()
-        else str(type_number)
-    )
-    shape = tuple(tensor.dims)
-    records.check_shape(path, tensor.name, shape)
-    file = _external_data(tensor).get("location", "") if tensor.data_location == onnx.TensorProto.EXTERNAL else ""
-    return Initializer(kind, shape, partial(_read, onnx, path, tensor, kind, shape), file)
+def _opset(raw: bytes) -> int:
+    """The version of ONNX's own operations; 0 for another domain's."""
+    found = parsed_message(raw)
+    return integer(found, 2) if text_field(found, 1) in ("", "ai.onnx") else 0
 
 
-def _read(onnx: ModuleType, path: Path, tensor: Any, kind: str, shape: tuple[int, ...]) -> Tensor:
-    if kind not in _BITS:
-        raise CorruptFileError(f"{path}: {tensor.name[:80]!r} is of type {kind}, which is not understood")
-    if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        tensor = _with_external_data(onnx, path, tensor, -(-prod(shape) * _BITS[kind] // 8))
-    try:
-        array = onnx.numpy_helper.to_array(tensor)
-        if array.shape != shape:
-            raise ValueError(f"{array.shape} numbers")
-    except (ValueError, TypeError) as error:
-        raise records.wrong_count_error(path, tensor.name, shape) from error
-    if kind == "BFLOAT16":
-        return torch.from_numpy(array.view("int16").copy()).view(torch.bfloat16)
-    if kind in ("INT4", "UINT4"):
-        array = array.astype("int8")
-    return torch.from_numpy(array.copy())
-
-
-def _with_external_data(onnx: ModuleType, path: Path, tensor: Any, size: int) -> Any:
-    """The tensor with its data from another file of the same folder."""
-    external_data = _external_data(tensor)
-    file = external_file(path, external_data.get("location", ""))
-    start, length = _parsed_size(external_data.get("offset", "0")), _parsed_size(external_data.get("length", str(size)))
-    if length != size:
-        raise CorruptFileError(f"{path}: {tensor.name[:80]!r} takes {size:,} bytes, {file.name} gives it {length:,}")
-    end, file_size = start + length, file.stat().st_size
-    if end > file_size:
-        raise CorruptFileError(f"{file} is cut short: {tensor.name[:80]!r} ends at {end:,} of {file_size:,} bytes")
-    complete = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-    with file.open("rb") as stream:
-        stream.seek(start)
-        complete.raw_data = stream.read(length)
-    return complete
-
-
-def _external_data(tensor: Any) -> dict[str, str]:
-    """The location of a tensor's external data, as ONNX's key-value pairs."""
-    return {entry.key: entry.value for entry in tensor.external_data}
-
-
-def external_file(path: Path, name: str) -> Path:
-    """A file that `path` refers to, in the same folder or below; raises UnsafeFileError for any other."""
-    if not name or "\0" in name or Path(name).is_absolute() or ".." in Path(name.replace("\\", "/")).parts:
-        raise UnsafeFileError(f"{path} keeps numbers in {name[:80]!r}, expected a file in its own folder")
-    found = check_link(path.parent, path.parent / name)
-    if not found.is_file():
-        raise NotFoundError(f"{found} is missing: {path.name} keeps its numbers there")
-    return found
-
-
-def _parsed_size(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 16 else 2**60
+def _axis_sizes(value: Message) -> tuple[int, ...]:
+    """The sizes of an input's axes; 0 for a dynamic one."""
+    for number in VALUE:
+        value = parsed_message(last_field(value, number))
+    return tuple(max(integer(parsed_message(axis), 1), 0) for axis in bytes_fields(value, 1))

@@ -1,6 +1,6 @@
 """Reads steps with learned tensors as exporters and optimisers write them; one function per operation."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from pellucid.bars import progress_bar
 from pellucid.checkpoints.convert.constants import Constants, ConstantTensor
@@ -74,7 +74,7 @@ def _add(steps: Steps, node: Node) -> Iterator[Step]:
 
 
 def _layer_normalization(steps: Steps, node: Node) -> Iterator[Step]:
-    yield from _norm(steps, node, (node.input(0),), node.outputs[0], node.input(1), node.input(2))
+    return _norm(steps, node, (node.input(0),), node.outputs[0], node.input(1), node.input(2))
 
 
 def _skip_layer_normalization(steps: Steps, node: Node) -> Iterator[Step]:
@@ -94,21 +94,21 @@ def _embed_layer_normalization(steps: Steps, node: Node) -> Iterator[Step]:
     yield from _norm(steps, node, tuple(names), node.outputs[0], node.input(5), node.input(6), epsilon=1e-12)
 
 
-def _multi_head_attention(steps: Steps, node: Node) -> Iterator[Step]:
+def _multi_head_attention(steps: Steps, node: Node) -> Iterable[Step]:
     """ONNX Runtime's attention after the query, key and value products, whose biases it may hold concatenated."""
     bias = _bias(steps, node, 3)
     if bias is not None:
         for i, value in enumerate(node.inputs[:3]):
             width = bias.shape[0] // 3
             _attach_bias(steps, node, value, ConstantTensor(bias.numbers[i * width : (i + 1) * width], bias.sources))
-    yield from ()
+    return ()
 
 
-def _bias_gelu(steps: Steps, node: Node) -> Iterator[Step]:
+def _bias_gelu(steps: Steps, node: Node) -> Iterable[Step]:
     """ONNX Runtime's fused bias and activation."""
     if node.input(1):
         _attach_bias(steps, node, node.input(0), _bias(steps, node, 1))
-    yield from ()
+    return ()
 
 
 def _bias(steps: Steps, node: Node, index: int) -> ConstantTensor | None:
@@ -189,7 +189,7 @@ def _norm(
         yield Norm(inputs, output, node, scale, shift, float(node.attributes.get("epsilon", epsilon)))
 
 
-_STEP_READERS: dict[str, Callable[[Steps, Node], Iterator[Step]]] = {
+_STEP_READERS: dict[str, Callable[[Steps, Node], Iterable[Step]]] = {
     "Gather": _gather,
     "MatMul": _matmul,
     "Gemm": _gemm,

@@ -1,7 +1,6 @@
 """The facts of a GGUF file under the keys of the reference's `config.json`."""
 
 import logging
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from pellucid.blocks import llama3_scaling
 from pellucid.checkpoints.facts import warn_of_unknown_keys
 from pellucid.checkpoints.gguf.dequantise import dtype_of, unpack
 from pellucid.checkpoints.gguf.header import Header
@@ -189,14 +189,14 @@ def _rope_scaling(header: Header, architecture: str, raw: dict[str, Any]) -> dic
 
     kind = str(header.metadata.get(f"{architecture}.rope.scaling.type", "linear"))
     factor = stated("scaling.factor") or stated("scale_linear") or 1.0
-    llama3_scaling = _llama3_scaling(header, raw) if "rope_freqs.weight" in header.tensors else None
+    table_scaling = _llama3_scaling(header, raw) if "rope_freqs.weight" in header.tensors else None
     if kind == "none" or (kind == "linear" and factor == 1):
-        return llama3_scaling
+        return table_scaling
     if kind != "linear":
         raise CheckpointMismatchError(
             f"{header.path}: {architecture}.rope.scaling.type is {kind[:40]!r}, expected none or linear"
         )
-    if llama3_scaling is not None:
+    if table_scaling is not None:
         raise CheckpointMismatchError(
             f"{header.path}: rope_freqs.weight scales positions as Llama 3 does, and {architecture}.rope.scaling "
             f"once more by {factor:g}; only one of the two is understood"
@@ -221,9 +221,9 @@ def _llama3_scaling(header: Header, raw: dict[str, Any]) -> dict[str, Any] | Non
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 8192,
     }
-    if not np.all(found >= 1) or not np.allclose(
-        found, _frequency_divisors(scaling, raw["rope_theta"], found.size), rtol=1e-4
-    ):
+    frequencies = raw["rope_theta"] ** -(torch.arange(found.size, dtype=torch.float64, device="cpu") / found.size)
+    scaled = llama3_scaling(frequencies, factor=scaling["factor"], low=1.0, high=4.0, length=8192)
+    if not np.all(found >= 1) or not np.allclose(found, (frequencies / scaled).numpy(), rtol=1e-4):
         raise CheckpointMismatchError(
             f"{header.path}: rope_freqs.weight scales positions in another way than Llama 3 does, which is not "
             "understood"
@@ -239,12 +239,3 @@ def _table(header: Header, name: str) -> np.ndarray:
             f"{header.path}: {name} has shape {list(packed.shape)}, expected at most 4,096 numbers in F32"
         )
     return unpack(packed).double().numpy()
-
-
-def _frequency_divisors(scaling: dict[str, Any], theta: float, count: int) -> np.ndarray:
-    """The divisor of each of `count` frequencies: 1 for high frequencies, `factor` for low ones."""
-    wavelengths = 2 * math.pi * theta ** (np.arange(count) / count)
-    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    smooth = (scaling["original_max_position_embeddings"] / wavelengths - low) / (high - low)
-    smooth = smooth.clip(0, 1)
-    return 1 / ((1 - smooth) / scaling["factor"] + smooth)

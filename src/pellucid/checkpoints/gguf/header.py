@@ -11,7 +11,7 @@ import math
 import struct
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, overload
 
@@ -246,27 +246,24 @@ def _absolute_offsets(
     cursor: Cursor, entries: list[tuple[str, PackedTensor]], alignment: int
 ) -> dict[str, PackedTensor]:
     """The tensors with absolute offsets, checked to cover the rest of the file, so that nothing else hides in it."""
-    end = cursor.offset
-    expected_start = body = -(-end // alignment) * alignment
+    expected_start = body = -(-cursor.offset // alignment) * alignment
     found: dict[str, PackedTensor] = {}
     for name, entry in sorted(entries, key=lambda item: item[1].start):
         if name in found:
             raise cursor.corrupt_error(f"tensor {name} appears twice")
         if entry.start % alignment:
             raise cursor.corrupt_error(f"tensor {name} has offset {entry.start:,}, expected a multiple of {alignment}")
-        start = body + entry.start
-        if start + entry.bytes > cursor.size:
+        start, end = body + entry.start, body + entry.start + entry.bytes
+        if end > cursor.size:
             raise cursor.corrupt_error(
-                f"tensor {name} ends at byte {start + entry.bytes:,} of {cursor.size:,}: damaged or cut short, "
-                "fetch it again"
+                f"tensor {name} ends at byte {end:,} of {cursor.size:,}: damaged or cut short, fetch it again"
             )
         if start != expected_start:
             what = "overlaps the one before it" if start < expected_start else "leaves a gap before it"
             raise cursor.corrupt_error(
                 f"tensor {name} {what} (offset {entry.start:,}, expected {expected_start - body:,})"
             )
-        found[name] = PackedTensor(entry.path, entry.ggml_type, entry.shape, start)
-        end = start + entry.bytes
+        found[name] = replace(entry, start=start)
         expected_start = -(-end // alignment) * alignment
     if cursor.size > expected_start:
         raise cursor.corrupt_error(f"it has {cursor.size - expected_start:,} bytes at its end that belong to nothing")
