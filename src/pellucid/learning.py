@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,12 +139,12 @@ def train(
         {**stored_recipe.data.get("columns", {}), **normalise_columns(columns)},
         stored_recipe.data.get("encoding", "utf-8") if encoding is None else encoding,
     )
-    work = _TrainingCallbacks(name, stored_recipe)
     result = run_training(
         base.loaded, arguments, objective, chosen, out=None if out is None else path_of(out),
-        resume=resume, overwrite=overwrite, progress=progress, on_start=work.on_train_begin, on_saved=work.on_train_end,
+        resume=resume, overwrite=overwrite, progress=progress,
+        on_start=partial(_log_and_write_start, stored_recipe), on_saved=partial(_write_result, name),
     )  # fmt: skip
-    return Trained(result.loaded, work.report(result))
+    return Trained(result.loaded, _report(result))
 
 
 def evaluate(
@@ -183,35 +184,30 @@ def evaluate(
     return objective.final_scores(loaded, objective.examples(loaded, rows))
 
 
-@dataclass(frozen=True)
-class _TrainingCallbacks:
-    """What is logged and written before and after a training."""
+def _log_and_write_start(recipe: Recipe, run_start: RunStart) -> None:
+    """Logs what will be done, and writes the recipe into the training folder."""
+    for sentence in recipe.differences(run_start):
+        log.warning("%s", sentence)
+    for line in summary_lines(run_start):
+        log.info("%s", line)
+    if run_start.folder is not None:
+        _write_text(run_start.folder / RECIPE, recipe_of(run_start).toml())
 
-    name: Name
-    recipe: Recipe
 
-    def on_train_begin(self, run_start: RunStart) -> None:
-        """Logs what will be done, and writes the recipe into the training folder."""
-        for sentence in self.recipe.differences(run_start):
-            log.warning("%s", sentence)
-        for line in summary_lines(run_start):
-            log.info("%s", line)
-        if run_start.folder is not None:
-            _write_text(run_start.folder / RECIPE, recipe_of(run_start).toml())
+def _write_result(name: Name, out: Path, result: Result) -> None:
+    """Writes the card, the recipe and the curves beside the model."""
+    summary = {"steps": result.steps, "best_step": result.best_step, "seconds": result.seconds}
+    recipe = recipe_of(result.start, summary | {"scores": result.scores})
+    _write_text(out / RECIPE, recipe.toml())
+    _write_text(out / CARD, model_card(result, name))
+    _write_text(out / DRAWING, _report(result).curves.text())
 
-    def on_train_end(self, out: Path, result: Result) -> None:
-        """Writes the card, the recipe and the curves beside the model."""
-        summary = {"steps": result.steps, "best_step": result.best_step, "seconds": result.seconds}
-        recipe = recipe_of(result.start, summary | {"scores": result.scores})
-        _write_text(out / RECIPE, recipe.toml())
-        _write_text(out / CARD, model_card(result, self.name))
-        _write_text(out / DRAWING, self.report(result).curves.text())
 
-    def report(self, result: Result) -> Report:
-        """The report that the trained model carries."""
-        plan = result.start.plan
-        outcome = {one.name: getattr(result, one.name) for one in fields(Outcome)}
-        return Report(task=plan.objective.name, rows=len(plan.data), held_out=len(plan.held_out or ()), **outcome)
+def _report(result: Result) -> Report:
+    """The report that the trained model carries."""
+    plan = result.start.plan
+    outcome = {one.name: getattr(result, one.name) for one in fields(Outcome)}
+    return Report(task=plan.objective.name, rows=len(plan.data), held_out=len(plan.held_out or ()), **outcome)
 
 
 def _write_text(path: Path, text: str) -> None:
