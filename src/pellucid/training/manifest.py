@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pellucid import __version__
 from pellucid.checkpoints.loaded import Loaded
@@ -18,7 +18,9 @@ from pellucid.text.fingerprint import fingerprint
 from pellucid.trace.stored import tensor_digest
 from pellucid.training.advice import OVERWRITE_ADVICE
 from pellucid.training.loop import Progress
-from pellucid.training.settings import Settings
+
+if TYPE_CHECKING:
+    from pellucid.training.plan import Plan
 
 NAME = "manifest.json"
 
@@ -55,15 +57,21 @@ class TrainingIdentity:
     tokenizer_digest: str
 
     @classmethod
-    def of(
-        cls, model_digest: str, tokenizer_digest: str, data: str, held_out: str, objective: Any, settings: Settings
-    ) -> "TrainingIdentity":
-        """model_digest: see `digest_of_model`.  tokenizer_digest: see `digest_of_tokenizers`."""
+    def of(cls, plan: "Plan") -> "TrainingIdentity":
+        """The identity of a planned run."""
+        objective: Any = plan.objective
         names = [one.name for one in fields(objective) if not one.name.startswith("_")]  # those follow from the data
         options = {"name": objective.name} | {name: getattr(objective, name) for name in names}
         if getattr(objective, "loaded_teacher", None) is not None:  # by its weights: those in a folder may change
             options["teacher"] = objective.loaded_teacher
-        return cls(model_digest, data, held_out, _to_json(options), _to_json(asdict(settings)), tokenizer_digest)
+        return cls(
+            model=plan.base_digest,
+            data=plan.data.digest,
+            held_out=plan.held_out.digest if plan.held_out else "",
+            objective=_to_json(options),
+            settings=_to_json(asdict(plan.settings)),
+            tokenizer_digest=_digest_of_tokenizers(plan.base),
+        )
 
     def differences(self, saved: "TrainingIdentity", free: tuple[str, ...]) -> list[str]:
         """What differs from `saved`, each in a few words.  free: options and settings that may differ."""
@@ -127,7 +135,7 @@ def digest_of_model(loaded: Loaded) -> str:
     return digest.hexdigest()
 
 
-def digest_of_tokenizers(loaded: Loaded) -> str:
+def _digest_of_tokenizers(loaded: Loaded) -> str:
     """The SHA-256 of what the tokenizers of a model do, whatever their source."""
     both = (loaded.tokenizer, loaded.target_tokenizer)
     return hashlib.sha256(" ".join(fingerprint(one) if one else "none" for one in both).encode()).hexdigest()

@@ -25,6 +25,7 @@ from pellucid.training.inputs import DataArguments
 from pellucid.training.interrupt import interruptible
 from pellucid.training.log import Log
 from pellucid.training.loop import DivergedError, Event, Loop, log_line
+from pellucid.training.manifest import TrainingIdentity
 from pellucid.training.objective import Objective
 from pellucid.training.plan import Plan, make_plan
 from pellucid.training.report import Result, RunStart
@@ -121,7 +122,7 @@ class _TrainingRun:
     def __call__(self) -> Result:
         plan, self.last_saved = self.plan, time.monotonic()
         self.loop = Loop(plan.loaded, plan.objective, plan.settings, plan.examples, plan.held_out_examples, self.ranks)
-        self.state = None if self.folder is None else State(self.folder, plan.identity())
+        self.state = None if self.folder is None else State(self.folder, TrainingIdentity.of(plan))
         if self.state is not None:
             self.loop.best_checkpoint = self.state
             if self.state.manifest is not None:
