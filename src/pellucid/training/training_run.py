@@ -81,8 +81,7 @@ def run_training(
         if folder is not None and ranks.is_first:
             stack.enter_context(lock_folder(folder))
             check_folder(out, resume=resume, overwrite=overwrite)  # again: another run may have ended there meanwhile
-            if out is not None:
-                temporary_parent(out)  # fails now, and not after the training
+            temporary_parent(folder.parent)  # fails now, and not after the training
             if overwrite:
                 clear(folder)
         ranks.total(0.0)  # all wait until the first process is ready
@@ -103,7 +102,11 @@ def _warn_of_learning_rate(settings: Settings, steps: int) -> None:
 
 @dataclass
 class _TrainingRun:
-    """One process's part of a training run.  last_saved: by `time.monotonic`."""
+    """One process's part of a training run.
+
+    state: of the first process, which alone saves; None in the others, and where nothing is written.
+    last_saved: by `time.monotonic`.
+    """
 
     plan: Plan
     folder: Path | None
@@ -122,16 +125,17 @@ class _TrainingRun:
     def __call__(self) -> Result:
         plan, self.last_saved = self.plan, time.monotonic()
         self.loop = Loop(plan.loaded, plan.objective, plan.settings, plan.examples, plan.held_out_examples, self.ranks)
-        self.state = None if self.folder is None else State(self.folder, TrainingIdentity.of(plan))
-        if self.state is not None:
-            self.loop.best_checkpoint = self.state
-            if self.state.manifest is not None:
-                self.state.restore(self.loop)
+        state = None if self.folder is None else State(self.folder, TrainingIdentity.of(plan))
+        if state is not None:
+            self.loop.best_checkpoint = state
+            if state.manifest is not None:
+                state.restore(self.loop)
+        self.state = state if self.ranks.is_first else None
         step = self.loop.progress.step
         if self.ranks.total(step) != step * self.ranks.world_size:
             raise InputError(f"the processes find different states: {self.folder} must be one folder for all of them")
         self.ranks.broadcast_tensors(self.loop.parameters.values())
-        self.log = Log(self.folder / LOG if self.folder and self.ranks.is_first else None, step)
+        self.log = Log(self.state.folder / LOG if self.state else None, step)
         with contextlib.closing(self.log):
             self.start = RunStart(self.folder, plan, self.loop.steps, step, self.loop.learner.dtype, self.ranks)
             if self.ranks.is_first:
@@ -142,7 +146,7 @@ class _TrainingRun:
 
     def _run_steps(self) -> None:
         loop = self.loop
-        if self.state is not None and self.ranks.is_first:
+        if self.state is not None:
             self.state.delete_stale_files()
         shown = self.progress if self.ranks.is_first else False
         steps = {"total": loop.steps, "initial": loop.progress.step, "unit": " steps"}
@@ -202,7 +206,7 @@ class _TrainingRun:
             raise Interrupted(f"interrupted after step {loop.progress.step:,} of {loop.steps:,}; ", advice)
 
     def _save_state(self, *, diverged: bool = False) -> None:
-        if self.state is not None and self.ranks.is_first:
+        if self.state is not None:
             self.state.save(self.loop, self.log, diverged=diverged)
             self.last_saved = time.monotonic()
 
@@ -229,7 +233,7 @@ class _TrainingRun:
             log=tuple(self.log.lines),
             folder=out,
         )
-        if out is not None and self.state is not None and self.ranks.is_first:
+        if out is not None and self.state is not None:
             try:
                 self._save_model(found, plain, out)
             except PellucidError as error:
