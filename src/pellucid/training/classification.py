@@ -21,7 +21,7 @@ from pellucid.training.labels import (
     LabelSummary,
     check_kind,
     column_label_names,
-    is_label_id,
+    find_label_id,
     kind_of,
     label_of,
     label_target,
@@ -36,7 +36,11 @@ from pellucid.training.reading import encode_rows
 
 log = logging.getLogger("pellucid")
 
-PROBLEMS = {"single": "single_label_classification", "multiple": "multi_label_classification"}
+PROBLEMS = {
+    "single": "single_label_classification",
+    "multiple": "multi_label_classification",
+    "soft": "single_label_classification",
+}
 """The kinds of labels in the saved config; shares are saved as the single kind, a distribution over one label."""
 
 
@@ -138,9 +142,7 @@ class TextClassification(DistillationObjective):
         if self.classes or self._label_summary is None:
             found = self.classes or own
         else:
-            known = all(
-                matching_label(name, own) is not None or is_label_id(name, own) for name in self._label_summary.classes
-            )
+            known = all(find_label_id(name, own) is not None for name in self._label_summary.classes)
             found = own if has and known else self._label_summary.classes
         if len(found) < 2:
             problem = f"the only label is {found[0]!r}" if found else "no row has a label"
@@ -160,9 +162,7 @@ class TextClassification(DistillationObjective):
         return head_for(loaded, "sequence-classification")
 
     def facts(self) -> dict[str, Any]:
-        return (
-            {"problem_type": PROBLEMS.get(self._label_summary.kind, PROBLEMS["single"])} if self._label_summary else {}
-        )
+        return {"problem_type": PROBLEMS[self._label_summary.kind]} if self._label_summary else {}
 
     def check_teacher(self, teacher: Loaded, loaded: Loaded) -> None:
         student_labels, teacher_labels = loaded.config.labels, teacher.config.labels

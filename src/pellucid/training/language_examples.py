@@ -120,9 +120,7 @@ def _answer_start(tokenizer: Tokenizer, messages: Any, number: int, so_far: str,
         return len(before)
     answer, start = messages[number].get("content"), -1
     if isinstance(answer, str) and answer.strip():
-        marked = _render_chat(
-            tokenizer, [*messages[:number], {**messages[number], "content": _PLACEHOLDER}], location
-        )
+        marked = _render_chat(tokenizer, [*messages[:number], {**messages[number], "content": _PLACEHOLDER}], location)
         start = marked.find(_PLACEHOLDER)
         if start < 0 or not so_far.startswith(marked[:start]):  # the template depends on the answer
             start = so_far.rfind(answer.strip())
