@@ -11,20 +11,20 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceToSequenceLM
 from pellucid.config.checks import check_bool, check_count, check_range
 from pellucid.errors import Argument, InputError, shorten
-from pellucid.generation.checkpoint_settings import with_end_tokens
+from pellucid.generation.checkpoint_settings import required_start_token, with_end_tokens
 from pellucid.generation.prompts import GenerationRequest, missing_end_token
 from pellucid.tasks import writing as answering
 from pellucid.tasks.task_settings import params_of, prefix_of, task_generation_settings, translation_tasks, with_prefix
 from pellucid.text.prefix import encode_with_prefix
 from pellucid.text.truncation import check_has_tokens, warn_of_truncation
 from pellucid.training.data import row_location
-from pellucid.training.decoder_targets import decoder_labels, shift_tokens_right
 from pellucid.training.generation_metrics import MAX_EXTRA_TOKENS, generation_scores
 from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED, vocabulary_loss
 from pellucid.training.metrics import require_library
 from pellucid.training.objective import Example, Fields, Objective, batch_of, head_for
 from pellucid.training.reading import token_limit
+from pellucid.training.sequence_packing import padded
 from pellucid.training.source_and_target import BY_LANGUAGE, source_and_target_texts
 from pellucid.training.token_likelihood import likelihood_scores, target_features
 
@@ -170,8 +170,10 @@ class TextToText(Objective):
     # -- examples to a loss -------------------------------------------------------------------------------------------
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], generator: np.random.Generator) -> dict[str, Tensor]:
-        decoder_inputs, labels = shift_tokens_right(loaded, examples), decoder_labels(examples)
-        return batch_of(loaded, examples, decoder_input_ids=decoder_inputs, labels=labels)
+        start, targets = required_start_token(loaded), [one.ids[1] for one in examples]
+        width = max(map(len, targets))
+        decoder_inputs = padded([[start, *ids][:width] for ids in targets], loaded.config.pad_token_id or 0)
+        return batch_of(loaded, examples, decoder_input_ids=decoder_inputs, labels=padded(targets, IGNORED))
 
     def weight(self, batch: Mapping[str, Tensor]) -> float:
         return float((batch["labels"] != IGNORED).sum())
