@@ -101,8 +101,7 @@ def train(
     task: "text-classification", ... or an alias ("classify"); `pellucid train --help` lists them with their columns.
     out: a folder to write: an ordinary checkpoint with a model card, the recipe, the log and the curves. During
         training, `out/training` holds the state from which an interrupted training is resumed.
-    validation: data of the same kind, or the fraction of the rows to hold out; None for the task's own default (0.1 as
-        a rule), 0 for nothing.
+    validation: data of the same kind, or the fraction of the rows to hold out; None for 0.1, 0 for nothing.
     columns: {"label": "sentiment"} reads the column "sentiment" where the task wants "label".
     encoding: of the files; None for the recipe's, or UTF-8.
     recipe: a file such as the `recipe.toml` beside a trained model; arguments given here override it.

@@ -51,9 +51,7 @@ def recipe_of(start: "RunStart", result: Mapping[str, Any] | None = None) -> Rec
     arguments, objective, base, held_out = plan.data_arguments, plan.objective, plan.base.source, plan.held_out
     num_rows = len(plan.data) + (len(held_out) if held_out is not None and arguments.held_out_source is None else 0)
     model = {"from_scratch": True} if base is None else {"name": base.name, "revision": base.revision}
-    validation: dict[str, Any] = (
-        {} if arguments.held_out_source else {"share": float(arguments.held_out_share(objective))}
-    )
+    validation: dict[str, Any] = {} if arguments.held_out_source else {"share": float(arguments.held_out_share)}
     if held_out is not None:
         validation |= _facts(held_out, arguments.held_out_source or DataSource(f"a share of {arguments.source.name}"))
     made = {
