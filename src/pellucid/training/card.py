@@ -48,8 +48,9 @@ def model_card(result: "Result", name: Name) -> str:
         f"# {escape_markdown(title)}\n",
         _description(result, name),
         _use(result, name),
+        _scores(result),
+        _training_section(result),
     ]
-    parts += [_scores(result), _training_section(result)]
     return "\n".join(part for part in parts if part)
 
 
@@ -161,11 +162,8 @@ def _training_section(result: "Result") -> str:
     start, settings = result.start, result.start.plan.settings
     best = f"; the weights are those of step {result.best_step:,}, the best" if result.best_step else ""
     what_is_trained = f"an adapter of rank {settings.lora}" if settings.lora else "the whole model"
-    what_is_trained = (
-        f"{what_is_trained}, without {escape_markdown(', '.join(settings.freeze))}"
-        if settings.freeze
-        else what_is_trained
-    )
+    if settings.freeze:
+        what_is_trained += f", without {escape_markdown(', '.join(settings.freeze))}"
     facts = {
         "steps": f"{result.steps:,}{best}",
         "what learned": what_is_trained,
