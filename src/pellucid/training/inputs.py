@@ -41,10 +41,8 @@ class DataArguments:
 
     @property
     def held_out_share(self) -> float:
-        """The share of the data that is held out; 0 where other data or none are held out."""
-        if self.validation is None:
-            return HELD_OUT_SHARE
-        return 0.0 if self.held_out_source else self.validation
+        """The share of the data that is held out, 0 for none, where `held_out_source` is None."""
+        return HELD_OUT_SHARE if self.validation is None else self.validation
 
     def check(self, objective: Objective) -> None:
         """Checks, before reading, the share, column names, encoding and files. Raises InputError and NotFoundError."""
@@ -59,12 +57,11 @@ class DataArguments:
         """The training rows, and the held-out rows or None. The digest of the first is that of all rows in the data.
         Raises InputError, which names the row."""
         rows, held_out = read(self.data, self.columns, objective, self.encoding), None
-        share = self.held_out_share
         if self.held_out_source:
             held_out = read(self.validation, self.columns, objective, self.encoding)
-        if share:
+        elif self.held_out_share:
             rows, held_out = split(
-                rows, share, seed, objective.stratum, objective.labels_of_row, ordered=objective.ordered
+                rows, self.held_out_share, seed, objective.stratum, objective.labels_of_row, ordered=objective.ordered
             )
         if held_out is not None and not objective.ordered:
             warn_of_overlap(rows, held_out)
