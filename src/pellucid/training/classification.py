@@ -101,12 +101,8 @@ class TextClassification(DistillationObjective):
         check_at_least_two(rows)
         if self.is_unlabelled(rows):
             assert self.loaded_teacher is not None
-            return replace(
-                self,
-                _label_summary=LabelSummary(
-                    "single", self.classes or self.loaded_teacher.config.labels, rows=len(rows)
-                ),
-            )
+            classes = self.classes or self.loaded_teacher.config.labels
+            return replace(self, _label_summary=LabelSummary("single", classes))
         found = summarise_labels(self._label_column(rows), self.classes)
         if found.kind == "single" and len(found.classes) > 20 and len(found.classes) == len(rows):
             log.warning("each of %d rows has a label of its own: is 'label' the right column?", len(rows))
