@@ -133,13 +133,14 @@ class TextClassification(DistillationObjective):
         return list(map(str, label)) if several else ()
 
     def labels(self, loaded: Loaded) -> tuple[str, ...]:
-        own = loaded.config.labels
-        has = isinstance(loaded.config.head, SequenceClassification)
-        if self.classes or self._label_summary is None:
+        own, summary = loaded.config.labels, self._label_summary
+        is_classifier = isinstance(loaded.config.head, SequenceClassification)
+        if self.classes or summary is None:
             found = self.classes or own
+        elif is_classifier and all(find_label_id(name, own) is not None for name in summary.classes):
+            found = own
         else:
-            known = all(find_label_id(name, own) is not None for name in self._label_summary.classes)
-            found = own if has and known else self._label_summary.classes
+            found = summary.classes
         if len(found) < 2:
             problem = f"the only label is {found[0]!r}" if found else "no row has a label"
             raise InputError(f"{problem}: a classifier needs at least two to tell apart")
