@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -178,15 +178,12 @@ def _check(manifest: Manifest) -> None:
 
 def _to_json(value: Any) -> Any:
     """A value for JSON; a model becomes its digest, another object the name of its type."""
-    loaded = getattr(value, "loaded", value)
-    if isinstance(loaded, Loaded):
-        return digest_of_model(loaded)
+    if isinstance(value, Loaded):
+        return digest_of_model(value)
     if isinstance(value, Mapping):
         return {str(name): _to_json(one) for name, one in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_to_json(one) for one in (sorted(value) if isinstance(value, set | frozenset) else value)]
-    if is_dataclass(value) and not isinstance(value, type):
-        return {"is": type(value).__name__} | {one.name: _to_json(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, list | tuple):
+        return [_to_json(one) for one in value]
     return value if value is None or isinstance(value, bool | int | float | str) else type(value).__name__
 
 

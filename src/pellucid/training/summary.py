@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -96,7 +96,7 @@ def _recipe_options(record: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     for one in fields(record):
         value = getattr(record, one.name)
-        default = defaults.get(one.name, None if one.default is MISSING else one.default)
+        default = defaults.get(one.name, one.default)
         if not one.name.startswith("_") and (value is not None or default is not None):
             found[one.name] = NOTHING if value is None else value
     return found
