@@ -163,7 +163,7 @@ def _training_section(result: "Result") -> str:
         "steps": f"{result.steps:,}{best}",
         "what learned": what_is_trained,
         "learning rate": f"{settings.learning_rate:g}, {settings.schedule}, warm-up {settings.warmup:g}",
-        "precision": str(start.dtype).removeprefix("torch."),
+        "precision": start.precision,
         "seconds": f"{result.seconds:,.0f}",
         "seed": str(settings.seed),
     }

@@ -37,7 +37,7 @@ def summary_lines(start: "RunStart") -> list[str]:
     often = format_count(settings.epochs, "epoch") if settings.max_steps is None else f"{settings.max_steps:,} at most"
     numbers = [p for p in plan.loaded.module.parameters() if p.requires_grad]
     learns = sum(p.numel() for p in numbers)
-    means = [str(start.dtype).removeprefix("torch."), format_count(torch.get_num_threads(), "thread")]
+    means = [start.precision, format_count(torch.get_num_threads(), "thread")]
     means += [f"{start.ranks.world_size} processes"] if start.ranks.world_size > 1 else []
     base = plan.base.source.name if plan.base.source is not None else "random numbers"
     steps = f"{format_count(start.steps, 'step')} ({often})" + (f", on from step {start.step:,}" if start.step else "")
@@ -59,7 +59,7 @@ def recipe_of(start: "RunStart", result: Mapping[str, Any] | None = None) -> Rec
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "processes": start.ranks.world_size,
-        "precision": str(start.dtype).removeprefix("torch."),
+        "precision": start.precision,
     }
     facts = {"rows": num_rows, "columns": arguments.columns or None}
     facts |= {} if arguments.encoding == "utf-8" else {"encoding": arguments.encoding}

@@ -97,7 +97,8 @@ def run_training(
         ranks.broadcast_tensors(loop.parameters.values())
         own_state = state if ranks.is_first else None
         step_log = stack.enter_context(contextlib.closing(Log(own_state.folder / LOG if own_state else None, step)))
-        start = RunStart(folder, plan, loop.steps, step, loop.learner.dtype, ranks)
+        precision = str(loop.learner.dtype).removeprefix("torch.")
+        start = RunStart(folder, plan, loop.steps, step, precision, ranks)
         if ranks.is_first:
             _warn_of_learning_rate(settings, loop.steps)
             on_start(start)
