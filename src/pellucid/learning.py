@@ -101,8 +101,7 @@ def train(
     task: "text-classification", ... or an alias ("classify"); `pellucid train --help` lists them with their columns.
     out: a folder to write: an ordinary checkpoint with a model card, the recipe, the log and the curves. During
         training, `out/training` holds the state from which an interrupted training is resumed.
-    validation: data of the same kind, or the fraction of the rows to hold out; None for the task's own default (0.1 as
-        a rule), 0 for nothing.
+    validation: data of the same kind, or the fraction of the rows to hold out; None for 0.1, 0 for nothing.
     columns: {"label": "sentiment"} reads the column "sentiment" where the task wants "label".
     encoding: of the files; None for the recipe's, or UTF-8.
     recipe: a file such as the `recipe.toml` beside a trained model; arguments given here override it.
@@ -142,7 +141,7 @@ def train(
     result = run_training(
         base.loaded, arguments, objective, chosen, out=None if out is None else path_of(out),
         resume=resume, overwrite=overwrite, progress=progress,
-        on_start=partial(_start, stored_recipe), on_saved=partial(_write_beside, name),
+        on_start=partial(_log_and_write_start, stored_recipe), on_saved=partial(_write_result, name),
     )  # fmt: skip
     return Trained(result.loaded, _report(result))
 
@@ -184,7 +183,7 @@ def evaluate(
     return objective.final_scores(loaded, objective.examples(loaded, rows))
 
 
-def _start(recipe: Recipe, run_start: RunStart) -> None:
+def _log_and_write_start(recipe: Recipe, run_start: RunStart) -> None:
     """Logs what will be done, and writes the recipe into the training folder."""
     for sentence in recipe.differences(run_start):
         log.warning("%s", sentence)
@@ -194,7 +193,7 @@ def _start(recipe: Recipe, run_start: RunStart) -> None:
         _write_text(run_start.folder / RECIPE, recipe_of(run_start).toml())
 
 
-def _write_beside(name: Name, out: Path, result: Result) -> None:
+def _write_result(name: Name, out: Path, result: Result) -> None:
     """Writes the card, the recipe and the curves beside the model."""
     summary = {"steps": result.steps, "best_step": result.best_step, "seconds": result.seconds}
     recipe = recipe_of(result.start, summary | {"scores": result.scores})

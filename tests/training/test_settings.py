@@ -32,7 +32,6 @@ CLASSIFY = objective_named("classify")
         ({"keep_best": 1}, "keep_best is 1, expected true or false"),
         ({"freeze": "embeddings.*"}, "freeze is 'embeddings.*', expected names of parameters"),
         ({"freeze": ("",)}, "freeze is"),
-        ({"learning_rat": 1.0}, r"unknown setting 'learning_rat' \(did you mean learning_rate"),
     ],
 )
 def test_invalid_settings_are_refused_by_name(settings: dict[str, Any], message: str) -> None:

@@ -76,12 +76,13 @@ def objective_and_settings(name: Name, options: Mapping[str, Any]) -> "tuple[Obj
 def convert_value(name: str, value: Any, hint: Any, error_prefix: str = "") -> Any:
     """A value converted to the type of its field: a list or "a,b" to a tuple, "none" to None, 1 to 1.0.
 
+    hint: `Any`, or types of `_WORDS` and tuples of one of them (`tuple[str, ...]`), joined by `|`.
     Raises InputError for a value of another type.
     """
     kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if type(None) in kinds and (value is None or is_one_of(value, NOTHING)):
         return None
-    if any(kind not in _WORDS and get_origin(kind) is not tuple for kind in kinds):  # not a type of JSON
+    if hint is Any:
         return _untyped_value(value)
     for one in _candidates(value):
         for kind in kinds:
@@ -116,29 +117,26 @@ def _converted(value: Any, kind: Any) -> Any:
     """The value as this type; None where it is of another."""
     value = plain_number(value)
     if get_origin(kind) is tuple:
-        return _listed(value, get_args(kind))
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2.0**1000:
+        return _listed(value, get_args(kind)[0])
+    if kind is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2.0**1000:
         return float(value)
-    if kind is str and isinstance(value, str):
-        return str(value)  # also NumPy's
-    return value if type(value) is kind or (kind is float and isinstance(value, float)) else None
+    if kind in (float, str) and isinstance(value, kind):
+        return kind(value)  # also NumPy's
+    return value if type(value) is kind else None
 
 
-def _listed(value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """The values as a tuple, or None; for a field of texts, a single text is split at its commas."""
-    if isinstance(value, str) and kinds[0] is str:
+def _listed(value: Any, kind: Any) -> tuple[Any, ...] | None:
+    """The values as a tuple of this type, or None; for a field of texts, a single text is split at its commas."""
+    if isinstance(value, str) and kind is str:
         value = [part.strip() for part in value.split(",") if part.strip()]
     if (values := as_list(value)) is None:
         return None
-    each = [kinds[0]] * len(values) if Ellipsis in kinds else list(kinds)
-    found = [_converted(one, kind) for one, kind in zip(values, each)]
-    return tuple(found) if len(values) == len(each) and None not in found else None
+    found = [_converted(one, kind) for one in values]
+    return None if None in found else tuple(found)
 
 
 def _type_in_words(kind: Any) -> str:
-    if get_origin(kind) is not tuple:
-        return _WORDS[kind]
-    return f"a list, each {_WORDS.get(get_args(kind)[0], 'of its own kind')}"
+    return f"a list, each {_WORDS[get_args(kind)[0]]}" if get_origin(kind) is tuple else _WORDS[kind]
 
 
 def _unknown_option_message(name: Name, option: str, options: Mapping[str, Any], settings: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -29,13 +29,13 @@ class BatchOrder:
     max_tokens: int
     seed: int
     min_examples: int = 1
-    _starts: list[int] = field(default_factory=lambda: [0], init=False, repr=False, compare=False)
-    _cached_epoch: tuple[int, list[list[int]]] = field(default=(-1, []), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.lengths:
             raise InputError("there is nothing to learn from: the data holds no examples")
         self.min_examples = min(self.min_examples, len(self.lengths))
+        self._starts = [0]
+        self._cached_epoch: tuple[int, list[list[int]]] = (-1, [])
 
     def epoch_batches(self, number: int) -> list[list[int]]:
         """The batches of an epoch as indices of examples; each example is in exactly one."""

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pellucid import __version__
@@ -48,8 +47,9 @@ def model_card(result: "Result", name: Name) -> str:
         f"# {escape_markdown(title)}\n",
         _description(result, name),
         _use(result, name),
+        _scores(result),
+        _training_section(result),
     ]
-    parts += [_scores(result), _training_section(result)]
     return "\n".join(part for part in parts if part)
 
 
@@ -141,36 +141,29 @@ def _scores(result: "Result") -> str:
     """A table of the scores on the held-out rows, with those before training and of the baseline."""
     if not result.scores:
         return ""
-    columns: list[tuple[str, Mapping[str, float]]] = [("this model", result.scores)]
-    columns += [("before", result.before)] if result.before else []
-    columns += [("baseline", result.baseline)] if result.baseline else []
-    head = f"| | {' | '.join(title for title, _ in columns)} |\n|---|{'---:|' * len(columns)}\n"
+    every = {"this model": result.scores, "before": result.before, "baseline": result.baseline}
+    columns = {title: scores for title, scores in every.items() if scores}
+    head = f"| | {' | '.join(columns)} |\n|---|{'---:|' * len(columns)}\n"
     held_out_rows = format_count(len(result.start.plan.held_out or ()), "held-out row")
-    rows = "".join(_rows(columns, result.scores))
+    rows = ""
+    for name in result.scores:
+        cells = [format_score(scores[name]) if name in scores else "-" for scores in columns.values()]
+        rows += f"| {escape_markdown(name)} | {' | '.join(cells)} |\n"
     note = f"\n{_BASELINE}\n" if result.baseline else ""
     return f"## Scores\n\nOf {held_out_rows}:\n\n{head}{rows}{note}"
-
-
-def _rows(columns: Iterable[tuple[str, Mapping[str, float]]], names: Iterable[str]) -> Iterable[str]:
-    for name in names:
-        cells = [format_score(scores[name]) if name in scores else "-" for _, scores in columns]
-        yield f"| {escape_markdown(name)} | {' | '.join(cells)} |\n"
 
 
 def _training_section(result: "Result") -> str:
     start, settings = result.start, result.start.plan.settings
     best = f"; the weights are those of step {result.best_step:,}, the best" if result.best_step else ""
     what_is_trained = f"an adapter of rank {settings.lora}" if settings.lora else "the whole model"
-    what_is_trained = (
-        f"{what_is_trained}, without {escape_markdown(', '.join(settings.freeze))}"
-        if settings.freeze
-        else what_is_trained
-    )
+    if settings.freeze:
+        what_is_trained += f", without {escape_markdown(', '.join(settings.freeze))}"
     facts = {
         "steps": f"{result.steps:,}{best}",
         "what learned": what_is_trained,
         "learning rate": f"{settings.learning_rate:g}, {settings.schedule}, warm-up {settings.warmup:g}",
-        "precision": str(start.dtype).removeprefix("torch."),
+        "precision": start.precision,
         "seconds": f"{result.seconds:,.0f}",
         "seed": str(settings.seed),
     }

@@ -21,7 +21,7 @@ from pellucid.training.labels import (
     LabelSummary,
     check_kind,
     column_label_names,
-    is_label_id,
+    find_label_id,
     kind_of,
     label_of,
     label_target,
@@ -36,7 +36,11 @@ from pellucid.training.reading import encode_rows
 
 log = logging.getLogger("pellucid")
 
-PROBLEMS = {"single": "single_label_classification", "multiple": "multi_label_classification"}
+PROBLEMS = {
+    "single": "single_label_classification",
+    "multiple": "multi_label_classification",
+    "soft": "single_label_classification",
+}
 """The kinds of labels in the saved config; shares are saved as the single kind, a distribution over one label."""
 
 
@@ -97,12 +101,8 @@ class TextClassification(DistillationObjective):
         check_at_least_two(rows)
         if self.is_unlabelled(rows):
             assert self.loaded_teacher is not None
-            return replace(
-                self,
-                _label_summary=LabelSummary(
-                    "single", self.classes or self.loaded_teacher.config.labels, rows=len(rows)
-                ),
-            )
+            classes = self.classes or self.loaded_teacher.config.labels
+            return replace(self, _label_summary=LabelSummary("single", classes))
         found = summarise_labels(self._label_column(rows), self.classes)
         if found.kind == "single" and len(found.classes) > 20 and len(found.classes) == len(rows):
             log.warning("each of %d rows has a label of its own: is 'label' the right column?", len(rows))
@@ -133,15 +133,14 @@ class TextClassification(DistillationObjective):
         return list(map(str, label)) if several else ()
 
     def labels(self, loaded: Loaded) -> tuple[str, ...]:
-        own = loaded.config.labels
-        has = isinstance(loaded.config.head, SequenceClassification)
-        if self.classes or self._label_summary is None:
+        own, summary = loaded.config.labels, self._label_summary
+        is_classifier = isinstance(loaded.config.head, SequenceClassification)
+        if self.classes or summary is None:
             found = self.classes or own
+        elif is_classifier and all(find_label_id(name, own) is not None for name in summary.classes):
+            found = own
         else:
-            known = all(
-                matching_label(name, own) is not None or is_label_id(name, own) for name in self._label_summary.classes
-            )
-            found = own if has and known else self._label_summary.classes
+            found = summary.classes
         if len(found) < 2:
             problem = f"the only label is {found[0]!r}" if found else "no row has a label"
             raise InputError(f"{problem}: a classifier needs at least two to tell apart")
@@ -160,9 +159,7 @@ class TextClassification(DistillationObjective):
         return head_for(loaded, "sequence-classification")
 
     def facts(self) -> dict[str, Any]:
-        return (
-            {"problem_type": PROBLEMS.get(self._label_summary.kind, PROBLEMS["single"])} if self._label_summary else {}
-        )
+        return {"problem_type": PROBLEMS[self._label_summary.kind]} if self._label_summary else {}
 
     def check_teacher(self, teacher: Loaded, loaded: Loaded) -> None:
         student_labels, teacher_labels = loaded.config.labels, teacher.config.labels

@@ -3,7 +3,6 @@ digest, so that a run is resumed only with the same data."""
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +12,9 @@ import numpy as np
 
 from pellucid.config.checks import is_list_like, unwrap_arrow
 from pellucid.errors import Argument, InputError, Placeholder, did_you_mean, join_names, shorten
-from pellucid.files import cannot_read, path_of, unique_keys
+from pellucid.files import digest_of, file_errors, path_of, unique_keys
 from pellucid.text.data_frames import rows_of_frame
-from pellucid.text.lines import missing_file_error, size_and_time
+from pellucid.text.lines import size_and_time
 from pellucid.text.parallel import read_parallel
 from pellucid.text.rows import base_value, is_missing, matching_name, read_rows
 from pellucid.training.formats import read_known_format
@@ -49,15 +48,9 @@ class File:
     @classmethod
     def of(cls, path: Path) -> "File":
         """The file as it is now. Raises NotFoundError and InputError where it cannot be read."""
-        size_and_time(path)  # refuses a pipe or a device, which may be endless
-        try:
-            with path.open("rb") as file:
-                found = os.fstat(file.fileno())
-                return cls(path, (found.st_size, found.st_mtime_ns), hashlib.file_digest(file, "sha256").hexdigest())
-        except FileNotFoundError as error:
-            raise missing_file_error(path) from error
-        except OSError as error:
-            raise cannot_read(path, error) from error
+        stamp = size_and_time(path)  # refuses a pipe or a device, which may be endless
+        with file_errors(path):
+            return cls(path, stamp, digest_of(path))
 
     def change_message(self) -> str | None:
         """One sentence where the content has changed, else None. It is read only where size or time differ."""

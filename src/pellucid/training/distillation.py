@@ -74,12 +74,8 @@ class DistillationObjective(Objective):
         sizes = [one.config.vocab_size for one in (teacher, loaded)]
         if sizes[0] != sizes[1]:
             raise InputError(f"the teacher knows {sizes[0]:,} tokens, expected {sizes[1]:,}, as what it teaches")
-        student_vocabulary, teacher_vocabulary = _vocabulary(loaded), _vocabulary(teacher)
-        if (
-            student_vocabulary is not None
-            and teacher_vocabulary is not None
-            and student_vocabulary != teacher_vocabulary
-        ):
+        vocabularies = [_vocabulary(one) for one in (teacher, loaded)]
+        if None not in vocabularies and vocabularies[0] != vocabularies[1]:
             raise InputError("the teacher has another vocabulary than its student: the same id must be the same token")
 
     def is_unlabelled(self, rows: Sequence[Fields]) -> bool:
@@ -118,12 +114,8 @@ def distillation_loss(student_logits: Tensor, teacher_logits: Tensor, temperatur
     """
     student_log_probabilities = functional.log_softmax(student_logits.float() / temperature, dim=-1)
     teacher_log_probabilities = functional.log_softmax(teacher_logits.float() / temperature, dim=-1)
-    return (
-        functional.kl_div(student_log_probabilities, teacher_log_probabilities, reduction="none", log_target=True).sum(
-            -1
-        )
-        * temperature**2
-    )
+    each = functional.kl_div(student_log_probabilities, teacher_log_probabilities, reduction="none", log_target=True)
+    return each.sum(-1) * temperature**2
 
 
 def multilabel_distillation_loss(student_logits: Tensor, teacher_logits: Tensor, temperature: float) -> Tensor:

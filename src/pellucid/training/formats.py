@@ -139,10 +139,11 @@ def _question(path: Path, entry: Any, context: str, location: str) -> dict[str, 
 
 
 def _json(path: Path, encoding: str) -> Any:
+    content = "".join(lines(path, encoding))
     try:
-        return json.loads("".join(lines(path, encoding)), object_pairs_hook=unique_keys)
+        return json.loads(content, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
-        raise error if isinstance(error, InputError) else InputError(f"{path} is not JSON: {error}") from error
+        raise InputError(f"{path} is not JSON: {error}") from error
 
 
 def _is_list(path: Path, encoding: str) -> bool:

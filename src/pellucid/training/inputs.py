@@ -11,13 +11,16 @@ from pellucid.training.held_out import split, warn_of_overlap
 from pellucid.training.objective import Objective
 from pellucid.training.provenance import DataSource, data_source
 
+HELD_OUT_SHARE = 0.1
+"""The share of the data that is held out by default."""
+
 
 @dataclass(frozen=True)
 class DataArguments:
     """Data that are not read yet, and how to read them.
 
     data, columns, encoding: see `pellucid.training.data.read`.
-    validation: held-out data of the same kinds, or the share of `data` to hold out; None for the objective's default.
+    validation: held-out data of the same kinds, or the share of `data` to hold out; None for `HELD_OUT_SHARE`.
     """
 
     data: Any
@@ -36,16 +39,15 @@ class DataArguments:
         drawn = self.validation is None or isinstance(self.validation, int | float)
         return None if drawn else data_source(self.validation)
 
-    def held_out_share(self, objective: Objective) -> float:
-        """The share of the data that is held out; 0 where other data or none are held out."""
-        if self.validation is None:
-            return objective.held_out_share
-        return 0.0 if self.held_out_source else self.validation
+    @property
+    def held_out_share(self) -> float:
+        """The share of the data that is held out, 0 for none, where `held_out_source` is None."""
+        return HELD_OUT_SHARE if self.validation is None else self.validation
 
     def check(self, objective: Objective) -> None:
         """Checks, before reading, the share, column names, encoding and files. Raises InputError and NotFoundError."""
         if self.held_out_source is None:
-            check_range("validation", self.held_out_share(objective), minimum=0.0, below=1.0)
+            check_range("validation", self.held_out_share, minimum=0.0, below=1.0)
         check_column_names(self.columns, objective)
         python_encoding(self.encoding)
         for one in (self.data, self.validation):
@@ -55,12 +57,11 @@ class DataArguments:
         """The training rows, and the held-out rows or None. The digest of the first is that of all rows in the data.
         Raises InputError, which names the row."""
         rows, held_out = read(self.data, self.columns, objective, self.encoding), None
-        share = self.held_out_share(objective)
         if self.held_out_source:
             held_out = read(self.validation, self.columns, objective, self.encoding)
-        if share:
+        elif self.held_out_share:
             rows, held_out = split(
-                rows, share, seed, objective.stratum, objective.labels_of_row, ordered=objective.ordered
+                rows, self.held_out_share, seed, objective.stratum, objective.labels_of_row, ordered=objective.ordered
             )
         if held_out is not None and not objective.ordered:
             warn_of_overlap(rows, held_out)

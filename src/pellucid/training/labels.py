@@ -249,12 +249,20 @@ def warn_of_misspelt(labels: Sequence[Label], row_labels: Sequence[Sequence[str]
 
 
 def label_id(name: str, location: str, labels: Sequence[str]) -> int:
-    """The id of a label. A whole number that is no label itself is read as an id, as in the reference."""
+    """The id of a label. Raises InputError for a name that is neither a label nor the id of one."""
+    if (found := find_label_id(name, labels)) is None:
+        raise unknown_label_error(name, location, labels)
+    return found
+
+
+def find_label_id(name: str, labels: Sequence[str]) -> int | None:
+    """The id of a label; None where there is no such label. A whole number that is no label itself is read as an id, as
+    in the reference, unless labels are numbers."""
     if (found := matching_label(name, labels)) is not None:
         return labels.index(found)
-    if is_label_id(name, labels):
-        return int(name)
-    raise unknown_label_error(name, location, labels)
+    number = int(name) if name.isdecimal() and len(name) <= 18 else len(labels)
+    are_numbers = any(label.isdecimal() or _whole_number(label) for label in labels)
+    return number if number < len(labels) and not are_numbers else None
 
 
 def matching_label(name: str, labels: Sequence[str]) -> str | None:
@@ -265,12 +273,6 @@ def matching_label(name: str, labels: Sequence[str]) -> str | None:
     number, numbers = _whole_number(name), [_whole_number(label) for label in labels]
     once = number is not None and None not in numbers and numbers.count(number) == 1
     return labels[numbers.index(number)] if once else None
-
-
-def is_label_id(name: str, labels: Sequence[str]) -> bool:
-    """Whether a name is the id of a label."""
-    number = int(name) if name.isdecimal() and len(name) <= 18 else len(labels)
-    return number < len(labels) and not any(label.isdecimal() or _whole_number(label) for label in labels)
 
 
 def label_target(kind: str, label: Label, labels: Sequence[str]) -> int | list[float]:

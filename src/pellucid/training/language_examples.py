@@ -88,12 +88,11 @@ def _prompt_and_completion(tokenizer: Tokenizer, prompt: str, completion: str, e
 
 
 def _conversation(tokenizer: Tokenizer, messages: Any, location: str) -> Iterator[TokenizedText]:
-    num_messages = len(messages) if isinstance(messages, Sequence) else 0
-    full_text, separate_texts, spans = _render_chat(tokenizer, messages, num_messages, location), [], []
+    full_text, separate_texts, spans = _render_chat(tokenizer, messages, location), [], []
     for i, message in enumerate(messages):
         if message["role"] != "assistant":
             continue
-        so_far = _render_chat(tokenizer, messages, i + 1, location)
+        so_far = _render_chat(tokenizer, messages[: i + 1], location)
         span = _answer_start(tokenizer, messages, i, so_far, location), len(so_far)
         if full_text.startswith(so_far):
             spans.append(span)
@@ -106,27 +105,22 @@ def _conversation(tokenizer: Tokenizer, messages: Any, location: str) -> Iterato
         yield TokenizedText(read.ids, _tokens_within(read, answer_spans), answers_only=True)
 
 
-def _render_chat(
-    tokenizer: Tokenizer, messages: Any, num_messages: int, location: str, add_generation_prompt: bool = False
-) -> str:
-    """The first `num_messages` messages, rendered.  add_generation_prompt: whether to end with an answer's start."""
-    first = messages[:num_messages] if isinstance(messages, Sequence) else messages
+def _render_chat(tokenizer: Tokenizer, messages: Any, location: str, add_generation_prompt: bool = False) -> str:
+    """The messages, rendered.  add_generation_prompt: whether to end with an answer's start."""
     try:
-        return str(tokenizer.apply_chat_template(first, add_generation_prompt=add_generation_prompt))
+        return str(tokenizer.apply_chat_template(messages, add_generation_prompt=add_generation_prompt))
     except InputError as error:
         raise InputError(f"{location}: ", error) from error
 
 
 def _answer_start(tokenizer: Tokenizer, messages: Any, number: int, so_far: str, location: str) -> int:
     """The first character of the answer that ends a conversation: after its generation prompt, or of its content."""
-    before = _render_chat(tokenizer, messages, number, location, add_generation_prompt=True) if number else None
+    before = _render_chat(tokenizer, messages[:number], location, add_generation_prompt=True) if number else None
     if before is not None and so_far.startswith(before):
         return len(before)
     answer, start = messages[number].get("content"), -1
     if isinstance(answer, str) and answer.strip():
-        marked = _render_chat(
-            tokenizer, [*messages[:number], {**messages[number], "content": _PLACEHOLDER}], number + 1, location
-        )
+        marked = _render_chat(tokenizer, [*messages[:number], {**messages[number], "content": _PLACEHOLDER}], location)
         start = marked.find(_PLACEHOLDER)
         if start < 0 or not so_far.startswith(marked[:start]):  # the template depends on the answer
             start = so_far.rfind(answer.strip())

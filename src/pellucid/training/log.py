@@ -98,8 +98,6 @@ def replace_non_finite(value: Any) -> Any:
     """A value for JSON, which has neither infinity nor NaN: None in their place."""
     if isinstance(value, Mapping):
         return {name: replace_non_finite(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [replace_non_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -67,13 +67,12 @@ def attach_adapters(loaded: Loaded, settings: Settings) -> Loaded:
     """
     assert settings.lora is not None
     module, generator = loaded.module, torch.Generator().manual_seed(settings.seed)
-    trainable = {name for name, p in module.named_parameters() if p.requires_grad}
-    fully_trained = [name for name in trainable if _trains_fully(name, loaded)]
+    trainable = [name for name, p in module.named_parameters() if p.requires_grad]
+    head = loaded.config.head
+    trains_head = head is not None and head.answers != "vocabulary"
+    whole = [name for name in trainable if loaded.is_untrained(name) or (trains_head and name.startswith("head."))]
     freeze(module, "*")
-    if fully_trained:
-        freeze(module, *fully_trained, frozen=False)
-    if settings.lora_beside:
-        fully_trained += freeze(module, *settings.lora_beside, frozen=False)
+    fully_trained = freeze(module, *whole, *settings.lora_beside, frozen=False)
     alpha = 2.0 * settings.lora if settings.lora_alpha is None else settings.lora_alpha
     chosen = target_paths(module, settings.lora_targets)
     adapters = {
@@ -184,10 +183,3 @@ def _linear(module: nn.Module, path: str) -> nn.Linear:
     part = module.get_submodule(path)
     assert isinstance(part, nn.Linear)  # `target_paths` chose it
     return part
-
-
-def _trains_fully(name: str, loaded: Loaded) -> bool:
-    """Whether a parameter is trained whole, beside the adapters."""
-    head = loaded.config.head
-    labels = head is not None and head.answers != "vocabulary"
-    return loaded.is_untrained(name) or (labels and name.startswith("head."))

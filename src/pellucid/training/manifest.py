@@ -4,9 +4,9 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pellucid import __version__
 from pellucid.checkpoints.loaded import Loaded
@@ -18,7 +18,9 @@ from pellucid.text.fingerprint import fingerprint
 from pellucid.trace.stored import tensor_digest
 from pellucid.training.advice import OVERWRITE_ADVICE
 from pellucid.training.loop import Progress
-from pellucid.training.settings import Settings
+
+if TYPE_CHECKING:
+    from pellucid.training.plan import Plan
 
 NAME = "manifest.json"
 
@@ -55,15 +57,21 @@ class TrainingIdentity:
     tokenizer_digest: str
 
     @classmethod
-    def of(
-        cls, model_digest: str, tokenizer_digest: str, data: str, held_out: str, objective: Any, settings: Settings
-    ) -> "TrainingIdentity":
-        """model_digest: see `digest_of_model`.  tokenizer_digest: see `digest_of_tokenizers`."""
+    def of(cls, plan: "Plan") -> "TrainingIdentity":
+        """The identity of a planned run."""
+        objective: Any = plan.objective
         names = [one.name for one in fields(objective) if not one.name.startswith("_")]  # those follow from the data
         options = {"name": objective.name} | {name: getattr(objective, name) for name in names}
         if getattr(objective, "loaded_teacher", None) is not None:  # by its weights: those in a folder may change
             options["teacher"] = objective.loaded_teacher
-        return cls(model_digest, data, held_out, _to_json(options), _to_json(asdict(settings)), tokenizer_digest)
+        return cls(
+            model=plan.base_digest,
+            data=plan.data.digest,
+            held_out=plan.held_out.digest if plan.held_out else "",
+            objective=_to_json(options),
+            settings=_to_json(asdict(plan.settings)),
+            tokenizer_digest=_digest_of_tokenizers(plan.base),
+        )
 
     def differences(self, saved: "TrainingIdentity", free: tuple[str, ...]) -> list[str]:
         """What differs from `saved`, each in a few words.  free: options and settings that may differ."""
@@ -127,7 +135,7 @@ def digest_of_model(loaded: Loaded) -> str:
     return digest.hexdigest()
 
 
-def digest_of_tokenizers(loaded: Loaded) -> str:
+def _digest_of_tokenizers(loaded: Loaded) -> str:
     """The SHA-256 of what the tokenizers of a model do, whatever their source."""
     both = (loaded.tokenizer, loaded.target_tokenizer)
     return hashlib.sha256(" ".join(fingerprint(one) if one else "none" for one in both).encode()).hexdigest()
@@ -170,15 +178,12 @@ def _check(manifest: Manifest) -> None:
 
 def _to_json(value: Any) -> Any:
     """A value for JSON; a model becomes its digest, another object the name of its type."""
-    loaded = getattr(value, "loaded", value)
-    if isinstance(loaded, Loaded):
-        return digest_of_model(loaded)
+    if isinstance(value, Loaded):
+        return digest_of_model(value)
     if isinstance(value, Mapping):
         return {str(name): _to_json(one) for name, one in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_to_json(one) for one in (sorted(value) if isinstance(value, set | frozenset) else value)]
-    if is_dataclass(value) and not isinstance(value, type):
-        return {"is": type(value).__name__} | {one.name: _to_json(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, list | tuple):
+        return [_to_json(one) for one in value]
     return value if value is None or isinstance(value, bool | int | float | str) else type(value).__name__
 
 

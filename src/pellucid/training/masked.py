@@ -109,9 +109,8 @@ class FillMask(VocabularyObjective):
         ]
         if self.packing == "stream":
             return list(_stream_examples(tokenizer, found, room))
-        if self.packing == "none":
-            return [_windows_example(tokenizer, [window], number) for number, window in enumerate(found)]
-        groups = pack_rows([len(window.ids) for window in found], room)
+        sizes = [len(window.ids) for window in found]
+        groups = pack_rows(sizes, room) if self.packing == "documents" else [[i] for i in range(len(found))]
         return [
             _windows_example(tokenizer, [found[i] for i in sorted(group)], number)
             for number, group in enumerate(groups)

@@ -11,7 +11,7 @@ import random
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pellucid.errors import InputError
@@ -108,18 +108,16 @@ def regression_scores(truth: Sequence[float], predictions: Sequence[float]) -> d
     from scipy import stats
 
     differences = [one - other for one, other in zip(truth, predictions)]
-    correlation_functions: dict[str, Callable[..., Any]] = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}
     has_variance = len(truth) > 1 and not (_is_constant(truth) or _is_constant(predictions))
-    correlations = {
-        name: float(correlation(truth, predictions).statistic) if has_variance else 0.0
-        for name, correlation in correlation_functions.items()
-    }
-    finite = {name: value if math.isfinite(value) else 0.0 for name, value in correlations.items()}
     try:
         squared = math.fsum(one * one for one in differences)
     except OverflowError:  # the sum exceeds a float
         squared = math.inf
-    return {"mse": squared / max(len(differences), 1)} | finite
+    scores = {"mse": squared / max(len(differences), 1)}
+    for name, correlation in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
+        value = float(correlation(truth, predictions).statistic) if has_variance else 0.0
+        scores[name] = value if math.isfinite(value) else 0.0
+    return scores
 
 
 def _is_constant(numbers: Sequence[float]) -> bool:

@@ -65,8 +65,6 @@ class Objective(ABC):
     """Its own defaults for `Settings`."""
     best_metric: ClassVar[str] = "loss"
     """The score by which the best state is chosen: the highest, but the lowest of "loss" and "perplexity"."""
-    held_out_share: ClassVar[float] = 0.1
-    """The share of the data that is held out by default; 0 for none."""
 
     def __post_init__(self) -> None:
         if self.max_length is not None:

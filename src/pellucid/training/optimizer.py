@@ -29,7 +29,7 @@ def build_optimizer(parameters: Mapping[str, nn.Parameter], settings: Settings) 
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:
     """The L2 norm of all gradients as one vector; not finite where one of their elements is not."""
     squares = [torch.dot(flat, flat) for p in parameters if p.grad is not None for flat in [p.grad.flatten()]]
-    return math.sqrt(math.fsum(map(float, squares))) if squares else 0.0
+    return math.sqrt(math.fsum(map(float, squares)))
 
 
 def optimizer_step(optimizer: torch.optim.Optimizer, learning_rate: float, gradient_scale: float = 1.0) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import check_bool, check_choice, check_range
 from pellucid.config.pooling import MODES, Pooling
@@ -17,12 +16,13 @@ from pellucid.errors import Argument, InputError
 from pellucid.machine import no_grad
 from pellucid.tasks.embed import pool, pooled_states
 from pellucid.tasks.passes import run_in_order
+from pellucid.text import Encoded
 from pellucid.text.truncation import warn_of_truncation
 from pellucid.training.data import column_texts, row_location
 from pellucid.training.distributed import Ranks
 from pellucid.training.learner import Learner
 from pellucid.training.metrics import regression_scores, require_library
-from pellucid.training.objective import Example, Fields, MicroBatches, Objective
+from pellucid.training.objective import Example, Fields, MicroBatches, Objective, batch_of
 from pellucid.training.pair_scores import SCORE, check_scores_differ, infer_top_score, scaled_scores
 from pellucid.training.reading import token_limit
 from pellucid.training.vector_losses import cosent, cosine, cosines, multiple_negatives, retrieval_accuracy
@@ -156,28 +156,24 @@ class SentenceSimilarity(Objective):
         scores = [float("nan")] * len(rows) if alike else scaled_scores(rows, self.top_score or 1.0)
         read = self._tokenize(loaded, list(numbers))
         return [
-            Example(tuple(read[n][0] for n in one), tuple(read[n][1] for n in one), Pair(score, one))
+            Example(tuple(read[n].ids for n in one), tuple(read[n].type_ids for n in one), Pair(score, one))
             for one, score in zip(zip(*every), scores)
         ]
 
-    def _tokenize(self, loaded: Loaded, every: list[str]) -> list[tuple[list[int], list[int]]]:
-        """The token ids and token types of each text."""
+    def _tokenize(self, loaded: Loaded, every: list[str]) -> list[Encoded]:
         limits = [n for n in (token_limit(loaded, self.max_length), self.pooling_for(loaded).max_length) if n]
         max_tokens = min(limits, default=None)
         found = loaded.required_tokenizer.encode(every, max_length=max_tokens)
         warn_of_truncation(sum(one.cut > 0 for one in found), len(found), max_tokens)
-        return [(one.ids, one.type_ids) for one in found]
+        return found
 
     # -- examples to numbers ------------------------------------------------------------------------------------------
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], generator: np.random.Generator) -> dict[str, Tensor]:
         """The texts of all pairs as one batch: Int[Tensor, "pairs*texts seq"]"""
-        ids = [row for one in examples for row in one.ids]
-        batch = as_batch(loaded, ids, [row for one in examples for row in one.types])
-        like = batch["input_ids"]
-        scores = torch.tensor([one.target.score for one in examples], dtype=torch.float32, device=like.device)
-        texts = torch.tensor([one.target.texts for one in examples], device=like.device)
-        return batch | {"labels": scores, "texts": texts}
+        scores = torch.tensor([one.target.score for one in examples], dtype=torch.float32, device="cpu")
+        texts = torch.tensor([one.target.texts for one in examples], device="cpu")
+        return batch_of(loaded, _single_texts(examples), labels=scores, texts=texts)
 
     def loss(self, learner: Learner, batch: Mapping[str, Tensor]) -> Tensor:
         vectors = self._vectors(learner, batch)
@@ -244,15 +240,19 @@ class SentenceSimilarity(Objective):
 
     def _embeddings(self, loaded: Loaded, examples: Sequence[Example]) -> Tensor:
         """The embeddings as of `pellucid.embed`: Float[Tensor, "pairs texts width"]"""
-        ids, types = [row for one in examples for row in one.ids], [row for one in examples for row in one.types]
-        module, pooling = loaded.module.packed_copy(), self.pooling_for(loaded)
+        module, pooling, texts = loaded.module.packed_copy(), self.pooling_for(loaded), _single_texts(examples)
 
         def vectors_of(group: list[int]) -> Tensor:
-            batch = as_batch(loaded, [ids[i] for i in group], [types[i] for i in group])
-            stream, mask = pooled_states(module, batch, pooling)
+            stream, mask = pooled_states(module, batch_of(loaded, [texts[i] for i in group]), pooling)
             return pool(stream.float(), mask, pooling).cpu()
 
-        return torch.stack(run_in_order(module, list(map(len, ids)), vectors_of)).unflatten(0, (len(examples), -1))
+        vectors = run_in_order(module, [one.length for one in texts], vectors_of)
+        return torch.stack(vectors).unflatten(0, (len(examples), -1))
+
+
+def _single_texts(examples: Sequence[Example]) -> list[Example]:
+    """The texts of all pairs in order, each as an example of its own."""
+    return [Example((ids,), (types,)) for one in examples for ids, types in zip(one.ids, one.types)]
 
 
 def _gather_rows(ranks: Ranks, parts: Sequence[Tensor]) -> tuple[Tensor, int]:

@@ -7,7 +7,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.errors import Argument, InputError, Placeholder, format_count
 from pellucid.training.data import Data
 from pellucid.training.inputs import DataArguments
-from pellucid.training.manifest import TrainingIdentity, digest_of_model, digest_of_tokenizers
+from pellucid.training.manifest import digest_of_model
 from pellucid.training.objective import Example, Objective
 from pellucid.training.settings import Settings
 from pellucid.training.start import model_for_training
@@ -39,14 +39,6 @@ class Plan:
     def can_score_before(self) -> bool:
         """Whether the model can be scored before training: there are held-out examples, and no part is random."""
         return bool(self.held_out_examples) and not self.loaded.untrained
-
-    def identity(self) -> TrainingIdentity:
-        """What must be the same for the run to be resumed."""
-        held_out_digest = self.held_out.digest if self.held_out else ""
-        tokenizer_digest = digest_of_tokenizers(self.base)
-        return TrainingIdentity.of(
-            self.base_digest, tokenizer_digest, self.data.digest, held_out_digest, self.objective, self.settings
-        )
 
 
 def make_plan(base: Loaded, data_arguments: DataArguments, objective: Objective, settings: Settings) -> Plan:

@@ -105,8 +105,8 @@ class TextRegression(DistillationObjective):
         """->  "mse", "pearson", "spearman", and "loss", equal to "mse"; without labels by the teacher's numbers"""
         predictions = logits_of(loaded, examples)
         targets: list[Target] = [one.target for one in examples]
-        right = [one.teacher_number if one.number is None else one.number for one in targets]
-        found = regression_scores([0.0 if one is None else one for one in right], [float(one) for one in predictions])
+        right: list[Any] = [one.teacher_number if one.number is None else one.number for one in targets]
+        found = regression_scores(right, [float(one) for one in predictions])
         return {"loss": found["mse"]} | found
 
 

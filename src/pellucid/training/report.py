@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.training.distributed import Ranks
 from pellucid.training.plan import Plan
@@ -17,14 +15,14 @@ class RunStart:
     """A training run as it starts or resumes.
 
     folder: `training` below `out`; None where nothing is written.  steps: of the whole run.
-    step: steps already done; 0 for a new run.  dtype: of matrix products.
+    step: steps already done; 0 for a new run.  precision: the dtype of matrix products, such as "bfloat16".
     """
 
     folder: Path | None
     plan: Plan
     steps: int
     step: int
-    dtype: torch.dtype
+    precision: str
     ranks: Ranks
 
 

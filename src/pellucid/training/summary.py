@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,7 +37,7 @@ def summary_lines(start: "RunStart") -> list[str]:
     often = format_count(settings.epochs, "epoch") if settings.max_steps is None else f"{settings.max_steps:,} at most"
     numbers = [p for p in plan.loaded.module.parameters() if p.requires_grad]
     learns = sum(p.numel() for p in numbers)
-    means = [str(start.dtype).removeprefix("torch."), format_count(torch.get_num_threads(), "thread")]
+    means = [start.precision, format_count(torch.get_num_threads(), "thread")]
     means += [f"{start.ranks.world_size} processes"] if start.ranks.world_size > 1 else []
     base = plan.base.source.name if plan.base.source is not None else "random numbers"
     steps = f"{format_count(start.steps, 'step')} ({often})" + (f", on from step {start.step:,}" if start.step else "")
@@ -51,9 +51,7 @@ def recipe_of(start: "RunStart", result: Mapping[str, Any] | None = None) -> Rec
     arguments, objective, base, held_out = plan.data_arguments, plan.objective, plan.base.source, plan.held_out
     num_rows = len(plan.data) + (len(held_out) if held_out is not None and arguments.held_out_source is None else 0)
     model = {"from_scratch": True} if base is None else {"name": base.name, "revision": base.revision}
-    validation: dict[str, Any] = (
-        {} if arguments.held_out_source else {"share": float(arguments.held_out_share(objective))}
-    )
+    validation: dict[str, Any] = {} if arguments.held_out_source else {"share": float(arguments.held_out_share)}
     if held_out is not None:
         validation |= _facts(held_out, arguments.held_out_source or DataSource(f"a share of {arguments.source.name}"))
     made = {
@@ -61,7 +59,7 @@ def recipe_of(start: "RunStart", result: Mapping[str, Any] | None = None) -> Rec
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "processes": start.ranks.world_size,
-        "precision": str(start.dtype).removeprefix("torch."),
+        "precision": start.precision,
     }
     facts = {"rows": num_rows, "columns": arguments.columns or None}
     facts |= {} if arguments.encoding == "utf-8" else {"encoding": arguments.encoding}
@@ -98,7 +96,7 @@ def _recipe_options(record: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     for one in fields(record):
         value = getattr(record, one.name)
-        default = defaults.get(one.name, None if one.default is MISSING else one.default)
+        default = defaults.get(one.name, one.default)
         if not one.name.startswith("_") and (value is not None or default is not None):
             found[one.name] = NOTHING if value is None else value
     return found

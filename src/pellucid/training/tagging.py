@@ -88,7 +88,7 @@ class TokenClassification(Objective):
             return self
         found: set[str] = {tags.OUTSIDE} if any(_has_entities(row) for row in rows) else set()
         for row in rows:
-            found |= self._row_labels(row)
+            found |= self.labels_of_row(row)
         if len(found) < 2:
             what = f"all words are {next(iter(found))!r}" if found else "there are no words"
             raise InputError(f"there is nothing to tell apart in {len(rows)} sentences: {what}")
@@ -97,8 +97,10 @@ class TokenClassification(Objective):
             log.warning(message, join_names(strange))
         return replace(self, classes=tags.head_labels(found))
 
-    def labels_of_row(self, row: Fields) -> Collection[str]:
-        return self._row_labels(row)
+    def labels_of_row(self, row: Fields) -> set[str]:
+        if _has_entities(row):
+            return {f"B-{one.kind}" for one in _text_and_entities(row)[1]}
+        return set(self._words_and_tags(row)[1])
 
     def head(self, loaded: Loaded) -> Head:
         return head_for(loaded, self.name)
@@ -170,11 +172,6 @@ class TokenClassification(Objective):
                 targets[whole[i].window].labels[whole[i].position] = label
         return text_windows, targets
 
-    def _row_labels(self, row: Fields) -> set[str]:
-        if _has_entities(row):
-            return {f"B-{one.kind}" for one in _text_and_entities(row)[1]}
-        return set(self._words_and_tags(row)[1])
-
     def _words_and_tags(self, row: Fields) -> tuple[list[str], list[str]]:
         """The words of a row and their tags in IOB2, or unchanged where they have no prefixes."""
         words, found = (_text_list(row, name) for name in ("tokens", "tags"))
@@ -188,12 +185,8 @@ class TokenClassification(Objective):
     ) -> tuple[list[Window], TaggedTokens]:
         """The windows of a sentence, and all its tokens, each from the window where it is farthest from a cut."""
         tokenizer = loaded.required_tokenizer
-        rule: dict[str, Any] = {
-            "rule": self.long,
-            "max_length": token_limit(loaded, self.max_length),
-            "stride": self.stride,
-        }
-        found = windows(tokenizer, sentence.read, index=location, **rule)
+        limit = token_limit(loaded, self.max_length)
+        found = windows(tokenizer, sentence.read, index=location, rule=self.long, max_length=limit, stride=self.stride)
         outputs = [WindowOutput(one, torch.zeros(len(one.ids), 1, device="cpu")) for one in found]
         parts = [tag_window(sentence, one, tokenizer.unk_token_id) for one in outputs]
         return found, merge_windows(parts, outputs)

@@ -20,13 +20,14 @@ from pellucid.files import sync_to_disk
 from pellucid.machine import inference_mode
 from pellucid.training import low_rank
 from pellucid.training.advice import RESUME
-from pellucid.training.distributed import Ranks, join_processes
+from pellucid.training.distributed import join_processes
 from pellucid.training.inputs import DataArguments
 from pellucid.training.interrupt import interruptible
 from pellucid.training.log import Log
 from pellucid.training.loop import DivergedError, Event, Loop, log_line
+from pellucid.training.manifest import TrainingIdentity
 from pellucid.training.objective import Objective
-from pellucid.training.plan import Plan, make_plan
+from pellucid.training.plan import make_plan
 from pellucid.training.report import Result, RunStart
 from pellucid.training.settings import Settings
 from pellucid.training.start import mark_trained
@@ -80,12 +81,30 @@ def run_training(
         if folder is not None and ranks.is_first:
             stack.enter_context(lock_folder(folder))
             check_folder(out, resume=resume, overwrite=overwrite)  # again: another run may have ended there meanwhile
-            if out is not None:
-                temporary_parent(out)  # fails now, and not after the training
+            temporary_parent(folder.parent)  # fails now, and not after the training
             if overwrite:
                 clear(folder)
         ranks.total(0.0)  # all wait until the first process is ready
-        return _TrainingRun(plan, folder, ranks, progress, on_start, on_event, on_saved)()
+        loop = Loop(plan.loaded, plan.objective, settings, plan.examples, plan.held_out_examples, ranks)
+        state = None if folder is None else State(folder, TrainingIdentity.of(plan))
+        if state is not None:
+            loop.best_checkpoint = state
+            if state.manifest is not None:
+                state.restore(loop)
+        step = loop.progress.step
+        if ranks.total(step) != step * ranks.world_size:
+            raise InputError(f"the processes find different states: {folder} must be one folder for all of them")
+        ranks.broadcast_tensors(loop.parameters.values())
+        own_state = state if ranks.is_first else None
+        step_log = stack.enter_context(contextlib.closing(Log(own_state.folder / LOG if own_state else None, step)))
+        precision = str(loop.learner.dtype).removeprefix("torch.")
+        start = RunStart(folder, plan, loop.steps, step, precision, ranks)
+        if ranks.is_first:
+            _warn_of_learning_rate(settings, loop.steps)
+            on_start(start)
+        run = _TrainingRun(start, loop, own_state, step_log, on_event, on_saved, time.monotonic())
+        run.run_steps(progress if ranks.is_first else False)
+        return run.finish()
 
 
 def _warn_of_learning_rate(settings: Settings, steps: int) -> None:
@@ -102,51 +121,29 @@ def _warn_of_learning_rate(settings: Settings, steps: int) -> None:
 
 @dataclass
 class _TrainingRun:
-    """One process's part of a training run.  last_saved: by `time.monotonic`."""
+    """One process's part of a training run.
 
-    plan: Plan
-    folder: Path | None
-    ranks: Ranks
-    progress: bool | None
-    on_start: Callable[[RunStart], object]
+    state: of the first process, which alone saves; None in the others, and where nothing is written.
+    last_saved: by `time.monotonic`.
+    """
+
+    start: RunStart
+    loop: Loop
+    state: State | None
+    log: Log
     on_event: Callable[[Event], object]
     on_saved: Callable[[Path, Result], object]
-    loop: Loop = field(init=False)
-    state: State | None = field(init=False)
-    log: Log = field(init=False)
-    start: RunStart = field(init=False)
-    logged_warnings: set[str] = field(init=False, default_factory=set)
-    last_saved: float = field(init=False)
+    last_saved: float
+    logged_warnings: set[str] = field(default_factory=set)
 
-    def __call__(self) -> Result:
-        plan, self.last_saved = self.plan, time.monotonic()
-        self.loop = Loop(plan.loaded, plan.objective, plan.settings, plan.examples, plan.held_out_examples, self.ranks)
-        self.state = None if self.folder is None else State(self.folder, plan.identity())
-        if self.state is not None:
-            self.loop.best_checkpoint = self.state
-            if self.state.manifest is not None:
-                self.state.restore(self.loop)
-        step = self.loop.progress.step
-        if self.ranks.total(step) != step * self.ranks.world_size:
-            raise InputError(f"the processes find different states: {self.folder} must be one folder for all of them")
-        self.ranks.broadcast_tensors(self.loop.parameters.values())
-        self.log = Log(self.folder / LOG if self.folder and self.ranks.is_first else None, step)
-        with contextlib.closing(self.log):
-            self.start = RunStart(self.folder, plan, self.loop.steps, step, self.loop.learner.dtype, self.ranks)
-            if self.ranks.is_first:
-                _warn_of_learning_rate(plan.settings, self.loop.steps)
-                self.on_start(self.start)
-            self._run_steps()
-            return self._finish()
-
-    def _run_steps(self) -> None:
+    def run_steps(self, shown: bool | None) -> None:
+        """Trains to the last step, and saves states.  shown: whether a progress bar is, see `progress_bar`."""
         loop = self.loop
-        if self.state is not None and self.ranks.is_first:
+        if self.state is not None:
             self.state.delete_stale_files()
-        shown = self.progress if self.ranks.is_first else False
         steps = {"total": loop.steps, "initial": loop.progress.step, "unit": " steps"}
         with interruptible() as loop.stop_requested, progress_bar("training", shown=shown, **steps) as bar:
-            if loop.progress.step == 0 and self.plan.can_score_before:
+            if loop.progress.step == 0 and self.start.plan.can_score_before:
                 loop.evaluate_before()
             while loop.has_next_step:
                 events = loop.advance()
@@ -156,7 +153,7 @@ class _TrainingRun:
                 self._save_if_due(len(events) > 1)
 
     def _report(self, event: Event, bar: Any) -> None:
-        if not self.ranks.is_first:
+        if not self.start.ranks.is_first:
             return
         self.log.write(log_line(event))
         self.on_event(event)
@@ -170,8 +167,8 @@ class _TrainingRun:
 
     def _warn_of_changed_files(self) -> None:
         """Warns, at the end of an epoch, of data files that have changed since they were read; once for each."""
-        if self.ranks.is_first and self.loop.ends_epoch:
-            for data in filter(None, (self.plan.data, self.plan.held_out)):
+        if self.start.ranks.is_first and self.loop.ends_epoch:
+            for data in filter(None, (self.start.plan.data, self.start.plan.held_out)):
                 message = data.change_message()
                 if message is not None and message not in self.logged_warnings:
                     self.logged_warnings.add(message)
@@ -179,14 +176,14 @@ class _TrainingRun:
 
     def _save_if_due(self, evaluated: bool) -> None:
         """Saves a state where one is due. Raises Interrupted where a stop was requested, and DivergedError."""
-        loop, every = self.loop, self.plan.settings.save_every
+        loop, every = self.loop, self.start.plan.settings.save_every
         try:
             loop.check_diverged()
         except DivergedError as error:
             loop.undo_skipped_steps()
             self._save_state(diverged=True)
-            stored = f"; the weights of step {loop.progress.step:,} are kept in {self.folder}: "
-            again = (stored, RESUME, " takes another rate and continues from there") if self.folder else ()
+            stored = f"; the weights of step {loop.progress.step:,} are kept in {self.start.folder}: "
+            again = (stored, RESUME, " takes another rate and continues from there") if self.start.folder else ()
             raise DivergedError(error, again) from error
         ends = evaluated or loop.ends_epoch or not loop.has_next_step
         is_overdue = time.monotonic() - self.last_saved >= SAVE_INTERVAL
@@ -195,24 +192,24 @@ class _TrainingRun:
             self._save_state()
         if loop.stopped:
             advice: MessagePart = "nothing is kept, since it has no folder (out)"
-            if self.folder:
-                stored_state = f"it is kept in {self.folder}: run the same again with "
+            if self.start.folder:
+                stored_state = f"it is kept in {self.start.folder}: run the same again with "
                 advice = (stored_state, RESUME, " to continue from there")
             raise Interrupted(f"interrupted after step {loop.progress.step:,} of {loop.steps:,}; ", advice)
 
     def _save_state(self, *, diverged: bool = False) -> None:
-        if self.state is not None and self.ranks.is_first:
+        if self.state is not None:
             self.state.save(self.loop, self.log, diverged=diverged)
             self.last_saved = time.monotonic()
 
-    def _finish(self) -> Result:
+    def finish(self) -> Result:
         """Saves the model with its best weights, and only then removes the state."""
-        loop, plan = self.loop, self.plan
+        loop, plan, folder = self.loop, self.start.plan, self.start.folder
         found = loop.finish()
         unchanged = loop.progress.consecutive_skips == loop.progress.step  # every step was skipped
         untrained = found.untrained if unchanged else mark_trained(found).untrained
         plain = replace(low_rank.merge_adapters(found), untrained=untrained, initial_versions=())  # as it is saved
-        now, out = loop.progress, self.folder.parent if self.folder else None
+        now, out = loop.progress, folder.parent if folder else None
         base = plan.base.source if plan.settings.adapter_only else None
         held_out = plan.held_out_examples
         source = None if out is None else Source(str(out), out.resolve(), "folder", base=base)
@@ -228,7 +225,7 @@ class _TrainingRun:
             log=tuple(self.log.lines),
             folder=out,
         )
-        if out is not None and self.state is not None and self.ranks.is_first:
+        if out is not None and self.state is not None:
             try:
                 self._save_model(found, plain, out)
             except PellucidError as error:
@@ -237,12 +234,12 @@ class _TrainingRun:
             self.on_saved(out, result)
             sync_to_disk(out)
             self.state.remove()
-        self.ranks.total(0.0)  # every process returns only once the folder is complete
+        self.start.ranks.total(0.0)  # every process returns only once the folder is complete
         return replace(result, loaded=replace(result.loaded, source=source and with_stamps(source)))
 
     def _save_model(self, found: Loaded, plain: Loaded, out: Path) -> None:
-        if self.plan.settings.adapter_only:
-            low_rank.save(found, self.plan.settings, out, overwrite=True)
+        if self.start.plan.settings.adapter_only:
+            low_rank.save(found, self.start.plan.settings, out, overwrite=True)
         else:
             save_checkpoint(plain, out, overwrite=True)
 
@@ -251,16 +248,16 @@ class _TrainingRun:
         try:
             self._save_state()
         except PellucidError:
-            return f"; the trained weights could not be kept in {self.folder} either"
-        return (f"; the trained weights are kept in {self.folder}: ", RESUME, " only writes it")
+            return f"; the trained weights could not be kept in {self.start.folder} either"
+        return (f"; the trained weights are kept in {self.start.folder}: ", RESUME, " only writes it")
 
     def _final_scores(self, plain: Loaded) -> dict[str, float]:
         """Scores of the kept weights, with the slow scores of the objective where it has such."""
-        plan = self.plan
+        plan = self.start.plan
         if not plan.held_out_examples or type(plan.objective).final_scores is Objective.final_scores:
             return self.loop.progress.scores
-        return self.ranks.broadcast(
-            plan.objective.final_scores(plain, plan.held_out_examples) if self.ranks.is_first else None
+        return self.start.ranks.broadcast(
+            plan.objective.final_scores(plain, plan.held_out_examples) if self.start.ranks.is_first else None
         )
 
 

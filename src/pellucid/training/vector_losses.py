@@ -90,7 +90,7 @@ def _false_negatives(some: Tensor, every: Tensor, first: int = 0) -> Tensor:
 
     first: the index of the first of `some` in `every`.
     """
-    candidates, many = _candidates(every[..., None])[:, 0], len(every)
+    candidates, many = _candidates(every), len(every)
     same = (some[:, :1] == candidates) | (some[:, 1:2] == candidates)
     same[:, :many] |= some[:, :1] == every[:, 0]
     own = torch.arange(len(some), device=same.device)

@@ -11,25 +11,28 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceToSequenceLM
 from pellucid.config.checks import check_bool, check_count, check_range
 from pellucid.errors import Argument, InputError, shorten
-from pellucid.generation.checkpoint_settings import with_end_tokens
+from pellucid.generation.checkpoint_settings import required_start_token, with_end_tokens
 from pellucid.generation.prompts import GenerationRequest, missing_end_token
+from pellucid.generation.texts import decode_sequence, generate_all
 from pellucid.tasks import writing as answering
 from pellucid.tasks.task_settings import params_of, prefix_of, task_generation_settings, translation_tasks, with_prefix
 from pellucid.text.prefix import encode_with_prefix
 from pellucid.text.truncation import check_has_tokens, warn_of_truncation
 from pellucid.training.data import row_location
-from pellucid.training.decoder_targets import decoder_labels, shift_tokens_right
-from pellucid.training.generation_metrics import MAX_EXTRA_TOKENS, generation_scores
 from pellucid.training.learner import Learner
 from pellucid.training.losses import IGNORED, vocabulary_loss
-from pellucid.training.metrics import require_library
+from pellucid.training.metrics import require_library, translation_scores
 from pellucid.training.objective import Example, Fields, Objective, batch_of, head_for
 from pellucid.training.reading import token_limit
+from pellucid.training.sequence_packing import padded
 from pellucid.training.source_and_target import BY_LANGUAGE, source_and_target_texts
 from pellucid.training.token_likelihood import likelihood_scores, target_features
 
 _GENERATION_OPTIONS = ("num_beams", "length_penalty", "max_new_tokens")
 """Options for generating from held-out texts."""
+
+_MAX_EXTRA_TOKENS = 50
+"""Tokens that a generated text may have beyond its source (Vaswani et al., 2017, arXiv:1706.03762, section 6.1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,8 +173,10 @@ class TextToText(Objective):
     # -- examples to a loss -------------------------------------------------------------------------------------------
 
     def collate(self, loaded: Loaded, examples: Sequence[Example], generator: np.random.Generator) -> dict[str, Tensor]:
-        decoder_inputs, labels = shift_tokens_right(loaded, examples), decoder_labels(examples)
-        return batch_of(loaded, examples, decoder_input_ids=decoder_inputs, labels=labels)
+        start, targets = required_start_token(loaded), [one.ids[1] for one in examples]
+        width = max(map(len, targets))
+        decoder_inputs = padded([[start, *ids][:width] for ids in targets], loaded.config.pad_token_id or 0)
+        return batch_of(loaded, examples, decoder_input_ids=decoder_inputs, labels=padded(targets, IGNORED))
 
     def weight(self, batch: Mapping[str, Tensor]) -> float:
         return float((batch["labels"] != IGNORED).sum())
@@ -200,7 +205,14 @@ class TextToText(Objective):
             self._generation_request(loaded, examples)
 
     def _generation_scores(self, loaded: Loaded, examples: Sequence[Example]) -> dict[str, float]:
-        return generation_scores(self._generation_request(loaded, examples), [one.target for one in examples])
+        """Generates one text for each source, and compares them with the targets.
+
+        ->  "bleu" and "chrf", from 0 to 100, and "exact_match", the share of texts equal to their target
+        """
+        request, right = self._generation_request(loaded, examples), [one.target for one in examples]
+        found = [decode_sequence(request, draft)[0].strip() for draft, *_ in generate_all(request, None)]
+        same = sum(one == truth.strip() for one, truth in zip(found, right))
+        return translation_scores(right, found) | {"exact_match": same / len(right)}
 
     def _generation_request(self, loaded: Loaded, examples: Sequence[Example]) -> GenerationRequest:
         """The request that generates from the sources of some examples."""
@@ -209,7 +221,7 @@ class TextToText(Objective):
             "do_sample": False,
             "num_return_sequences": 1,
         }
-        length_defaults = {"max_new_tokens": max(map(len, sources)) + MAX_EXTRA_TOKENS}
+        length_defaults = {"max_new_tokens": max(map(len, sources)) + _MAX_EXTRA_TOKENS}
         settings = task_generation_settings(loaded, options, self._task_names(loaded), length_defaults)
         return GenerationRequest(with_end_tokens(loaded), loaded.required_target_tokenizer, sources, settings)
 
