@@ -15,9 +15,9 @@ from pellucid.tasks.answer import Answer, Answers
 from pellucid.tasks.attribution import Target, logit_target
 from pellucid.tasks.reader import Reader, WindowOutput, most_central_windows, text_coverage
 from pellucid.tasks.targets import possible_ids, target_ids
-from pellucid.tasks.task import Work, single_text
+from pellucid.tasks.task import Work
 from pellucid.text import Tokenizer, Window
-from pellucid.text.truncation import clean_text, trimmed_span
+from pellucid.text.truncation import trimmed_span
 from pellucid.text.unspaced import is_unspaced
 
 Guesses = list[tuple[float, int]]
@@ -65,9 +65,6 @@ class FillMask(Reader):
     @property
     def _targets(self) -> tuple[str, ...]:
         return (self.targets,) if isinstance(self.targets, str) else tuple(self.targets or ())
-
-    def check_item(self, item: Any, index: int) -> str:
-        return clean_text(single_text(item, index), index, "item")
 
     def item_windows(self, work: Work, item: str, index: int) -> list[Window]:
         tokenizer = work.loaded.required_tokenizer

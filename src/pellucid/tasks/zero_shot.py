@@ -14,9 +14,8 @@ from pellucid.tasks.answer import Answer
 from pellucid.tasks.attribution import Target, logit_target
 from pellucid.tasks.entailment import contradiction_index, entailment_index
 from pellucid.tasks.reader import Reader, WindowOutput, mean_output, outputs_by_text, text_coverage
-from pellucid.tasks.task import Work, single_text
+from pellucid.tasks.task import Work
 from pellucid.text import Window
-from pellucid.text.truncation import clean_text
 
 _LABELS = Argument("candidate_labels")
 
@@ -72,7 +71,7 @@ class ZeroShotClassification(Reader):
             raise InputError(
                 f"{self.name} needs labels: pass ", Argument("candidate_labels", ["politics", "sports"]), ", say"
             )
-        return clean_text(single_text(item, index, "sequences"), index, "item")
+        return super().check_item(item, index)
 
     def item_windows(self, work: Work, item: str, index: int) -> list[Window]:
         self._entailment_indices(work)
