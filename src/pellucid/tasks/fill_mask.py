@@ -94,11 +94,14 @@ class FillMask(Reader):
         """The likeliest tokens at each mask, or all ids that the targets may have."""
         tokenizer = work.loaded.required_tokenizer
         scores = output[: len(_mask_positions(tokenizer, window))].softmax(dim=-1)
-        possible = possible_ids(tokenizer, self._targets, partial=self.partial_targets) if self._targets else None
-        ids = None if possible is None else torch.tensor(possible, device=scores.device)
-        chosen = scores if ids is None else scores[:, ids]
-        best = chosen.topk(min(self.top_k, chosen.shape[1]) if ids is None else chosen.shape[1])
-        tokens = best.indices if ids is None else ids[best.indices]
+        if self._targets:
+            possible = possible_ids(tokenizer, self._targets, partial=self.partial_targets)
+            ids = torch.tensor(possible, device=scores.device)
+            best = scores[:, ids].topk(len(ids))
+            tokens = ids[best.indices]
+        else:
+            best = scores.topk(min(self.top_k, scores.shape[1]))
+            tokens = best.indices
         return [list(zip(*both)) for both in zip(best.values.tolist(), tokens.tolist())]
 
     def answer(self, work: Work, item: str, outputs: list[WindowOutput]) -> Answers:
