@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import check_bool, check_count
+from pellucid.config.checks import check_count
 from pellucid.errors import Argument, InputError, Item
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Answers
@@ -50,8 +50,6 @@ class FillMask(Reader):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("top_k", self.top_k)
-        check_bool("partial_targets", self.partial_targets)
-        check_bool("decoded", self.decoded)
         listed = isinstance(self.targets, str | Sequence)
         if self.targets is not None and not (listed and self._targets and all(map(_is_word, self._targets))):
             raise InputError(f"targets is {self.targets!r}, expected a word or several")

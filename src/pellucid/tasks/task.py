@@ -75,8 +75,10 @@ class Task(ABC):
     """The names of the caller's inputs, in order; these are no options."""
 
     def __post_init__(self) -> None:
+        for option in fields(self):
+            if option.type is bool:
+                check_bool(option.name, getattr(self, option.name))
         check_choice("long", self.long, RULES)
-        check_bool("explain", self.explain)
         if self.max_length is not None:
             check_count("max_length", self.max_length)
         if self.stride is not None:

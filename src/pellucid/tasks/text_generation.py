@@ -54,8 +54,6 @@ class TextGeneration(Writer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for option in ("parse_in_messages", "return_full_text", "add_special_tokens", "skip_special_tokens"):
-            check_bool(option, getattr(self, option))
         if self.continue_final_message is not None:
             check_bool("continue_final_message", self.continue_final_message)
         if self.truncation_side is not None:

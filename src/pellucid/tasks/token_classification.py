@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import as_list, check_bool, check_choice, is_one_of, require_list, require_names
+from pellucid.config.checks import as_list, check_choice, is_one_of, require_list, require_names
 from pellucid.errors import Argument, InputError, Item, did_you_mean, join_names
 from pellucid.models import Output
 from pellucid.tasks.answer import Answer, Answers
@@ -70,8 +70,6 @@ class TokenClassification(Reader):
         check_choice("aggregation_strategy", self.aggregation_strategy, STRATEGIES)
         check_choice("boundaries", self.boundaries, BOUNDARIES)
         check_choice("overlap", self.overlap, OVERLAPS)
-        check_bool("is_split_into_words", self.is_split_into_words)
-        check_bool("decoded", self.decoded)
         if not isinstance(self.delimiter, str):
             raise InputError(f"delimiter is {type(self.delimiter).__name__}, expected a text such as ' '")
         ignored = require_list("ignore_labels", self.ignore_labels, "a list of labels")

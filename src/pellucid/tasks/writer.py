@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import check_bool
 from pellucid.errors import InputError
 from pellucid.generation import Settings
 from pellucid.generation.checkpoint_settings import with_end_tokens
@@ -79,9 +78,6 @@ class Writer(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_bool("parse_special_tokens", self.parse_special_tokens)
-        check_bool("clean_up_tokenization_spaces", self.clean_up_tokenization_spaces)
-        check_bool("keep_stop", self.keep_stop)
         if self.prefix is not None and not isinstance(self.prefix, str):
             raise InputError(f"prefix is {type(self.prefix).__name__}, expected a text")
         if self.eos_token_id is not None:

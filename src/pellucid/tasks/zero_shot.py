@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import check_bool, check_choice, is_one_of
+from pellucid.config.checks import check_choice, is_one_of
 from pellucid.errors import Argument, InputError, join_names
 from pellucid.tasks.answer import Answer
 from pellucid.tasks.attribution import Target, logit_target
@@ -47,7 +47,6 @@ class ZeroShotClassification(Reader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_bool("multi_label", self.multi_label)
         check_choice("roles", self.roles, ("named", "fixed"))
         template = self.hypothesis_template
         if not isinstance(template, str) or "{}" not in template:
