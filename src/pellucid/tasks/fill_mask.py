@@ -109,9 +109,11 @@ class FillMask(Reader):
             window = outputs[number].window
             known = outputs[number].output[_mask_positions(tokenizer, window).index(position)]
             for score, token in self._target_guesses(tokenizer, item, window, position, known):
-                make = _decode_filled if self.decoded else _fill_text
                 keys = {"score": score, "token": token, "token_str": tokenizer.decode([token])}
-                keys["sequence"] = make(tokenizer, item, window, position, token)
+                if self.decoded:
+                    keys["sequence"] = _decode_filled(tokenizer, window, position, token)
+                else:
+                    keys["sequence"] = _fill_text(tokenizer, item, window, position, token)
                 found.append(Answer(keys, read=read, window=number, mask=mask))
         return Answers(found, read=read)
 
@@ -183,7 +185,7 @@ def _is_letter(character: str) -> bool:
     return character.isalnum() and not is_unspaced(character)
 
 
-def _decode_filled(tokenizer: Tokenizer, text: str, window: Window, position: int, token: int) -> str:
+def _decode_filled(tokenizer: Tokenizer, window: Window, position: int, token: int) -> str:
     """A window decoded as in the reference: without special tokens, unless another mask would be lost with them."""
     ids = [token if i == position else here for i, here in enumerate(window.ids)]
     alone = len(_mask_positions(tokenizer, window)) == 1
