@@ -5,11 +5,11 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from pellucid.tasks.answer import Answer
 from pellucid.tasks.tagged_tokens import (
     TaggedTokens,
     character_ranges,
@@ -148,10 +148,10 @@ def _merge_entities(group: Sequence[Entity]) -> Entity:
     return Entity(group[0].label, score, tuple(word for one in group for word in one.words))
 
 
-def longest_entities(entities: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def longest_entities(entities: Iterable[Answer]) -> list[Answer]:
     """Of entities that overlap the longer one, of equally long ones the higher score, chosen as in the reference: each
     is compared with the last one kept."""
-    kept: list[dict[str, Any]] = []
+    kept: list[Answer] = []
     for one in sorted(entities, key=lambda entity: entity["start"]):
         if not kept or not kept[-1]["start"] <= one["start"] < kept[-1]["end"]:
             kept.append(one)
