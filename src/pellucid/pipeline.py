@@ -194,9 +194,7 @@ def _chunks(items: Iterator[Any], size: int) -> Iterator[tuple[int, list[Any]]]:
 
 
 class _CallableModule(types.ModuleType):
-    def __call__(self, *args: Any, **options: Any) -> Pipeline:
-        return pipeline(*args, **options)
+    __call__ = staticmethod(pipeline)
 
 
-_CallableModule.__call__.__doc__ = pipeline.__doc__
 sys.modules[__name__].__class__ = _CallableModule
