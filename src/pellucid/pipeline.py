@@ -187,9 +187,7 @@ class Pipeline:
 
 
 class _CallableModule(types.ModuleType):
-    def __call__(self, *args: Any, **options: Any) -> Pipeline:
-        return pipeline(*args, **options)
+    __call__ = staticmethod(pipeline)
 
 
-_CallableModule.__call__.__doc__ = pipeline.__doc__
 sys.modules[__name__].__class__ = _CallableModule

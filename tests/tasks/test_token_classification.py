@@ -18,7 +18,7 @@ import pellucid
 from pellucid.checkpoints.convert import convert
 from pellucid.errors import InputError
 from pellucid.pipeline import Pipeline, pipeline
-from pellucid.tasks.answer import Answers
+from pellucid.tasks.answer import Answer, Answers
 from pellucid.tasks.entities import Tag, longest_entities, parse_tags
 from pellucid.tasks.reader import WindowOutput
 from pellucid.tasks.tagged_tokens import AlignedText, TaggedToken, TaggedTokens, character_ranges, tokenizer_words
@@ -116,8 +116,8 @@ def test_split_words_equal_the_reference_s(load: Load) -> None:
 
 
 def test_longest_entities_keeps_the_longest_then_the_best_scored() -> None:
-    def entity(start: int, end: int, score: float) -> dict:
-        return {"start": start, "end": end, "score": score}
+    def entity(start: int, end: int, score: float) -> Answer:
+        return Answer({"start": start, "end": end, "score": score})
 
     found = longest_entities(
         [entity(9, 12, 0.5), entity(0, 4, 0.9), entity(2, 8, 0.1), entity(9, 12, 0.6), entity(12, 13, 0.1)]

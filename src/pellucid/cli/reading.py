@@ -78,7 +78,7 @@ def _find_file(arguments: tuple[str, ...], column: str | None) -> Path | None:
 def _is_file(argument: str, *, sure: bool) -> bool:
     """Whether an argument is the name of a file.  sure: it can be nothing else, as a column is given."""
     from pellucid.text.lines import size_and_time
-    from pellucid.text.rows import JSON_LINES_SUFFIXES, PLAIN, TABLE_SUFFIXES
+    from pellucid.text.rows import COLUMN_SUFFIXES, PLAIN
 
     suffix = Path(argument).suffix
     if os.path.isdir(argument):  # noqa: PTH112 - a text may be longer than any name, and for such Path raises
@@ -89,7 +89,7 @@ def _is_file(argument: str, *, sure: bool) -> bool:
         raise InputError(
             f"{argument!r} is a pipe or a device, expected a file: give what it holds on standard input (-)"
         )
-    if sure or (_may_be_a_name(argument) and suffix.lower() in (*TABLE_SUFFIXES, *JSON_LINES_SUFFIXES, *PLAIN)):
+    if sure or (_may_be_a_name(argument) and suffix.lower() in (*COLUMN_SUFFIXES, *PLAIN)):
         size_and_time(Path(argument))  # raises where it is missing or unreadable
     return False
 

@@ -16,15 +16,7 @@ from pellucid.search.ids import checked_id
 from pellucid.search.metadata import metadata_json
 from pellucid.text.data_frames import rows_of_frame
 from pellucid.text.lines import python_encoding, size_and_time
-from pellucid.text.rows import (
-    JSON_LINES_SUFFIXES,
-    TABLE_SUFFIXES,
-    base_value,
-    check_column,
-    is_missing,
-    matching_name,
-    read_rows,
-)
+from pellucid.text.rows import COLUMN_SUFFIXES, base_value, check_column, is_missing, matching_name, read_rows
 from pellucid.text.truncation import clean_text, replace_surrogates
 
 SpanFunction = Callable[[str, int], list[tuple[int, int]]]
@@ -87,7 +79,7 @@ class Corpus:
             raise InputError(f"{self.source} holds no files", self._skipped_note())
         if len(paths) == 1:
             size_and_time(paths[0])  # a missing file is the first error to report
-        tables = [path for path in paths if path.suffix.lower() in (*TABLE_SUFFIXES, *JSON_LINES_SUFFIXES)]
+        tables = [path for path in paths if path.suffix.lower() in COLUMN_SUFFIXES]
         named = self.id_column if self.column is None else self.column
         if tables and (named is not None or len(tables) == len(paths)):
             if other := next((path for path in paths if path not in tables), None):

@@ -7,7 +7,7 @@ from pellucid.config.checks import is_list_like
 from pellucid.errors import InputError
 from pellucid.files import path_of
 from pellucid.search.corpus import Corpus
-from pellucid.text.rows import JSON_LINES_SUFFIXES, TABLE_SUFFIXES
+from pellucid.text.rows import COLUMN_SUFFIXES, TABLE_SUFFIXES
 
 
 def estimated_rows(corpus: Corpus) -> int | None:
@@ -18,7 +18,7 @@ def estimated_rows(corpus: Corpus) -> int | None:
         return len(source) if isinstance(source, Sized) and is_list_like(source) else None
     try:
         path = path_of(source)
-        if path.suffix.lower() not in (*TABLE_SUFFIXES, *JSON_LINES_SUFFIXES) or not path.is_file():
+        if path.suffix.lower() not in COLUMN_SUFFIXES or not path.is_file():
             return None
         with path.open("rb") as file:
             ends = sum(part.count(b"\n") for part in iter(lambda: file.read(2**20), b""))

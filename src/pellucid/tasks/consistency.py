@@ -1,12 +1,11 @@
 """Whether a model agrees with itself: equivalent ways to compute a result must agree. Needs no reference."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from pellucid.blocks import Cache
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
@@ -67,24 +66,25 @@ def check_cache(loaded: Loaded, rows: list[Row], tolerance: float) -> Check:
     for row in rows:
         written = ("decoder_input_ids",) if "decoder_input_ids" in row else ("input_ids", "attention_mask")
         short = row | {name: row[name][:, :STEPS] for name in written}
-        full = module(**short)
-        steps = list(_token_by_token(module, short, full))
+        full, ids = module(**short), short[written[0]]
+        next_pass = cached_pass(module, short, ids.shape[1])
+        steps = [next_pass(token) for token in ids.split(1, dim=1)]
         points += [(name, torch.cat([step[name] for step in steps], dim=1), full[name]) for name in names]
     return compare_points("cached = one full pass", points, tolerance)
 
 
-def _token_by_token(module: Network, row: Row, full: Output) -> Iterator[Output]:
-    if isinstance(module, EncoderDecoder):
-        ids = row["decoder_input_ids"]
-        cache: Cache = module.new_cache(ids.shape[1])
-        memory, mask = full["encoder_last_hidden_state"], row["attention_mask"]
-        for token in ids.split(1, dim=1):
-            yield module(memory=memory, attention_mask=mask, decoder_input_ids=token, cache=cache)
-        return
-    assert isinstance(module, Decoder)  # encoders have no cache
-    cache = module.new_cache(row["input_ids"].shape[1])
-    for token in row["input_ids"].split(1, dim=1):
-        yield module(token, cache=cache)
+def cached_pass(module: Network, row: Row, capacity: int) -> Callable[[Tensor], Output]:
+    """A pass over the next tokens of a text, Int[Tensor, "1 seq"], which reads those before them from a cache.
+
+    row: the text; of an encoder-decoder its encoder reads it once.  capacity: tokens in all, at most.
+    """
+    assert isinstance(module, Decoder | EncoderDecoder)  # encoders have no cache
+    cache = module.new_cache(capacity)
+    if isinstance(module, Decoder):
+        return lambda ids: module(ids, cache=cache)
+    mask = row["attention_mask"]
+    memory = module.states(row["input_ids"], mask)
+    return lambda ids: module(memory=memory, attention_mask=mask, decoder_input_ids=ids, cache=cache)
 
 
 @no_grad()

@@ -5,12 +5,18 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from pellucid.tasks.tagged_tokens import TaggedTokens, character_ranges, heuristic_words, tokenizer_words
+from pellucid.tasks.answer import Answer
+from pellucid.tasks.tagged_tokens import (
+    TaggedTokens,
+    character_ranges,
+    heuristic_words,
+    joined_ranges,
+    tokenizer_words,
+)
 from pellucid.text import Tokenizer
 
 STRATEGIES = ("none", "simple", "first", "average", "max")
@@ -108,20 +114,17 @@ def word_ranges(tokens: TaggedTokens, strategy: str, use_tokenizer_words: bool, 
 
 
 def group_entities(
-    tokens: TaggedTokens, found: Iterable[Entity], tags: Sequence[Tag], *, merge_adjacent: bool
+    tokens: TaggedTokens, found: Sequence[Entity], tags: Sequence[Tag], *, merge_adjacent: bool
 ) -> list[Entity]:
     """Groups neighbours of one type, unless the second begins an entity.
 
     merge_adjacent: one that begins where the entity before it ends, without a space, continues it. Many models begin an
         entity at each part of a number or of an address; in scripts without spaces neighbours touch anyway.
     """
-    groups: list[list[Entity]] = []
-    for one in found:
-        if groups and _continues_entity(tokens, groups[-1][-1], one, tags, merge_adjacent):
-            groups[-1].append(one)
-        else:
-            groups.append([one])
-    return [_merge_entities(group) for group in groups]
+    groups = joined_ranges(
+        len(found), lambda i: _continues_entity(tokens, found[i - 1], found[i], tags, merge_adjacent)
+    )
+    return [_merge_entities(found[group.start : group.stop]) for group in groups]
 
 
 def _continues_entity(
@@ -140,15 +143,15 @@ def _are_adjacent(tokens: TaggedTokens, before: Entity, one: Entity) -> bool:
     return start <= end and not any(c.isspace() or unicodedata.category(c) == "Lo" for c in around)
 
 
-def _merge_entities(group: list[Entity]) -> Entity:
+def _merge_entities(group: Sequence[Entity]) -> Entity:
     score = sum(one.score for one in group) / len(group)
     return Entity(group[0].label, score, tuple(word for one in group for word in one.words))
 
 
-def longest_entities(entities: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def longest_entities(entities: Iterable[Answer]) -> list[Answer]:
     """Of entities that overlap the longer one, of equally long ones the higher score, chosen as in the reference: each
     is compared with the last one kept."""
-    kept: list[dict[str, Any]] = []
+    kept: list[Answer] = []
     for one in sorted(entities, key=lambda entity: entity["start"]):
         if not kept or not kept[-1]["start"] <= one["start"] < kept[-1]["end"]:
             kept.append(one)

@@ -1,7 +1,7 @@
 """The hidden state of every token of a text."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -11,7 +11,7 @@ from pellucid.errors import InputError
 from pellucid.models import Network
 from pellucid.tasks.answer import Answers
 from pellucid.tasks.reader import Reader, WindowOutput, most_central_windows, text_coverage
-from pellucid.tasks.task import Work, check_readable, single_text
+from pellucid.tasks.task import Work, check_readable
 from pellucid.text import Window
 
 
@@ -40,9 +40,6 @@ class FeatureExtraction(Reader):
     def check(cls, loaded: Loaded) -> None:
         """Every body has features, whatever its head."""
         check_readable(loaded, ("all",))
-
-    def check_item(self, item: Any, index: int) -> str:
-        return single_text(item, index)
 
     def item_windows(self, work: Work, item: str, index: int) -> list[Window]:
         if self.side is not None and work.loaded.config.kind not in (self.side, "encoder-decoder"):

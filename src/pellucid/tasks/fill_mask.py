@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import check_bool, check_count
+from pellucid.config.checks import check_count
 from pellucid.errors import Argument, InputError, Item
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.tasks.attribution import Target, logit_target
 from pellucid.tasks.reader import Reader, WindowOutput, most_central_windows, text_coverage
 from pellucid.tasks.targets import possible_ids, target_ids
-from pellucid.tasks.task import Work, single_text
+from pellucid.tasks.task import Work
 from pellucid.text import Tokenizer, Window
-from pellucid.text.truncation import clean_text, trimmed_span
+from pellucid.text.truncation import trimmed_span
 from pellucid.text.unspaced import is_unspaced
 
 Guesses = list[tuple[float, int]]
@@ -50,8 +50,6 @@ class FillMask(Reader):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("top_k", self.top_k)
-        check_bool("partial_targets", self.partial_targets)
-        check_bool("decoded", self.decoded)
         listed = isinstance(self.targets, str | Sequence)
         if self.targets is not None and not (listed and self._targets and all(map(_is_word, self._targets))):
             raise InputError(f"targets is {self.targets!r}, expected a word or several")
@@ -65,9 +63,6 @@ class FillMask(Reader):
     @property
     def _targets(self) -> tuple[str, ...]:
         return (self.targets,) if isinstance(self.targets, str) else tuple(self.targets or ())
-
-    def check_item(self, item: Any, index: int) -> str:
-        return clean_text(single_text(item, index), index, "item")
 
     def item_windows(self, work: Work, item: str, index: int) -> list[Window]:
         tokenizer = work.loaded.required_tokenizer
@@ -97,11 +92,14 @@ class FillMask(Reader):
         """The likeliest tokens at each mask, or all ids that the targets may have."""
         tokenizer = work.loaded.required_tokenizer
         scores = output[: len(_mask_positions(tokenizer, window))].softmax(dim=-1)
-        possible = possible_ids(tokenizer, self._targets, partial=self.partial_targets) if self._targets else None
-        ids = None if possible is None else torch.tensor(possible, device=scores.device)
-        chosen = scores if ids is None else scores[:, ids]
-        best = chosen.topk(min(self.top_k, chosen.shape[1]) if ids is None else chosen.shape[1])
-        tokens = best.indices if ids is None else ids[best.indices]
+        if self._targets:
+            possible = possible_ids(tokenizer, self._targets, partial=self.partial_targets)
+            ids = torch.tensor(possible, device=scores.device)
+            best = scores[:, ids].topk(len(ids))
+            tokens = ids[best.indices]
+        else:
+            best = scores.topk(min(self.top_k, scores.shape[1]))
+            tokens = best.indices
         return [list(zip(*both)) for both in zip(best.values.tolist(), tokens.tolist())]
 
     def answer(self, work: Work, item: str, outputs: list[WindowOutput]) -> Answers:
@@ -111,9 +109,11 @@ class FillMask(Reader):
             window = outputs[number].window
             known = outputs[number].output[_mask_positions(tokenizer, window).index(position)]
             for score, token in self._target_guesses(tokenizer, item, window, position, known):
-                make = _decode_filled if self.decoded else _fill_text
                 keys = {"score": score, "token": token, "token_str": tokenizer.decode([token])}
-                keys["sequence"] = make(tokenizer, item, window, position, token)
+                if self.decoded:
+                    keys["sequence"] = _decode_filled(tokenizer, window, position, token)
+                else:
+                    keys["sequence"] = _fill_text(tokenizer, item, window, position, token)
                 found.append(Answer(keys, read=read, window=number, mask=mask))
         return Answers(found, read=read)
 
@@ -185,7 +185,7 @@ def _is_letter(character: str) -> bool:
     return character.isalnum() and not is_unspaced(character)
 
 
-def _decode_filled(tokenizer: Tokenizer, text: str, window: Window, position: int, token: int) -> str:
+def _decode_filled(tokenizer: Tokenizer, window: Window, position: int, token: int) -> str:
     """A window decoded as in the reference: without special tokens, unless another mask would be lost with them."""
     ids = [token if i == position else here for i, here in enumerate(window.ids)]
     alone = len(_mask_positions(tokenizer, window)) == 1

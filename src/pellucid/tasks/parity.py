@@ -10,8 +10,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
 from pellucid.errors import PellucidError, format_count
 from pellucid.machine import no_grad
-from pellucid.models import Decoder, EncoderDecoder
-from pellucid.tasks.consistency import Row, shared_weights_copy
+from pellucid.tasks.consistency import Row, cached_pass, shared_weights_copy
 from pellucid.tasks.reference import NoReference, open_reference, reference_forward, version
 from pellucid.tasks.tolerance import Check, Point, check_differences, compare_points
 from pellucid.trace.aliases import aliases
@@ -126,8 +125,7 @@ def check_same_tokens(loaded: Loaded, model: Any, row: Row, tokens: int, toleran
 
 def _reference_tokens(model: Any, row: Row, tokens: int) -> tuple[list[int], list[Tensor]]:
     name = "decoder_input_ids" if "decoder_input_ids" in row else "input_ids"
-    ids = row[name][:, :1] if name == "decoder_input_ids" else row[name]
-    chosen, logits = [], []
+    ids, chosen, logits = _first_ids(row), [], []
     for _ in range(tokens):
         inputs = row | {name: ids} | ({"attention_mask": torch.ones_like(ids)} if name == "input_ids" else {})
         logits.append(reference_forward(model, **inputs)["logits"][0, -1].double())
@@ -138,21 +136,14 @@ def _reference_tokens(model: Any, row: Row, tokens: int) -> tuple[list[int], lis
 
 @no_grad()
 def _our_tokens(loaded: Loaded, row: Row, tokens: int) -> list[int]:
-    module, chosen = loaded.module, []
-    assert isinstance(module, Decoder | EncoderDecoder)  # only these have a language model head
-    inputs: dict[str, Any] = {"input_ids": row["input_ids"]}
-    length = row["input_ids"].shape[1]
-    if isinstance(module, EncoderDecoder):
-        first = {**row, "decoder_input_ids": row["decoder_input_ids"][:, :1]}
-        memory = module(**first)["encoder_last_hidden_state"]
-        inputs = {
-            "memory": memory,
-            "attention_mask": row["attention_mask"],
-            "decoder_input_ids": first["decoder_input_ids"],
-        }
-        length = 1
-    cache = module.new_cache(length + tokens)
+    ids, chosen = _first_ids(row), []
+    next_pass = cached_pass(loaded.module, row, ids.shape[1] + tokens)
     for _ in range(tokens):
-        chosen.append(int(module(**inputs, cache=cache)["logits"][0, -1].argmax()))
-        inputs["decoder_input_ids" if "memory" in inputs else "input_ids"] = torch.tensor([chosen[-1:]], device="cpu")
+        chosen.append(int(next_pass(ids)["logits"][0, -1].argmax()))
+        ids = torch.tensor([chosen[-1:]], device="cpu")
     return chosen
+
+
+def _first_ids(row: Row) -> Tensor:
+    """The ids that are continued: the text, or the decoder's start token."""
+    return row["decoder_input_ids"][:, :1] if "decoder_input_ids" in row else row["input_ids"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import check_bool, check_choice, check_count, is_one_of
+from pellucid.config.checks import check_choice, check_count, is_one_of
 from pellucid.errors import InputError, Item
 from pellucid.tasks.answer import Answer
 from pellucid.tasks.attribution import Target
@@ -51,8 +51,6 @@ class QuestionAnswering(Reader):
         super().__post_init__()
         check_count("top_k", self.top_k)
         check_count("max_answer_len", self.max_answer_len)
-        check_bool("handle_impossible_answer", self.handle_impossible_answer)
-        check_bool("align_to_words", self.align_to_words)
         check_choice("scores", self.scores, ("comparable", "per_window"))
 
     @classmethod

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.batch import as_batch
-from pellucid.config.checks import check_bool
 from pellucid.errors import Argument, InputError
 from pellucid.machine import no_grad
 from pellucid.models import Network, check_finite
@@ -44,7 +43,6 @@ class Reader(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_bool("parse_special_tokens", self.parse_special_tokens)
         if self.explain and type(self).attribution_targets is Reader.attribution_targets:
             wrong = f"{self.name} returns no score that could be explained: leave "
             raise InputError(wrong, Argument("explain"), " out")

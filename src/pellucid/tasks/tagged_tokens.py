@@ -2,7 +2,7 @@
 
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -154,13 +154,14 @@ def tokenizer_words(tokens: TaggedTokens) -> list[range]:
     but not in scripts without spaces, whose words seldom begin with one. Invisible tokens form no word.
     """
     kinds = _token_kinds(tokens)
-    found: list[range] = []
-    for i in range(len(kinds)):
-        if found and _continues_word(tokens, kinds, i):
-            found[-1] = range(found[-1].start, i + 1)
-        else:
-            found.append(range(i, i + 1))
+    found = joined_ranges(len(kinds), lambda i: _continues_word(tokens, kinds, i))
     return [word for word in found if any(kinds[i] in ("word", "sign") for i in word)]
+
+
+def joined_ranges(count: int, joins: Callable[[int], bool]) -> list[range]:
+    """The numbers below `count`, in ranges: each number joins that of the number before it, or begins one."""
+    starts = [i for i in range(count) if i == 0 or not joins(i)]
+    return [range(start, end) for start, end in zip(starts, [*starts[1:], count])]
 
 
 def character_ranges(tokens: TaggedTokens) -> list[range]:
@@ -224,13 +225,12 @@ def heuristic_words(tokens: TaggedTokens, continues: str | None) -> list[range]:
     Where the vocabulary marks continuations, a token is one if its length differs from its text's, as it also does for
     letters that normalisation changed; otherwise if no space is at its beginning.
     """
-    shown, found = tokens.sentence.shown, list[range]()
-    for i, token in enumerate(tokens):
-        start, end = token.span
+    shown = tokens.sentence.shown
+
+    def continues_word(i: int) -> bool:
+        start, end = tokens[i].span
         without_space = start > 0 and " " not in shown[start - 1 : start + 1]
-        inner = len(token.piece) != end - start if continues else without_space
-        if found and inner and not token.unknown:
-            found[-1] = range(found[-1].start, i + 1)
-        else:
-            found.append(range(i, i + 1))
-    return found
+        inner = len(tokens[i].piece) != end - start if continues else without_space
+        return inner and not tokens[i].unknown
+
+    return joined_ranges(len(tokens), continues_word)

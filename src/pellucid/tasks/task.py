@@ -20,6 +20,7 @@ from pellucid.errors import InputError, Item, join_names
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.text import RULES
 from pellucid.text.rows import is_missing
+from pellucid.text.truncation import clean_text
 
 TaskAnswer = Answer | Answers
 
@@ -74,8 +75,10 @@ class Task(ABC):
     """The names of the caller's inputs, in order; these are no options."""
 
     def __post_init__(self) -> None:
+        for option in fields(self):
+            if option.type is bool:
+                check_bool(option.name, getattr(self, option.name))
         check_choice("long", self.long, RULES)
-        check_bool("explain", self.explain)
         if self.max_length is not None:
             check_count("max_length", self.max_length)
         if self.stride is not None:
@@ -131,9 +134,9 @@ class Task(ABC):
     def is_single_item(cls, value: Any) -> bool:
         return isinstance(value, str | tuple | Mapping)
 
-    @abstractmethod
     def check_item(self, item: Any, index: int) -> Any:
-        """One item, checked; raises InputError, which names its number, for an invalid one."""
+        """One item, checked; raises InputError, which names its number, for an invalid one. Here it is one text."""
+        return clean_text(single_text(item, index, self.inputs[0]), index, "item")
 
     @abstractmethod
     def answer_items(self, work: Work, items: Sequence[Any], first: int) -> Iterator[TaskAnswer]:

@@ -54,8 +54,6 @@ class TextGeneration(Writer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for option in ("parse_in_messages", "return_full_text", "add_special_tokens", "skip_special_tokens"):
-            check_bool(option, getattr(self, option))
         if self.continue_final_message is not None:
             check_bool("continue_final_message", self.continue_final_message)
         if self.truncation_side is not None:
@@ -122,20 +120,16 @@ class TextGeneration(Writer):
 
         advice: the end of that error.
         """
-        if self.long == "error":
-            max_tokens = min(n for n in (self.max_length, limit, tokens) if n is not None)
-            if tokens > max_tokens:
-                excess = format_count(tokens - max_tokens, "token")
-                raise InputError(
-                    Item(index),
-                    f" has {excess} more than the {max_tokens:,} that can be continued: pass ",
-                    _CUT,
-                    *advice,
-                )
+        if limit is not None and self.long != "error":
+            limit -= min(self.settings.max_new_tokens, limit // 2)
+        max_tokens = min(n for n in (self.max_length, limit, tokens) if n is not None)
+        if tokens <= max_tokens:
             return None
-        new = 0 if limit is None else min(self.settings.max_new_tokens, limit // 2)
-        max_tokens = min(n for n in (self.max_length, limit and limit - new, tokens) if n is not None)
-        return max_tokens if tokens > max_tokens else None
+        if self.long == "error":
+            excess = format_count(tokens - max_tokens, "token")
+            fault = f" has {excess} more than the {max_tokens:,} that can be continued: pass "
+            raise InputError(Item(index), fault, _CUT, *advice)
+        return max_tokens
 
     def _portions(self, work: Work, tokenizer: Tokenizer, text: str, index: int, limit: int | None) -> list[TextChunk]:
         reading = PrefixedEncoder(tokenizer, self.prefix or "", self.parse_special_tokens, self.add_special_tokens)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import check_bool, check_choice, check_count, is_list_like, unwrap_arrow
+from pellucid.config.checks import check_choice, check_count, is_list_like, unwrap_arrow
 from pellucid.errors import Argument, InputError, Item, format_count, join_names, shorten
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Answers
@@ -54,7 +54,6 @@ class TextRanking(VectorTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_bool("return_documents", self.return_documents)
         if self.top_k is not None:
             check_count("top_k", self.top_k)
         if self.function_to_apply is not None:

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import as_list, check_bool, check_choice, is_one_of, require_list, require_names
+from pellucid.config.checks import as_list, check_choice, is_one_of, require_list, require_names
 from pellucid.errors import Argument, InputError, Item, did_you_mean, join_names
 from pellucid.models import Output
-from pellucid.tasks.answer import Answer, Answers
+from pellucid.tasks.answer import Answer, Answers, TextCoverage
 from pellucid.tasks.attribution import Target
 from pellucid.tasks.entities import (
     STRATEGIES,
@@ -70,8 +70,6 @@ class TokenClassification(Reader):
         check_choice("aggregation_strategy", self.aggregation_strategy, STRATEGIES)
         check_choice("boundaries", self.boundaries, BOUNDARIES)
         check_choice("overlap", self.overlap, OVERLAPS)
-        check_bool("is_split_into_words", self.is_split_into_words)
-        check_bool("decoded", self.decoded)
         if not isinstance(self.delimiter, str):
             raise InputError(f"delimiter is {type(self.delimiter).__name__}, expected a text such as ' '")
         ignored = require_list("ignore_labels", self.ignore_labels, "a list of labels")
@@ -119,18 +117,16 @@ class TokenClassification(Reader):
     def answer(self, work: Work, item: AlignedText, outputs: list[WindowOutput]) -> Answers:
         parts, read = self._tagged_windows(work, item, outputs), text_coverage(outputs)
         if self.overlap == "longest" and len(parts) > 1:
-            every = [one for part in parts for one in self._entities(work, part)]
-            numbers = {id(entity): number for entity, number in every}
-            found = [(entity, numbers[id(entity)]) for entity in longest_entities(entity for entity, _ in every)]
+            found = longest_entities(one for part in parts for one in self._entities(work, part, read))
         else:
-            found = self._entities(work, merge_windows(parts, outputs))
-        return Answers((Answer(entity, read=read, window=number) for entity, number in found), read=read)
+            found = self._entities(work, merge_windows(parts, outputs), read)
+        return Answers(found, read=read)
 
     def _tagged_windows(self, work: Work, item: AlignedText, outputs: list[WindowOutput]) -> list[TaggedTokens]:
         return [tag_window(item, output, work.loaded.required_tokenizer.unk_token_id) for output in outputs]
 
-    def _entities(self, work: Work, tokens: TaggedTokens) -> list[tuple[dict[str, Any], int]]:
-        """The entities of some tokens, each with the window that it begins in."""
+    def _entities(self, work: Work, tokens: TaggedTokens, read: TextCoverage) -> list[Answer]:
+        """The entities of some tokens.  read: what was read of the whole text."""
         tokenizer, labels = work.loaded.required_tokenizer, tuple(work.loaded.config.labels)
         use_tokenizer_words = self.boundaries == "words"
         found = label_words(
@@ -148,20 +144,22 @@ class TokenClassification(Reader):
                 else [label.split("-", 1)[-1] for label in labels]
             )
         included = [(one, kinds[one.label]) for one in found if kinds[one.label] not in self.ignore_labels]
-        return [(self._entity(tokenizer, tokens, *one), tokens[one[0].tokens[0]].window) for one in included]
+        return [self._entity(tokenizer, tokens, *one, read) for one in included]
 
-    def _entity(self, tokenizer: Tokenizer, tokens: TaggedTokens, one: Entity, kind: str) -> dict[str, Any]:
-        start, end = tokens[one.tokens[0]].span[0], tokens[one.tokens[-1]].span[1]
+    def _entity(self, tokenizer: Tokenizer, tokens: TaggedTokens, one: Entity, kind: str, read: TextCoverage) -> Answer:
+        first, last = tokens[one.tokens[0]], tokens[one.tokens[-1]]
+        start, end = first.span[0], last.span[1]
         if self.boundaries == "words":
             start, end = visible_span(tokens.sentence.shown, start, end)
         if self.decoded:
             word = entity_text(tokens, one, self.aggregation_strategy, tokenizer)
         else:
             word = tokens.sentence.slice(start, end)
-        entity = {"word": word, "start": start, "end": end}
         if self.aggregation_strategy == "none":
-            return {"entity": kind, "score": one.score, "index": tokens[one.tokens[0]].index_in_text, **entity}
-        return {"entity_group": kind, "score": one.score, **entity}
+            keys = {"entity": kind, "score": one.score, "index": first.index_in_text}
+        else:
+            keys = {"entity_group": kind, "score": one.score}
+        return Answer(keys | {"word": word, "start": start, "end": end}, read=read, window=first.window)
 
     def _space_tokens(self, tokens: TaggedTokens, one: Answer) -> list[int]:
         """The tokens of an entity that is whitespace only, whose span is empty."""

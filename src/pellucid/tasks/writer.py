@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import check_bool
 from pellucid.errors import InputError
 from pellucid.generation import Settings
 from pellucid.generation.checkpoint_settings import with_end_tokens
@@ -21,11 +20,10 @@ from pellucid.generation.stops import cut_at_stop
 from pellucid.generation.texts import GeneratedSequence, generate_group
 from pellucid.tasks.answer import Answer, AnswerAttribution, TextCoverage
 from pellucid.tasks.attribution import attribute_generation
-from pellucid.tasks.task import Task, TaskAnswer, Work, single_text
+from pellucid.tasks.task import Task, TaskAnswer, Work
 from pellucid.tasks.task_settings import prefix_of, task_generation_settings
 from pellucid.text import Tokenizer
 from pellucid.text.chunks import TextChunk
-from pellucid.text.truncation import clean_text
 
 ITEMS_PER_SORT = 64
 """Items that are sorted by length at a time; they are answered before the next ones are read."""
@@ -80,9 +78,6 @@ class Writer(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_bool("parse_special_tokens", self.parse_special_tokens)
-        check_bool("clean_up_tokenization_spaces", self.clean_up_tokenization_spaces)
-        check_bool("keep_stop", self.keep_stop)
         if self.prefix is not None and not isinstance(self.prefix, str):
             raise InputError(f"prefix is {type(self.prefix).__name__}, expected a text")
         if self.eos_token_id is not None:
@@ -119,9 +114,6 @@ class Writer(Task):
     @abstractmethod
     def answer(self, work: Work, item: Any, prompts: list[Prompt], texts: list[list[GeneratedText]]) -> Answer:
         """The answer to an item.  texts: for each of its prompts, as many as were requested, the best first."""
-
-    def check_item(self, item: Any, index: int) -> Any:
-        return clean_text(single_text(item, index), index, "item")
 
     def answer_items(self, work: Work, items: Sequence[Any], first: int) -> Iterator[TaskAnswer]:
         numbered = enumerate(items, first)

@@ -52,12 +52,11 @@ class Writing(Writer):
         return self.finish_text(self.decode(tokenizer, ids), sequence)
 
     def answer(self, work: Work, item: str, prompts: list[Prompt], texts: list[list[GeneratedText]]) -> Answer:
-        portions = [prompt.portion for prompt in prompts]
-        every = [self._joined_answer(work, item, prompts, list(rank)) for rank in zip(*texts)]
-        every = [one.replace(read=text_coverage(item, portions)) for one in every]
+        read = text_coverage(item, [prompt.portion for prompt in prompts])
+        every = [self._joined_answer(work, prompts, list(rank)).replace(read=read) for rank in zip(*texts)]
         return every[0].replace(all=every if len(every) > 1 else ())
 
-    def _joined_answer(self, work: Work, item: str, prompts: list[Prompt], texts: list[GeneratedText]) -> Answer:
+    def _joined_answer(self, work: Work, prompts: list[Prompt], texts: list[GeneratedText]) -> Answer:
         whole = texts[0].text if len(texts) == 1 else " ".join(filter(None, (one.text.strip() for one in texts)))
         ids = [i for one in texts for i in one.sequence.ids]
         ends = next(

@@ -8,15 +8,14 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import check_bool, check_choice, is_one_of
+from pellucid.config.checks import check_choice, is_one_of
 from pellucid.errors import Argument, InputError, join_names
 from pellucid.tasks.answer import Answer
 from pellucid.tasks.attribution import Target, logit_target
 from pellucid.tasks.entailment import contradiction_index, entailment_index
 from pellucid.tasks.reader import Reader, WindowOutput, mean_output, outputs_by_text, text_coverage
-from pellucid.tasks.task import Work, single_text
+from pellucid.tasks.task import Work
 from pellucid.text import Window
-from pellucid.text.truncation import clean_text
 
 _LABELS = Argument("candidate_labels")
 
@@ -48,7 +47,6 @@ class ZeroShotClassification(Reader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_bool("multi_label", self.multi_label)
         check_choice("roles", self.roles, ("named", "fixed"))
         template = self.hypothesis_template
         if not isinstance(template, str) or "{}" not in template:
@@ -72,7 +70,7 @@ class ZeroShotClassification(Reader):
             raise InputError(
                 f"{self.name} needs labels: pass ", Argument("candidate_labels", ["politics", "sports"]), ", say"
             )
-        return clean_text(single_text(item, index, "sequences"), index, "item")
+        return super().check_item(item, index)
 
     def item_windows(self, work: Work, item: str, index: int) -> list[Window]:
         self._entailment_indices(work)

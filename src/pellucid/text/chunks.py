@@ -14,7 +14,7 @@ import tokenizers
 from pellucid.errors import InputError, Item, format_count
 from pellucid.text.prefix import encode_raw_with_prefix
 from pellucid.text.tokenizer import Tokenizer
-from pellucid.text.truncation import clean_text, overlap_tokens, too_long_error, trimmed_span
+from pellucid.text.truncation import overlap_tokens, too_long_error, trimmed_span
 
 _SENTENCE = re.compile(
     r"(?P<end>[.!?…؟۔।॥։።។။]+[\"'”’»)\]]*(?=\s)|(?:[。！？｡]|．(?![０-９0-9])|…{2,})+[”’」』）】〉》〕]*|\n(?=\s*?\n))|[.!?…؟۔।॥։።។။]+"
@@ -76,21 +76,21 @@ class PrefixedEncoder:
 
 
 def sentence_chunks(
-    encoder: PrefixedEncoder, text: object, index: int, *, rule: str, limit: int | None
+    encoder: PrefixedEncoder, text: str, index: int, *, rule: str, limit: int | None
 ) -> list[TextChunk]:
     """A text as one chunk; where it is too long it is refused, truncated, or split into chunks that do not overlap.
 
+    text: without lone surrogates.
     rule: "error", "truncate" or "windows". Truncation cuts off the end of the text, or its beginning where the
         tokenizer's `truncation_side` is "left"; the prefix stays.  limit: tokens of a chunk, special tokens included;
         None for none.
     A chunk ends after the last sentence that ends in it, else after a word, else after a token, where a letter keeps
     its combining marks.
     """
-    clean = clean_text(text, index, "item")
-    whole = encoder.encode_raw(clean)
+    whole = encoder.encode_raw(text)
     excess = 0 if limit is None else len(whole) + encoder.special_token_count - limit
     if limit is None or excess <= 0:
-        return [encoder.whole_chunk(clean)]
+        return [encoder.whole_chunk(text)]
     if rule == "error":
         raise too_long_error(index, excess, limit)
     room = limit - encoder.special_token_count
@@ -100,15 +100,15 @@ def sentence_chunks(
             f": the prefix leaves no room for the text in {format_count(limit, 'token')}: allow more, or shorten it",
         )
     if rule == "truncate" and encoder.tokenizer.truncation_side == "left":
-        return ending_chunks(encoder, clean, index, room=limit, rule=rule)
+        return ending_chunks(encoder, text, index, room=limit, rule=rule)
     if rule == "truncate":
         return [_first_chunk(encoder, whole, room)]
-    return list(_split_chunks(encoder, clean, whole, room)) or [encoder.whole_chunk("")]
+    return list(_split_chunks(encoder, text, whole, room)) or [encoder.whole_chunk("")]
 
 
 def ending_chunks(
     encoder: PrefixedEncoder,
-    text: object,
+    text: str,
     index: int,
     *,
     room: int,
@@ -118,17 +118,17 @@ def ending_chunks(
 ) -> list[TextChunk]:
     """A text that is too long for a model to continue, in chunks of at most `room` tokens, special tokens included.
 
+    text: without lone surrogates.
     rule: "truncate" keeps its end, or its beginning where `left` is False; "windows" keeps all of it, in chunks of
         which the last is full.
     stride: tokens that a chunk shares with the previous one; by default a quarter of the text tokens in a chunk.
     """
-    clean = clean_text(text, index, "item")
-    before, whole = encoder.encode_raw(""), replace(encoder, prefix="").encode_raw(clean)
+    before, whole = encoder.encode_raw(""), replace(encoder, prefix="").encode_raw(text)
     room -= encoder.special_token_count + len(before)
     if room < 1:
         raise InputError(Item(index), ": the prefix leaves no room for the text: shorten it")
     if rule == "truncate" and not left:
-        return [_first_chunk(encoder, encoder.encode_raw(clean), room + len(before))]
+        return [_first_chunk(encoder, encoder.encode_raw(text), room + len(before))]
     if rule == "truncate":
         excess = len(whole) - room
         whole.truncate(room, direction="left")

@@ -5,7 +5,7 @@ The file holds the pieces, their kinds and the merges; of how texts are split be
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -88,9 +88,7 @@ def _byte_level(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
         )
     patterns, gpt2_too = SPLITS[split]
     backend = tokenizers.Tokenizer(
-        models.BPE(
-            _token_ids(vocabulary.token_names()), _merge_pairs(vocabulary.merges), ignore_merges=split in _IGNORE_MERGES
-        )
+        models.BPE(vocabulary.token_ids(), _merge_pairs(vocabulary.merges), ignore_merges=split in _IGNORE_MERGES)
     )
     if split in _NFC_FIRST:
         backend.normalizer = normalizers.NFC()
@@ -107,7 +105,7 @@ def _sentencepiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
         raise CorruptFileError(f"{vocabulary.source} has neither tokenizer.ggml.scores nor tokenizer.ggml.merges")
     merges = _merge_pairs(vocabulary.merges) or _merges_by_score(vocabulary)
     model = models.BPE(
-        _token_ids(vocabulary.token_names()),
+        vocabulary.token_ids(),
         merges,
         unk_token=vocabulary.token_of_role("unk"),
         fuse_unk=True,
@@ -124,10 +122,6 @@ def _sentencepiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
 _BUILDERS = {"gpt2": _byte_level, "llama": _sentencepiece, "bert": build_wordpiece}
 
 
-def _token_ids(tokens: Iterable[str]) -> dict[str, int]:
-    return {token: i for i, token in enumerate(tokens)}
-
-
 def _merge_pairs(merges: Sequence[str]) -> list[tuple[str, str]]:
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
     if not all(left and right and " " not in right for left, right in pairs):
@@ -142,7 +136,7 @@ def _begins_with_space(vocabulary: Vocabulary) -> bool:
 
 def _merges_by_score(vocabulary: Vocabulary) -> list[tuple[str, str]]:
     """The merges that the scores imply: all pairs of pieces that form a third, by the score of the third."""
-    known = _token_ids(vocabulary.token_names())
+    known = vocabulary.token_ids()
     scored = [
         (score, piece, kind, cuts_of(piece, known))
         for score, (piece, kind) in zip(vocabulary.scores, vocabulary.tokens_and_kinds())

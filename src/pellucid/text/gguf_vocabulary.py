@@ -56,6 +56,10 @@ class Vocabulary:
         """The tokens in order, empty ones renamed: as keys, two empty ones would collide."""
         return (token or _name_of_empty(i) for i, token in enumerate(self.tokens))
 
+    def token_ids(self) -> dict[str, int]:
+        """The tokens, empty ones renamed, and their ids."""
+        return {token: i for i, token in enumerate(self.token_names())}
+
     def tokens_and_kinds(self) -> Iterator[tuple[str, int]]:
         """The tokens in order, each with its kind: NORMAL where the file has no kinds."""
         return zip(self.token_names(), self.kinds or itertools.repeat(PieceKind.NORMAL))

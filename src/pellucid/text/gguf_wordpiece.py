@@ -26,10 +26,9 @@ def bert_tokens(vocabulary: Vocabulary) -> list[str]:
 
 def build_wordpiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     """WordPiece (Devlin et al., 2018) with the tokens of `bert_tokens`."""
-    ids = {token: i for i, token in enumerate(vocabulary.token_names())}
     lowercase, strip_accents = _casing(vocabulary)
     normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
-    return wordpiece(ids, vocabulary.token_of_role("unk") or "[UNK]", normalizer)
+    return wordpiece(vocabulary.token_ids(), vocabulary.token_of_role("unk") or "[UNK]", normalizer)
 
 
 def _casing(vocabulary: Vocabulary) -> tuple[bool, bool]:

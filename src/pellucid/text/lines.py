@@ -5,7 +5,6 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 from pellucid.errors import Argument, InputError, NotFoundError, did_you_mean, shorten
 from pellucid.files import cannot_read
@@ -47,12 +46,20 @@ def lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
         with path.open("rb") as file:
             _refuse_other_formats(path, file.read(16), kind)
         with path.open(encoding=kind, newline="") as file:
-            for number, line in enumerate(_bounded_lines(path, file), 1):
+            line = file.readline(MAX_LINE_CHARACTERS + 1)
+            line = line.removeprefix("\ufeff")  # the byte order mark, which many codecs decode as text
+            while line:
+                number += 1
+                if len(line) > MAX_LINE_CHARACTERS:
+                    raise InputError(
+                        f"{path}, line {number}: longer than {MAX_LINE_CHARACTERS:,} characters, expected text in lines"
+                    )
                 if "\0" in line:
                     raise InputError(
                         f"{path} holds a NUL in line {number}: it is binary or UTF-16, expected {encoding} text"
                     )
                 yield line
+                line = file.readline(MAX_LINE_CHARACTERS + 1)
     except FileNotFoundError as error:
         raise missing_file_error(path) from error
     except UnicodeError as error:
@@ -105,20 +112,6 @@ def _refuse_other_formats(path: Path, start: bytes, encoding: str) -> None:
             f"{path} is not UTF-8 text: it begins as UTF-16 does (line 1, byte 0x{start[0]:02x}); try ",
             Argument("encoding", "utf-16"),
         )
-
-
-def _bounded_lines(path: Path, file: IO[str]) -> Iterator[str]:
-    number, line = (
-        1,
-        file.readline(MAX_LINE_CHARACTERS + 1).removeprefix("\ufeff"),
-    )  # byte order mark, which many codecs decode as text
-    while line:
-        if len(line) > MAX_LINE_CHARACTERS:
-            raise InputError(
-                f"{path}, line {number}: longer than {MAX_LINE_CHARACTERS:,} characters, expected text in lines"
-            )
-        yield line
-        number, line = number + 1, file.readline(MAX_LINE_CHARACTERS + 1)
 
 
 def _decoding_error(path: Path, encoding: str, number: int, error: UnicodeError) -> InputError:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pellucid.errors import InputError
 from pellucid.text.lines import lines
-from pellucid.text.rows import JSON_LINES_SUFFIXES, TABLE_SUFFIXES, Row
+from pellucid.text.rows import COLUMN_SUFFIXES, Row
 
 
 def read_parallel(paths: Sequence[Path], names: Sequence[str], *, encoding: str = "utf-8") -> Iterator[Row]:
@@ -15,7 +15,7 @@ def read_parallel(paths: Sequence[Path], names: Sequence[str], *, encoding: str 
     Lines that are empty in all files are skipped, as translation corpora have them between documents.
     Raises InputError for a table, and where a file ends before the others.
     """
-    if tables := [path for path in paths if path.suffix.lower() in (*TABLE_SUFFIXES, *JSON_LINES_SUFFIXES)]:
+    if tables := [path for path in paths if path.suffix.lower() in COLUMN_SUFFIXES]:
         raise InputError(f"{tables[0]} is a table, expected lines of plain text: put all columns into one table")
     if len(paths) != len(names):
         raise InputError(f"{len(paths)} files were given, expected {len(names)}: one each for {', '.join(names)}")

@@ -29,6 +29,8 @@ MAX_FIELD_CHARACTERS = 16 * 2**20
 """Characters of one field of a table."""
 
 TABLE_SUFFIXES, JSON_LINES_SUFFIXES = (".csv", ".tsv"), (".jsonl", ".ndjson")
+COLUMN_SUFFIXES = TABLE_SUFFIXES + JSON_LINES_SUFFIXES
+"""Suffixes of files whose texts are in columns."""
 PLAIN = (".txt", ".text", ".md", ".markdown", ".rst", ".log", ".json", ".html", ".xml", ".tex")
 """Common suffixes of plain text files; files with any other are read as well."""
 
@@ -151,7 +153,7 @@ def check_unique_columns(table: str, names: Sequence[str]) -> None:
 
 def check_column(path: Path, column: str | None) -> None:
     """Raises InputError for a table without a column name, and a column name without a table."""
-    table = path.suffix.lower() in (*TABLE_SUFFIXES, *JSON_LINES_SUFFIXES)
+    table = path.suffix.lower() in COLUMN_SUFFIXES
     if table and column is None:
         raise InputError(
             f"{path} is a table: name the column with the texts (", Argument("column", Placeholder("NAME")), ")"

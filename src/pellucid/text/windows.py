@@ -80,12 +80,10 @@ def windows(
     read = [_tokenize_text(tokenizer, text, index, parse_special_tokens, is_split_into_words)]
     read += [] if pair is None else [_tokenize_text(tokenizer, pair, index, parse_special_tokens)]
     firsts, seconds = read[0].tokens, None if pair is None else read[1].tokens
-    limit, excess, step = _limit(tokenizer, max_length), 0, 0
+    limit, cut, before, step = _limit(tokenizer, max_length), 0, 0, 0
     long = firsts if seconds is None or not side else seconds
     size, added = len(long), tokenizer.added_tokens(pair=seconds is not None)
-    if limit is not None:
-        excess = max(sum(len(one.tokens) for one in read) + added - limit, 0)
-    if limit is not None and excess:
+    if limit is not None and (excess := sum(len(one.tokens) for one in read) + added - limit) > 0:
         room, longest_first = size - excess, side is None and rule == "truncate"
         if rule == "error" and (room > 0 or (seconds is not None and side is None)):
             raise too_long_error(index, excess, limit)
@@ -97,15 +95,14 @@ def windows(
             )
         if rule == "truncate":
             strategy = "longest_first" if longest_first else "only_second" if long is seconds else "only_first"
-            truncate_pair(firsts, seconds, limit, added, strategy, tokenizer.truncation_side)
+            cut = truncate_pair(firsts, seconds, limit, added, strategy, tokenizer.truncation_side)
+            before = size - len(long) if tokenizer.truncation_side == "left" else 0
         else:
             shared = overlap_tokens(stride, room)
             long.truncate(room, stride=shared)
             step = room - shared
-    before = size - len(long) if rule == "truncate" and tokenizer.truncation_side == "left" else 0
     done = tokenizer.post_process(firsts, seconds, True)
     every = [done, *done.overflowing] if rule == "windows" else [done]
-    cut = excess if rule == "truncate" else 0
     types = dict(zip(done.sequence_ids, done.type_ids))  # the library sets a text's type in the first window only
     found = [_window(one, i, len(every), cut, before + i * step, types) for i, one in enumerate(every)]
     if any(one.word_starts for one in read):

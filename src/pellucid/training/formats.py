@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pellucid.errors import InputError, format_count
 from pellucid.files import unique_keys
 from pellucid.text.lines import lines
-from pellucid.text.rows import JSON_LINES_SUFFIXES, TABLE_SUFFIXES
+from pellucid.text.rows import COLUMN_SUFFIXES
 
 log = logging.getLogger("pellucid")
 
@@ -40,7 +40,7 @@ def read_known_format(
         `esp.train`; with "context", JSON that is not a list is read as SQuAD's.
     """
     suffix = path.suffix.lower()
-    if suffix in TAGGED or ("tags" in columns and suffix not in (*TABLE_SUFFIXES, *JSON_LINES_SUFFIXES, ".json")):
+    if suffix in TAGGED or ("tags" in columns and suffix not in (*COLUMN_SUFFIXES, ".json")):
         return read_conll(path, encoding)
     if suffix == ".json" and "context" in columns and not _is_list(path, encoding):
         return read_squad(path, encoding)
