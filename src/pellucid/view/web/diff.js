@@ -79,8 +79,9 @@ class Diff {
   requiredBlocks() {
     const { manifest } = this.page;
     const lens = ({ ids, log_probabilities: logs }) => [ids, logs];
-    const own = this.page.blocksOf(this.page.state().layer);
-    return this.selection().of === "lens" ? [...own, ...lens(manifest.lens), ...lens(manifest.other.lens)] : [...own, ...blocksOfBoth(manifest, this.page.state().layer)];
+    const { layer } = this.page.state();
+    if (this.selection().of === "weights") return blocksOfBoth(manifest, layer);
+    return [...this.page.blocksOf(layer), ...lens(manifest.lens), ...lens(manifest.other.lens)];
   }
 
   draw() {
