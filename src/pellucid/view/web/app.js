@@ -178,10 +178,10 @@ function start(root, source) {
     draw();
   }
 
-  setTheme(manifest.show?.theme ?? preferredTheme());
+  setTheme(manifest.show.theme ?? preferredTheme());
   listen(root, page, views);
   connectToHost(root, (theme) => {
-    if (!manifest.show?.theme && root.dataset.theme !== theme) setTheme(theme);
+    if (!manifest.show.theme && root.dataset.theme !== theme) setTheme(theme);
   });
   function readAddress() {
     address = location.hash;
