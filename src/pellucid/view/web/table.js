@@ -4,7 +4,7 @@ import { make } from "./dom.js";
 import { Problem } from "./data.js";
 import { copyButton, csv } from "./clipboard.js";
 import { openDialog } from "./dialogs.js";
-import { exact, tokenLabel, tokenNodes, tokenText } from "./tokens.js";
+import { exact, numberedName, tokenLabel, tokenNodes, tokenText } from "./tokens.js";
 
 /** Up to this many tokens the table holds a whole head, above it a single row. */
 const WHOLE_HEAD = 32;
@@ -63,7 +63,7 @@ async function attentionTable(page) {
 
 function headTable(page, shown, head) {
   const tokens = page.tokens();
-  const name = (side) => (index) => make("span", {}, tokenLabel(tokens[side][index]), make("small", {}, ` ${index}`));
+  const name = (side) => (index) => numberedName(tokenLabel(tokens[side][index]), index);
   return {
     caption: ["Rows are queries, columns are keys."], columns: shown.key.map(name("key")),
     rows: shown.query.map((query) => ({ name: name("query")(query), cells: shown.key.map((key) => exact(page.attention().row(head, query)[key])) })),
