@@ -79,9 +79,8 @@ class Diff {
   requiredBlocks() {
     const { manifest } = this.page;
     const lens = ({ ids, log_probabilities: logs }) => [ids, logs];
-    const { layer } = this.page.state();
-    if (this.selection().of === "weights") return blocksOfBoth(manifest, layer);
-    return [...this.page.blocksOf(layer), ...lens(manifest.lens), ...lens(manifest.other.lens)];
+    if (this.selection().of === "weights") return blocksOfBoth(manifest, this.page.state().layer);
+    return [...this.page.blocks(), ...lens(manifest.lens), ...lens(manifest.other.lens)];
   }
 
   draw() {

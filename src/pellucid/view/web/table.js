@@ -53,7 +53,7 @@ export function toCsv({ columns, rows, corner = "" }) {
 
 /** @returns {Promise<Table>} */
 async function attentionTable(page) {
-  if (!page.ready()) await page.source.load(page.blocksOf(page.state().layer));
+  if (!page.ready()) await page.source.load(page.blocks());
   const { head, query } = page.state();
   const shown = page.shown();
   const whole = shown.query.length <= WHOLE_HEAD && shown.key.length <= WHOLE_HEAD;
