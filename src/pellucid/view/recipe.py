@@ -28,8 +28,10 @@ def subject_of(trace: Trace, include_layers: Iterable[int] | None = None) -> Sub
         raise InputError(
             f"this trace is of {len(trace.rows)} texts, and a page shows one: view(trace.row(0)) shows the first"
         )
-    layers = None if include_layers is None else _chosen_layers(include_layers, trace)
-    names = [name for name in _attention_paths(trace) if layers is None or _layer_number(name) in layers]
+    names = _attention_paths(trace)
+    if include_layers is not None:
+        chosen = _chosen_layers(include_layers, {_layer_number(name) for name in names})
+        names = [name for name in names if _layer_number(name) in chosen]
     attentions = [_attention_data(trace, name) for name in names]
     if not attentions:
         raise InputError(
@@ -64,8 +66,7 @@ def _layer_number(name: str) -> int:
     return int(name.split("layers.")[1].partition(".")[0])
 
 
-def _chosen_layers(include_layers: Iterable[int], trace: Trace) -> set[int]:
-    known = {_layer_number(name) for name in _attention_paths(trace)}
+def _chosen_layers(include_layers: Iterable[int], known: set[int]) -> set[int]:
     chosen = set(require_integers("include_layers", include_layers, "the numbers of layers"))
     if not chosen:
         raise InputError("include_layers names no layer: a page needs at least one")
