@@ -9,7 +9,7 @@ from pellucid.errors import Argument, InputError
 from pellucid.view.manifest import attention_entry, manifest_of
 from pellucid.view.page import base64_length, data_size
 from pellucid.view.store import MAX_MEASURED_CELLS, BlockStore
-from pellucid.view.subject import AttentionData, Subject
+from pellucid.view.subject import Subject
 
 PRECISIONS = ("auto", "float32", "int16", "compact")
 
@@ -57,8 +57,9 @@ def build_data(
     show: see `initial_view`.  precision: one of PRECISIONS.  max_bytes: the most bytes of data; None for no limit.
     other: a second subject and its extras, to show differences.
     """
-    numbers, exact = sum(_number_count(attention) for attention in subject.attentions), precision
+    exact = precision
     if precision == "auto":
+        numbers = sum(one.cells if one.recipe is None else one.recipe.number_count for one in subject.attentions)
         exact = "float32" if 4 * numbers <= MAX_FLOAT32_BYTES else "int16"
     data = _data_at_precision(subject, show, exact, extras, other)
     if max_bytes is not None and data.size > max_bytes and precision == "auto" and exact == "float32":
@@ -110,14 +111,6 @@ def _store_subject(subject: Subject, store: BlockStore, extras: Extras) -> dict[
         entry |= store.add_thumbnail(attention, side) if has_thumbnail else {"thumb": None}
         entries.append(entry)
     return {"attentions": entries, **extras(store)}
-
-
-# -- how exactly ------------------------------------------------------------------------------------------------------
-
-
-def _number_count(attention: AttentionData) -> int:
-    parts = (attention.query, attention.key) if attention.query is not None else (attention.weights,)
-    return sum(part.numel() for part in parts if part is not None)
 
 
 def initial_view(

@@ -142,7 +142,7 @@ def _attentions(
     return [
         AttentionData(
             f"{path}layers.{i}.{part}", i, queries, keys,
-            query=None, key=None, weights=_checked_weights(f"{name}[{i}]", entry, size),
+            weights=_checked_weights(f"{name}[{i}]", entry, size),
             kind="cross" if cross else "self", side=side,
         )
         for i, entry in enumerate(layer_weights) if layers is None or i in layers

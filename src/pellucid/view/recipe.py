@@ -18,7 +18,7 @@ from pellucid.trace import EditRecord, Trace
 from pellucid.trace.aliases import resolve
 from pellucid.trace.long_text import LongTrace
 from pellucid.trace.rotation import cosines_and_sines
-from pellucid.view.arithmetic import visible_keys
+from pellucid.view.arithmetic import Recipe, visible_keys
 from pellucid.view.subject import AttentionData, Subject, token_entries
 
 
@@ -89,9 +89,8 @@ def _attention_data(trace: Trace, name: str) -> AttentionData:
     if weights is None and (edit := _edit_of_weights(trace, name)):
         reason = f"{shorten(repr(str(edit)))} changed the weights that {name} computes from query and key"
         raise _missing_error(f"{reason}, and this trace has no {name + '.weights'!r}")
-    attention = AttentionData(
-        name, _layer_number(name), queries, keys, None, None, weights, "cross" if cross else "self", side
-    )
+    kind = "cross" if cross else "self"
+    attention = AttentionData(name, _layer_number(name), queries, keys, weights, kind, side, sample=sample)
     if not is_recomputable:
         return attention
     query, key = (trace[f"{name}.{part}"][0].detach().float().cpu() for part in ("query", "key"))
@@ -110,8 +109,7 @@ def _attention_data(trace: Trace, name: str) -> AttentionData:
         return attention
     scale = size**-0.5 if config.attention.attention_scale is None else config.attention.attention_scale
     window = window if mask == "window" else None
-    tables = {"bias": bias, "rotation": rotation, "sample": sample}
-    return replace(attention, query=query, key=key, scale=scale, mask=mask, window=window, **tables)
+    return replace(attention, recipe=Recipe(query, key, scale, mask, window, bias, rotation))
 
 
 def _missing_error(why: str) -> InputError:
