@@ -10,7 +10,7 @@ from pellucid.errors import InputError, did_you_mean, shorten
 from pellucid.generation.observed import TracedStep, TracedText
 from pellucid.trace import Trace
 from pellucid.view.data import PRECISIONS, build_data, initial_view
-from pellucid.view.extras import extras_of
+from pellucid.view.extras import with_extras
 from pellucid.view.given_weights import GivenWeights, subject_of_weights
 from pellucid.view.page import scaffold_size
 from pellucid.view.recipe import subject_of
@@ -85,9 +85,9 @@ def view(
     opens = initial_view(subject, show, first, shown, theme, name)
     check_choice("precision", precision, PRECISIONS)
     max_bytes = None if budget_mb is None else _data_budget(budget_mb)
-    other_subject = None if second is None else (second, extras_of(second, other, (), others))
-    extras = extras_of(subject, trace, tensors, lens)
-    make = functools.partial(build_data, subject, opens, precision, max_bytes, extras, other_subject)
+    second = None if second is None else with_extras(second, other, (), others)
+    subject = with_extras(subject, trace, tensors, lens)
+    make = functools.partial(build_data, subject, second, opens, precision, max_bytes)
     return View(make, repr(shorten(subject.label)))
 
 

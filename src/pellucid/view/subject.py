@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pellucid.text.spelling import BYTES, token_text
 from pellucid.trace.long_text import Sample
+from pellucid.trace.points import Axes
 from pellucid.view.arithmetic import Recipe
 
 
@@ -66,6 +67,7 @@ class Subject:
 
     attentions: the attentions, in the order of the page.  label: its name beside a second subject.
     edits: the edits of this run, as displayed.
+    tensors: those of the tensor view, each with its name and its axes.  lens: a result of the logit lens, or None.
     """
 
     texts: list[str]
@@ -74,6 +76,8 @@ class Subject:
     attentions: list[AttentionData]
     label: str = ""
     edits: tuple[str, ...] = ()
+    tensors: Sequence[tuple[str, Tensor, Axes]] = ()
+    lens: Any = None
 
 
 def token_entries(
