@@ -47,7 +47,6 @@ import { diffView } from "./diff.js";
  * @property {() => string[]} blocks the blocks that it is computed from
  * @property {(act: () => void) => void} whenDrawn acts once all pending changes are drawn: now, or after their blocks are loaded
  * @property {() => boolean} ready whether the blocks of the chosen attention are loaded
- * @property {() => number} layerName the layer's index in the model
  * @property {() => import("./colour.js").Theme} theme
  * @property {() => View} view the chosen view
  * @property {ViewModule[]} views all views of this page
@@ -89,7 +88,7 @@ function start(root, source) {
   };
   const [readout, legend, precompute] = [new Readout(page), new Legend(page), makePrecomputer()];
   const sharedControls = Object.entries(SHARED_CONTROLS).map(([name, create]) => ({ name, ...create(page) }));
-  const viewControl = viewSwitch(page, views);
+  const viewControl = viewSwitch(page);
   const ownControls = make("div", { class: "own" });
   const stage = make("section", { class: "stage" });
   root.append(makeHeader(root, page, () => setTheme(page.theme() === "dark" ? "light" : "dark")),
@@ -178,7 +177,7 @@ function start(root, source) {
   }
 
   setTheme(manifest.show.theme ?? preferredTheme());
-  listen(root, page, views);
+  listen(root, page);
   connectToHost(root, (theme) => {
     if (!manifest.show.theme && root.dataset.theme !== theme) setTheme(theme);
   });
@@ -212,7 +211,6 @@ function makePage(root, source, store, views) {
   const page = {
     manifest, source, views, entry, state: store.get, set: store.set, settle: store.settle,
     theme: () => root.dataset.theme,
-    layerName: () => entry().layer,
     tokens: () => tokensOf(entry(), manifest),
     shown: () => filterTokens(page.tokens(), store.get().pair),
     blocks: () => blocksOf(entry()),

@@ -250,7 +250,7 @@ class Neuron {
   /** @returns {import("./table.js").Table} the selected pair, dimension by dimension */
   table() {
     const { head } = this.page.state();
-    const title = `Layer ${this.page.layerName()} · head ${head}`;
+    const title = `Layer ${this.page.entry().layer} · head ${head}`;
     const entry = this.page.entry();
     if (!hasNumbers(entry)) throw new Problem(omittedMessage(entry));
     if (!this.hasVectors) throw new Problem(NO_VECTORS);

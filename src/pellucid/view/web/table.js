@@ -57,7 +57,7 @@ async function attentionTable(page) {
   const { head, query } = page.state();
   const shown = page.shown();
   const whole = shown.query.length <= WHOLE_HEAD && shown.key.length <= WHOLE_HEAD;
-  const title = `Layer ${page.layerName()} · head ${head}`;
+  const title = `Layer ${page.entry().layer} · head ${head}`;
   return { title, ...(whole ? headTable(page, shown, head) : rowTable(page, shown, head, query ?? shown.query[0])) };
 }
 
