@@ -11,8 +11,6 @@ from pellucid.errors import InputError, shorten
 from pellucid.view.data import PageData
 from pellucid.view.numbers import head_weights
 
-SIDES = ("encoder", "decoder", "cross")
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -106,7 +104,7 @@ def find_attention(manifest: dict[str, Any], layer: int | None, side: str | None
     if layer is None and side is None:
         return next(entry for entry in entries if entry["name"] == show["name"])
     if side is not None:
-        check_choice("side", side, SIDES)
+        check_choice("side", side, tuple(_SIDE_NAMES))
     of_side = [entry for entry in entries if side is None or side_of(entry) == side]
     if not of_side:
         raise InputError(f"this page has no attention of the {side}: its model is not an encoder-decoder")

@@ -58,15 +58,16 @@ def view(
 
     >>> pellucid.view(model.trace("time flies"), heads=[8]).save("flies.html")      # doctest: +SKIP
     """
+    _check_names(given)
     if trace is None:
-        subject = subject_of_weights(GivenWeights(**_check_names(given)), include_layers)
+        subject = subject_of_weights(GivenWeights(**given), include_layers)
         if other is not None:
             raise InputError(
                 "weights of attention were given together with 'other': a page of two runs needs two traces"
             )
         second = others = None
     else:
-        if _check_names(given):
+        if given:
             raise InputError(f"a trace was given together with {next(iter(given))!r}: a page shows one or the other")
         subject = subject_of(_require_trace(trace), include_layers)
         lens, others = lens if isinstance(lens, tuple | list) and len(lens) == 2 else (lens, None)
@@ -104,13 +105,12 @@ def _require_trace(trace: Any) -> Trace:
     return trace
 
 
-def _check_names(arguments: dict[str, Any]) -> dict[str, Any]:
+def _check_names(arguments: dict[str, Any]) -> None:
     """Raises InputError for a name that `GivenWeights` does not have."""
     for name in arguments:
         if name not in GivenWeights.__dataclass_fields__:
             known = [*inspect.signature(view).parameters, *GivenWeights.__dataclass_fields__]
             raise InputError(f"view has no argument {name!r}{did_you_mean(name, known)}")
-    return arguments
 
 
 def _data_budget(budget_mb: float) -> int:
