@@ -124,7 +124,7 @@ export function headLabel(page) {
  * @param {boolean} given whether the user gave them, instead of a model
  * @param {string[]} [edits] the edits of their run
  */
-export function provenanceOf({ entry, dtype, stored, coding }, given = false, edits = undefined) {
+function provenanceOf({ entry, dtype, stored, coding }, given, edits) {
   const error = entry.max_error;
   const whose = given ? "the given weights" : edits ? "the weights of the edited run" : "the model’s own weights";
   const measured = given && error === 0 ? "" : error == null

@@ -46,7 +46,7 @@ function toElement({ caption, columns, rows, corner = "" }) {
 }
 
 /** @param {Table} table */
-export function toCsv({ columns, rows, corner = "" }) {
+function toCsv({ columns, rows, corner = "" }) {
   const words = (name) => (typeof name === "string" ? name : name.textContent);
   return csv([[corner, ...columns.map(words)], ...rows.map(({ name, cells }) => [words(name), ...cells])]);
 }
