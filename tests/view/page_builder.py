@@ -91,7 +91,13 @@ class PageBuilder:
             "tensors": [],
             "other": None,
             "blocks": self.facts,
-            "show": {"view": "heads", "layer": 0, "heads": list(range(heads)), **show},
+            "show": {
+                "view": "heads",
+                "layer": self.entries[0]["layer"],
+                "name": self.entries[0]["name"],
+                "heads": list(range(heads)),
+                **show,
+            },
             "made_by": {"pellucid": "test", "torch": "test"},
         }
         return PageData(manifest, self.blocks)

@@ -39,7 +39,7 @@ def reference_page(seed: int = 0, texts: list[str] | None = None, *, lens: bool 
         "head_dim": HEAD_SIZE,
     }
     model = {"name": "written", "family": "llama", "kind": "decoder", "parameters": 1000} | facts
-    show = {"view": "lens", "layer": 0, "heads": [0]}
+    show = {"view": "lens", "layer": 0, "name": "layers.0.attention", "heads": [0]}
     manifest = {"format": "pellucid-view", "version": 3, "model": model, "texts": ["".join(texts)], "other": None}
     page = ReferencePage(manifest | {"show": show, "blocks": {}, "made_by": {}})
     page.manifest |= _run(page, seed, texts, "", lens)

@@ -65,8 +65,8 @@ def test_weight_can_be_recomputed_from_the_displayed_steps(show: Show, name: str
         [
             ("attention", "scaled: sum * scale", "scaled: sum", "scaled"),
             ("attention", "b * cosine + a * sine", "b * cosine - a * sine", "turned"),
-            ("attention", "exponential: Math.exp(score", "exponential: Math.exp(1 + score", "exponential"),
-            ("chain", "exponential / total)", "exponential)", "weight"),
+            ("attention", "exponential = Math.exp(score", "exponential = Math.exp(1 + score", "exponential"),
+            ("chain", 'step("weight", weight)', 'step("weight", 2 * weight)', "weight"),
         ],
         ["chain"],
     ),
@@ -255,15 +255,6 @@ def test_weights_without_queries_and_keys_have_no_steps(show: Show) -> None:
     sentence = tab.locator(".neuron .problem").inner_text()
     assert "cannot show how a weight was computed" in sentence and not tab.locator(".chain").is_visible()
     assert tab.locator(".readout").inner_text().strip() == "layer 0 · head 0"  # no token is selected
-
-
-def test_stored_weight_is_shown_beside_the_computed_one(show: Show) -> None:
-    builder = PageBuilder(("", tokens_of(3)))
-    entry = builder.attention(size=8)
-    entry["weights"] = builder.block("weights", np.full((4, 3, 3), 1 / 4, "f4"))
-    tab = show(builder.data(), "#view=neuron&head=2&heads=2&query=1&key=2")
-    steps = displayed_steps(tab)
-    assert steps["weight"] == pytest.approx(scores_and_weights(builder.data(), 2, 1)[1][2]) and steps["stored"] == 0.25
 
 
 @pytest.mark.parametrize("options", [{"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 900}}], ids=str)

@@ -50,7 +50,8 @@ def make_case(seq: int = 13, kv: int = 12, mask: str = "full", dtype: str = "flo
               for i, text in enumerate(texts)]  # fmt: skip
     case = Case({"format": "pellucid-view", "version": 3, "model": model, "texts": ["one", "two"],
                  "sequences": [{"name": "", "tokens": tokens}], "lens": None, "tensors": [], "other": None,
-                 "attentions": [], "blocks": {}, "show": {"view": "heads", "layer": 0, "heads": [8]}},
+                 "attentions": [], "blocks": {},
+                 "show": {"view": "heads", "layer": 0, "name": "layers.0.attention", "heads": [8]}},
                 {}, [], 2e-6 if dtype == "float32" else 5e-4)  # fmt: skip
     for layer in range(3):
         name, scale = f"layers.{layer}.attention", 32**-0.5

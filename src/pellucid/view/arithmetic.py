@@ -3,6 +3,7 @@
 import math
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,41 +39,51 @@ def dequantised(codes: np.ndarray, scales: Sequence[float]) -> np.ndarray:
     return (codes * factors).astype(np.float32)
 
 
-def attention_weights(
-    query: Tensor,
-    key: Tensor,
-    rows: Tensor,
-    attention_mask: Tensor,
-    scale: float,
-    bias: Tensor | None,
-    rotation: Tensor | None,
-) -> Tensor:
-    """The weights that some queries of one head give to every key: Float64[Tensor, "rows keys"]
+@dataclass(frozen=True)
+class Recipe:
+    """What the weights of an attention are computed from.
 
-    query, key: Float[Tensor, "queries size"], Float[Tensor, "keys size"].  rows: Int[Tensor, "rows"], which queries.
-    attention_mask: Bool[Tensor, "rows keys"], True for at least one key of every query.
-    bias: by distance, Float[Tensor, "queries+keys-1"].  rotation: Float[Tensor, "2 positions size/2"].
+    query: Float[Tensor, "heads queries size"] before rotation; key: Float[Tensor, "key_heads keys size"].
+    scale, mask, window: as in the manifest.
+    bias: Float[Tensor, "heads queries+keys-1"], by distance.  rotation: Float[Tensor, "2 positions size/2"], cosines
+        and sines.
     """
-    query, key = query.double(), key.double()
-    if rotation is not None:
-        query, key = _rotated(query, rotation), _rotated(key, rotation)
-    scores = query[rows] @ key.T * scale
-    if bias is not None:
-        scores += bias.double()[torch.arange(len(key), device=rows.device)[None, :] - rows[:, None] + len(query) - 1]
-    return scores.masked_fill(~attention_mask, -torch.inf).softmax(dim=-1)
+
+    query: Tensor
+    key: Tensor
+    scale: float
+    mask: str
+    window: int | None = None
+    bias: Tensor | None = None
+    rotation: Tensor | None = None
+
+    @property
+    def number_count(self) -> int:
+        """How many numbers queries and keys are."""
+        return self.query.numel() + self.key.numel()
+
+    def weights(self, head: int, rows: Tensor) -> Tensor:
+        """The weights that some queries of one head give to every key: Float64[Tensor, "rows keys"]
+
+        rows: Int[Tensor, "rows"], which queries; each may attend to at least one key.
+        """
+        query, key = self.query[head].double(), self.key[head * len(self.key) // len(self.query)].double()
+        if self.rotation is not None:
+            query, key = _rotated(query, self.rotation), _rotated(key, self.rotation)
+        scores = query[rows] @ key.T * self.scale
+        if self.bias is not None:
+            distances = torch.arange(len(key), device=rows.device)[None, :] - rows[:, None]
+            scores += self.bias[head].double()[distances + len(query) - 1]
+        return scores.masked_fill(~visible_keys(self.mask, self.window, rows, len(key)), -torch.inf).softmax(dim=-1)
 
 
 def visible_keys(mask: str, window: int | None, rows: Tensor, keys: int) -> Tensor:
     """Which keys the queries `rows` may attend to: Bool[Tensor, "rows keys"]. mask: "full", "causal" or "window"."""
-    query_positions, key_positions = rows[:, None], torch.arange(keys, device=rows.device)[None, :]
     if mask == "full":
         return torch.ones(len(rows), keys, dtype=torch.bool, device=rows.device)
+    query_positions, key_positions = rows[:, None], torch.arange(keys, device=rows.device)[None, :]
     is_visible = key_positions <= query_positions
-    return (
-        is_visible & (key_positions > query_positions - window)
-        if mask == "window" and window is not None
-        else is_visible
-    )
+    return is_visible if window is None else is_visible & (key_positions > query_positions - window)
 
 
 def _rotated(vectors: Tensor, rotation: Tensor) -> Tensor:

@@ -11,8 +11,6 @@ from pellucid.errors import InputError, shorten
 from pellucid.view.data import PageData
 from pellucid.view.numbers import head_weights
 
-SIDES = ("encoder", "decoder", "cross")
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -102,16 +100,15 @@ def _chosen_heads(head_count: int, initial: list[int], requested: Any) -> list[i
 
 def find_attention(manifest: dict[str, Any], layer: int | None, side: str | None) -> dict[str, Any]:
     """The attention of a layer, by the layer's index in the model; by default the one that the page shows first."""
-    entries = manifest["attentions"]
-    initial = manifest["show"].get("name")
-    if layer is None and side is None and initial is not None:
-        return next(entry for entry in entries if entry["name"] == initial)
+    entries, show = manifest["attentions"], manifest["show"]
+    if layer is None and side is None:
+        return next(entry for entry in entries if entry["name"] == show["name"])
     if side is not None:
-        check_choice("side", side, SIDES)
+        check_choice("side", side, tuple(_SIDE_NAMES))
     of_side = [entry for entry in entries if side is None or side_of(entry) == side]
     if not of_side:
         raise InputError(f"this page has no attention of the {side}: its model is not an encoder-decoder")
-    number = manifest["show"]["layer"] if layer is None else layer
+    number = show["layer"] if layer is None else layer
     found = [entry for entry in of_side if type(number) is int and entry["layer"] == number]
     if not found and layer is None:
         return of_side[0]

@@ -1,17 +1,12 @@
 """The losses of several trainings over their steps, in one drawing."""
 
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pellucid.errors import InputError, format_count, shorten
-from pellucid.view.curves import SMOOTHING_PARTS, Curves, curves
+from pellucid.view.curves import SMOOTHING_PARTS, Curves, Log, curves
 from pellucid.view.line_charts import MAX_NAME_CHARACTERS, Line, Panel, downsampled, draw_panels, smoothed
 from pellucid.view.picture import Drawing
-
-Log = str | os.PathLike[str] | Iterable[Mapping[str, Any]]
-"""A `log.jsonl`, the folder that holds one, or its lines as dicts."""
 
 
 @dataclass(frozen=True)

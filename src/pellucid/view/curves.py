@@ -14,6 +14,9 @@ from pellucid.files import file_errors, path_of
 from pellucid.view.line_charts import Line, Panel, downsampled, draw_panels, smoothed
 from pellucid.view.picture import Drawing
 
+Log = str | os.PathLike[str] | Iterable[Mapping[str, Any]]
+"""A `log.jsonl`, the folder that holds one, or its lines as dicts."""
+
 SMOOTHING_PARTS = 40
 """The smoothed line of the loss averages over about this fraction of all steps, one in so many."""
 
@@ -22,7 +25,6 @@ COMPONENT_SCORES = ("precision", "recall", "f1_second")
 
 MAX_SHARE = 1.5
 """Scores up to this are shares, and are not drawn on the same axis as larger ones."""
-
 
 MAX_DRAWN = 1e150
 """Larger numbers are left out, like infinite ones, and those below its inverse count as 0, so that no difference or
@@ -68,7 +70,7 @@ class Curves(Drawing):
         names = dict.fromkeys(name for _, scores in self.evaluations for name in scores if name != "loss")
         by_name = {name: [(step, scores.get(name)) for step, scores in self.evaluations] for name in names}
         shown = {name: points for name, points in by_name.items() if name not in COMPONENT_SCORES} or by_name
-        large = {name: largest_value(points) > MAX_SHARE for name, points in shown.items()}
+        large = {name: any(abs(value or 0.0) > MAX_SHARE for _, value in points) for name, points in shown.items()}
         chosen = [name for name in shown if large[name] == next(iter(large.values()))][:4]
         lines = [Line(name, shown[name], 1 + i, dots=True) for i, name in enumerate(chosen)]
         return _panel("held-out score", lines, 150)
@@ -78,7 +80,7 @@ class Curves(Drawing):
         return _panel("learning rate", [Line("", rates, 4)], 80, linear=True)
 
 
-def curves(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]], title: str = "Training curves") -> Curves:
+def curves(log: Log, title: str = "Training curves") -> Curves:
     """The curves of a training from its log: a `log.jsonl`, the folder that holds one, or its lines as dicts.
 
     Of a step that occurs twice, because a training was interrupted after its last checkpoint and resumed from there,
@@ -128,11 +130,6 @@ def drawable_number(value: Any, location: str) -> float | None:
     return number if abs(number) * MAX_DRAWN >= 1 else 0.0
 
 
-def largest_value(points: Iterable[tuple[float, float | None]]) -> float:
-    """The largest absolute value of a line."""
-    return max((abs(value) for _, value in points if value is not None), default=0.0)
-
-
 def _panel(name: str, lines: list[Line], height: float, *, linear: bool = False) -> Panel | None:
     """A panel, or None if there is nothing to draw."""
     drawable = [line for line in lines if any(value is not None for _, value in line.points)]
@@ -146,7 +143,7 @@ def _parse_float(text: str) -> float:
     return number if math.isfinite(number) else 10**400
 
 
-def _log_lines(log: str | os.PathLike[str] | Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+def _log_lines(log: Log) -> Iterable[tuple[str, Mapping[str, Any]]]:
     """The lines, each with its location in words."""
     if not isinstance(log, str | os.PathLike):
         entries = enumerate(require_list("log", log, "a file, a folder, or lines as dicts"), 1)

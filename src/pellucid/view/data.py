@@ -1,15 +1,16 @@
 """The contents of a page: a manifest and blocks of numbers, within the requested precision and size."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pellucid.config.checks import check_choice
 from pellucid.errors import Argument, InputError
+from pellucid.view.extras import store_extras
 from pellucid.view.manifest import attention_entry, manifest_of
 from pellucid.view.page import base64_length, data_size
 from pellucid.view.store import MAX_MEASURED_CELLS, BlockStore
-from pellucid.view.subject import AttentionData, Subject
+from pellucid.view.subject import Subject
 
 PRECISIONS = ("auto", "float32", "int16", "compact")
 
@@ -40,52 +41,42 @@ class PageData:
         return data_size(self.manifest, self.blocks)
 
 
-Extras = Callable[[BlockStore], dict[str, Any]]
-"""Stores "lens" and "tensors", what a page holds besides attention."""
-
-
 def build_data(
-    subject: Subject,
-    show: dict[str, Any],
-    precision: str,
-    max_bytes: int | None,
-    extras: Extras,
-    other: tuple[Subject, Extras] | None,
+    subject: Subject, other: Subject | None, show: dict[str, Any], precision: str, max_bytes: int | None
 ) -> PageData:
     """All the data that a page needs.
 
-    show: see `initial_view`.  precision: one of PRECISIONS.  max_bytes: the most bytes of data; None for no limit.
-    other: a second subject and its extras, to show differences.
+    other: a second subject, to show differences.  show: see `initial_view`.
+    precision: one of PRECISIONS.  max_bytes: the most bytes of data; None for no limit.
     """
-    numbers, exact = sum(_number_count(attention) for attention in subject.attentions), precision
+    exact = precision
     if precision == "auto":
+        numbers = sum(one.cells if one.recipe is None else one.recipe.number_count for one in subject.attentions)
         exact = "float32" if 4 * numbers <= MAX_FLOAT32_BYTES else "int16"
-    data = _data_at_precision(subject, show, exact, extras, other)
+    data = _data_at_precision(subject, other, show, exact)
     if max_bytes is not None and data.size > max_bytes and precision == "auto" and exact == "float32":
         less = f"numbers are stored as int16, since float32 would take {data.size / 1e6:.1f} MB"
-        data = _data_at_precision(subject, show, "int16", extras, other)
+        data = _data_at_precision(subject, other, show, "int16")
         data.notes.append(less)
     if max_bytes is not None and data.size > max_bytes:
         _drop_layers(data, max_bytes, precision, show["name"])
     return data
 
 
-def _data_at_precision(
-    subject: Subject, show: dict[str, Any], precision: str, extras: Extras, other: tuple[Subject, Extras] | None
-) -> PageData:
+def _data_at_precision(subject: Subject, other: Subject | None, show: dict[str, Any], precision: str) -> PageData:
     """All the data at one precision, whatever its size."""
     store = BlockStore(precision)
-    parts = _store_subject(subject, store, extras)
+    parts = _store_subject(subject, store)
     second = None
     if other is not None:
         other_store = BlockStore(store.precision, "other/", store.blocks, store.facts)
         second = {
-            "label": _run_label(other[0], subject),
-            "beside": _run_label(subject, other[0]),
-            "texts": other[0].texts,
-            "sequences": other[0].sequences,
+            "label": _run_label(other, subject),
+            "beside": _run_label(subject, other),
+            "texts": other.texts,
+            "sequences": other.sequences,
+            **_store_subject(other, other_store),
         }
-        second |= _store_subject(other[0], other_store, other[1])
     return PageData(manifest_of(subject, parts, store.facts, show, second), store.blocks)
 
 
@@ -98,7 +89,7 @@ def _run_label(one: Subject, other: Subject) -> str:
     return f"{one.model['name']} ({one.model['family']}){edits}"
 
 
-def _store_subject(subject: Subject, store: BlockStore, extras: Extras) -> dict[str, Any]:
+def _store_subject(subject: Subject, store: BlockStore) -> dict[str, Any]:
     cells = sum(attention.cells for attention in subject.attentions)
     side = 24 if store.precision == "compact" else 32 if cells > 4_000_000 else 64
     entries = []
@@ -109,15 +100,7 @@ def _store_subject(subject: Subject, store: BlockStore, extras: Extras) -> dict[
         has_thumbnail = attention.weights is not None or attention.sample is not None or cells <= MAX_THUMBNAIL_CELLS
         entry |= store.add_thumbnail(attention, side) if has_thumbnail else {"thumb": None}
         entries.append(entry)
-    return {"attentions": entries, **extras(store)}
-
-
-# -- how exactly ------------------------------------------------------------------------------------------------------
-
-
-def _number_count(attention: AttentionData) -> int:
-    parts = (attention.query, attention.key) if attention.query is not None else (attention.weights,)
-    return sum(part.numel() for part in parts if part is not None)
+    return {"attentions": entries, **store_extras(subject, store)}
 
 
 def initial_view(

@@ -1,8 +1,8 @@
 """What a page may hold besides attention: the predictions after each layer (a lens), and recorded tensors."""
 
 import fnmatch
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,10 +24,8 @@ _PRIORITY = ("*residual.*", "*embeddings.*", "*norm.output", "pooled", "*feed_fo
 """The order in which tensors are chosen while they fit; weights and scores are shown elsewhere."""
 
 
-def extras_of(
-    subject: Subject, trace: Trace | None, tensors: str | Sequence[str], lens: Any
-) -> Callable[[BlockStore], dict[str, Any]]:
-    """A function that stores the tensors and the lens of a page. Raises InputError at once for what does not exist.
+def with_extras(subject: Subject, trace: Trace | None, tensors: str | Sequence[str], lens: Any) -> Subject:
+    """The subject with its tensors and its lens. Raises InputError for what does not exist.
 
     trace: the source of the tensors; None where weights were given.  tensors: names, globs or "auto".
     lens: a result of the logit lens, or None.
@@ -35,18 +33,20 @@ def extras_of(
     patterns = require_names("tensors", tensors, "names of recorded numbers, or patterns")
     if patterns and trace is None:
         raise InputError("tensors come from a trace, but weights of attention were given instead of one")
-    names = [] if trace is None else _matching_names(trace, patterns)
-    chosen = [] if trace is None else [(name, trace[name], axes_of(name, trace.config)) for name in names]
+    chosen = []
+    if trace is not None:
+        chosen = [(name, trace[name], axes_of(name, trace.config)) for name in _matching_names(trace, patterns)]
     if lens is not None:
         _check_lens(lens, len(subject.sequences[-1]["tokens"]))
     if lens is not None and trace is not None:
         _check_tokens(lens, trace)
-    return functools.partial(_store_extras, chosen, lens)  # not a nested function, since views are pickled
+    return replace(subject, tensors=chosen, lens=lens)
 
 
-def _store_extras(chosen: list[tuple[str, Tensor, Axes]], lens: Any, store: BlockStore) -> dict[str, Any]:
-    tensors = [_tensor_entry(store, name, tensor, axes) for name, tensor, axes in chosen]
-    return {"tensors": tensors, "lens": None if lens is None else _lens_entry(store, lens)}
+def store_extras(subject: Subject, store: BlockStore) -> dict[str, Any]:
+    """Stores the tensors and the lens of a subject, and returns their part of the manifest."""
+    tensors = [_tensor_entry(store, name, tensor, axes) for name, tensor, axes in subject.tensors]
+    return {"tensors": tensors, "lens": None if subject.lens is None else _lens_entry(store, subject.lens)}
 
 
 def _matching_names(trace: Trace, patterns: Sequence[str]) -> list[str]:

@@ -18,6 +18,14 @@ from pellucid.view.subject import AttentionData, Subject, is_byte_level, token_e
 _SPECIAL = re.compile(r"\[[A-Z]+\d*\]|</?[a-z_]+>|<\|[^<>|]+\|>")
 """How vocabularies spell special tokens."""
 
+_SIDES = {
+    "attention": ("", ""),
+    "encoder_attention": ("encoder", "encoder"),
+    "decoder_attention": ("decoder", "decoder"),
+    "cross_attention": ("decoder", "encoder"),
+}
+"""The sides of the queries and of the keys of each kind of attention; "" in a model with one side."""
+
 _ROUNDING_TOLERANCE = 0.01
 """How far rounding in half precision may take a weight above 1, or below 0."""
 
@@ -69,18 +77,14 @@ def subject_of_weights(weights: GivenWeights, include_layers: Iterable[int] | No
     layers = (
         None if include_layers is None else set(require_integers("include_layers", include_layers, "numbers of layers"))
     )
-    depth = max(
-        len(require_list(name, getattr(weights, name), "weights of each layer"))
-        for name in paired_names or ["attention"]
-    )
+    names = paired_names or ["attention"]
+    depth = max(len(require_list(name, getattr(weights, name), "weights of each layer")) for name in names)
     for layer in layers or ():
         if layer not in range(depth):
             raise InputError(f"layer {layer!r} does not exist: these weights have layers 0 to {depth - 1}")
-    sequences = _sequences(weights, paired_names)
+    sequences = _sequences(weights, names)
     attentions = [
-        attention
-        for name in paired_names or ["attention"]
-        for attention in _attentions(name, getattr(weights, name), sequences, layers)
+        attention for name in names for attention in _attentions(name, getattr(weights, name), sequences, layers)
     ]
     if not attentions:
         raise InputError("there is nothing to show: no layer was given, or none is in include_layers")
@@ -88,14 +92,9 @@ def subject_of_weights(weights: GivenWeights, include_layers: Iterable[int] | No
     return Subject(texts, sequences, _model_facts(weights.model, attentions), attentions, " | ".join(texts))
 
 
-def _sequences(weights: GivenWeights, paired_names: list[str]) -> list[dict[str, Any]]:
+def _sequences(weights: GivenWeights, names: list[str]) -> list[dict[str, Any]]:
     """The tokens of the one text, or of each side that takes part in attention; the first may be two texts."""
-    needs = {
-        "encoder_attention": ["encoder"],
-        "decoder_attention": ["decoder"],
-        "cross_attention": ["encoder", "decoder"],
-    }
-    sides = sorted({side for name in paired_names for side in needs[name]}, reverse=True) or [""]
+    sides = sorted({side for name in names for side in _SIDES[name]}, reverse=True)
     found = []
     for side in sides:
         name, second = f"{side}_tokens".removeprefix("_"), weights.sentence_b_start if side == sides[0] else None
@@ -130,11 +129,10 @@ def _attentions(
     name: str, layer_weights: Any, sequences: list[dict[str, Any]], layers: set[int] | None
 ) -> list[AttentionData]:
     """The layers of one kind of attention, by their indices."""
-    side = "" if name == "attention" else "encoder" if name == "encoder_attention" else "decoder"
-    cross = name == "cross_attention"
-    names = [sequence["name"] for sequence in sequences]
-    queries = names.index(side)
-    keys = names.index("encoder") if cross else queries
+    sides = [sequence["name"] for sequence in sequences]
+    side = _SIDES[name][0]
+    queries, keys = map(sides.index, _SIDES[name])
+    cross = queries != keys
     size = (len(sequences[queries]["tokens"]), len(sequences[keys]["tokens"]))
     if getattr(layer_weights, "ndim", 5) == 4:
         shape = list(torch.as_tensor(layer_weights, device="cpu").shape)
@@ -144,7 +142,7 @@ def _attentions(
     return [
         AttentionData(
             f"{path}layers.{i}.{part}", i, queries, keys,
-            query=None, key=None, weights=_checked_weights(f"{name}[{i}]", entry, size),
+            weights=_checked_weights(f"{name}[{i}]", entry, size),
             kind="cross" if cross else "self", side=side,
         )
         for i, entry in enumerate(layer_weights) if layers is None or i in layers

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pellucid.view.choice import Choice
-from pellucid.view.colours import head_colour, head_dash, mean_colour, theme_colours
+from pellucid.view.colours import head_colour, head_dash, mean_colour
 from pellucid.view.sheet import Sheet, percent
 from pellucid.view.store import MAX_WEIGHT
 from pellucid.view.svg import MARGIN, curve, text_element, token_label, width_of
@@ -118,17 +118,16 @@ def _draw_lines(
 
 def _draw_tokens(sheet: Sheet, choice: Choice, ends: dict[str, tuple], head_lines: list[HeadLines]) -> None:
     """The tokens of both columns, and if one token is chosen, the weights of its links."""
-    colours = theme_colours(sheet.theme)
     for side, tokens, anchor, step in (("left", choice.queries, "end", -10), ("right", choice.keys, "start", 10)):
         x, top, places = ends[side]
         heading = "query" if side == "left" else "key"
         sheet.marks.append(
-            text_element(x + step, top - 10, heading, colours["quiet"], text_anchor=anchor, font_size=11)
+            text_element(x + step, top - 10, heading, sheet.colours["quiet"], text_anchor=anchor, font_size=11)
         )
         for index, y in places.items():
             special = tokens[index]["kind"] == "special"
             bold = "600" if side == "left" and index == choice.token else ""
-            ink = colours["quiet"] if special and not bold else colours["ink"]
+            ink = sheet.colours["quiet"] if special and not bold else sheet.colours["ink"]
             text = token_label(str(tokens[index]["text"]))
             sheet.marks.append(text_element(x + step, top + y + 4.5, text, ink, text_anchor=anchor, font_weight=bold))
     if choice.token is not None and len(head_lines) == 1:
@@ -136,7 +135,7 @@ def _draw_tokens(sheet: Sheet, choice: Choice, ends: dict[str, tuple], head_line
         x += 20 + max(width_of(token_label(str(choice.keys[i]["text"]))) for i in places)
         for index, y in places.items():
             number = f"{head_lines[0].weights[choice.token, index]:.4f}"
-            sheet.marks.append(text_element(x, top + y + 4.5, number, colours["quiet"], font_size=11))
+            sheet.marks.append(text_element(x, top + y + 4.5, number, sheet.colours["quiet"], font_size=11))
 
 
 def _draw_legend(sheet: Sheet, head_lines: list[HeadLines], start: float) -> None:
@@ -147,7 +146,7 @@ def _draw_legend(sheet: Sheet, head_lines: list[HeadLines], start: float) -> Non
             f'<path class="legend" d="M{x:.2f} {y}h18" stroke="{one.colour}" stroke-width="3" fill="none"'
             + (f' stroke-dasharray="{one.dash}"/>' if one.dash else "/>")
         )
-        sheet.marks.append(text_element(x + 24, y + 4, one.name, theme_colours(sheet.theme)["ink"], font_size=11))
+        sheet.marks.append(text_element(x + 24, y + 4, one.name, sheet.colours["ink"], font_size=11))
 
 
 def _notes(

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from pellucid.view.colours import THEMES, signed_ramp, theme_colours
-from pellucid.view.notebook import with_fallback
+from pellucid.view.notebook import frame_html
 from pellucid.view.saved import save_file
 from pellucid.view.svg import token_label, visible_text, without_direction_marks
 
@@ -114,12 +114,8 @@ class LikenessView:
 
     def _repr_html_(self) -> str:
         tall = min(MAX_FRAME_HEIGHT, 310 + sum(150 + 27 * len(part.rows) for part in self.parts))
-        onload = html.escape(" ".join(_THEME_SCRIPT.split()))
-        frame = (
-            f'<iframe class="pellucid-frame" title="which words matched" sandbox="" onload="{onload}" '
-            f'style="display:block;width:100%;height:{tall}px;border:0" srcdoc="{html.escape(self.html())}"></iframe>'
-        )
-        return with_fallback(frame, f"{self._sections()}\n<p>{FALLBACK_NOTE}</p>")
+        fallback = f"{self._sections()}\n<p>{FALLBACK_NOTE}</p>"
+        return frame_html(self.html(), fallback, "which words matched", 'sandbox=""', tall, _THEME_SCRIPT)
 
 
 def _section(part: Likeness, new: bool) -> str:

@@ -10,7 +10,7 @@ from pellucid.errors import InputError, did_you_mean, shorten
 from pellucid.generation.observed import TracedStep, TracedText
 from pellucid.trace import Trace
 from pellucid.view.data import PRECISIONS, build_data, initial_view
-from pellucid.view.extras import extras_of
+from pellucid.view.extras import with_extras
 from pellucid.view.given_weights import GivenWeights, subject_of_weights
 from pellucid.view.page import scaffold_size
 from pellucid.view.recipe import subject_of
@@ -58,15 +58,16 @@ def view(
 
     >>> pellucid.view(model.trace("time flies"), heads=[8]).save("flies.html")      # doctest: +SKIP
     """
+    _check_names(given)
     if trace is None:
-        subject = subject_of_weights(GivenWeights(**_check_names(given)), include_layers)
+        subject = subject_of_weights(GivenWeights(**given), include_layers)
         if other is not None:
             raise InputError(
                 "weights of attention were given together with 'other': a page of two runs needs two traces"
             )
         second = others = None
     else:
-        if _check_names(given):
+        if given:
             raise InputError(f"a trace was given together with {next(iter(given))!r}: a page shows one or the other")
         subject = subject_of(_require_trace(trace), include_layers)
         lens, others = lens if isinstance(lens, tuple | list) and len(lens) == 2 else (lens, None)
@@ -85,9 +86,9 @@ def view(
     opens = initial_view(subject, show, first, shown, theme, name)
     check_choice("precision", precision, PRECISIONS)
     max_bytes = None if budget_mb is None else _data_budget(budget_mb)
-    other_subject = None if second is None else (second, extras_of(second, other, (), others))
-    extras = extras_of(subject, trace, tensors, lens)
-    make = functools.partial(build_data, subject, opens, precision, max_bytes, extras, other_subject)
+    second = None if second is None else with_extras(second, other, (), others)
+    subject = with_extras(subject, trace, tensors, lens)
+    make = functools.partial(build_data, subject, second, opens, precision, max_bytes)
     return View(make, repr(shorten(subject.label)))
 
 
@@ -104,13 +105,12 @@ def _require_trace(trace: Any) -> Trace:
     return trace
 
 
-def _check_names(arguments: dict[str, Any]) -> dict[str, Any]:
+def _check_names(arguments: dict[str, Any]) -> None:
     """Raises InputError for a name that `GivenWeights` does not have."""
     for name in arguments:
         if name not in GivenWeights.__dataclass_fields__:
             known = [*inspect.signature(view).parameters, *GivenWeights.__dataclass_fields__]
             raise InputError(f"view has no argument {name!r}{did_you_mean(name, known)}")
-    return arguments
 
 
 def _data_budget(budget_mb: float) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.view.choice import Choice
-from pellucid.view.colours import ramp, ramp_steps, theme_colours
+from pellucid.view.colours import ramp, ramp_steps
 from pellucid.view.sheet import Sheet
 from pellucid.view.svg import MARGIN, rectangle, text_element, token_label, width_of
 
@@ -101,7 +101,7 @@ def _place_panels(sheet: Sheet, choice: Choice, folded: list[np.ndarray], fold: 
         down, right = divmod(place, across)
         x, y = left + right * (columns * side + 18), sheet.top + above + down * (rows * side + above + 16)
         if not alone:
-            ink = theme_colours(sheet.theme)["ink"]
+            ink = sheet.colours["ink"]
             sheet.marks.append(text_element(x, y - above + heading - 8, f"head {head}", ink, font_size=11))
         if shows_names:
             _draw_tokens(sheet, choice, (x, y), side, fold, ("query", "key") if right == 0 else ("key",))
@@ -128,7 +128,7 @@ def _draw_tokens(
             style: dict[str, Any] = (
                 {"text_anchor": "end"} if axis == "query" else {"transform": f"rotate(-90 {x:.2f} {y:.2f})"}
             )
-            ink = theme_colours(sheet.theme)["quiet" if tokens[index]["kind"] == "special" else "ink"]
+            ink = sheet.colours["quiet" if tokens[index]["kind"] == "special" else "ink"]
             sheet.marks.append(
                 text_element(x, y, token_label(tokens[index]["text"]), ink, font_size=f"{size:.3g}", **style)
             )
@@ -136,10 +136,9 @@ def _draw_tokens(
 
 def _draw_cells(sheet: Sheet, panel: Panel, colours: np.ndarray, largest: float, scale: str) -> None:
     """One rectangle for each weight that is not masked; large ones are separated by a thin gap."""
-    rule = theme_colours(sheet.theme)["line"]
     rows, columns = panel.weights.shape
     side = panel.side
-    frame = {"stroke": rule, "class": "frame"}
+    frame = {"stroke": sheet.colours["line"], "class": "frame"}
     sheet.marks.append(rectangle(panel.x - 0.5, panel.y - 0.5, columns * side + 1, rows * side + 1, "none", **frame))
     gap = 1.0 if side >= 14 else 0.0
     steps = ramp_steps(np.nan_to_num(panel.weights), largest, scale)
@@ -153,7 +152,7 @@ def _draw_cells(sheet: Sheet, panel: Panel, colours: np.ndarray, largest: float,
 
 def _draw_ramp(sheet: Sheet, colours: np.ndarray, largest: float) -> None:
     """The ramp, from 0 to the largest weight that is drawn."""
-    ink, y = theme_colours(sheet.theme)["quiet"], sheet.bottom + 16
+    ink, y = sheet.colours["quiet"], sheet.bottom + 16
     sheet.marks.append(text_element(MARGIN, y + 9, "0", ink, font_size=11))
     for step in range(32):
         fill = "#{:02x}{:02x}{:02x}".format(*colours[round(step * 255 / 31)])

@@ -38,12 +38,6 @@ for (const element of [document.documentElement, document.body]) watch.observe(e
 """
 """The host's part: it sends its text colour whenever that may have changed, and receives the height of the page."""
 
-_FRAME = (
-    '<iframe class="pellucid-frame" title="attention" sandbox="allow-scripts allow-downloads" '
-    'allow="clipboard-write *" style="display:block;width:100%;height:{height}px;border:0" '
-    'onload="{hello}" srcdoc="{page}"></iframe>'
-)
-
 _TRUST_NOTE = (
     "<p>Where frames are shown, the page is interactive: trust the notebook or run the cell; "
     "<code>view.save('page.html')</code> saves it to a file.</p>"
@@ -81,14 +75,23 @@ def iframe_html(page: str, fallback: str = "") -> str:
             f"<p>This view takes {size}, too much for a notebook cell: <code>view.save('page.html')</code> saves "
             "it to a file; <code>precision='int16'</code> or <code>include_layers=[...]</code> makes it smaller.</p>"
         ) + fallback
-    frame = _FRAME.format(height=HEIGHT, hello=html.escape(" ".join(_FRAME_SCRIPT.split())), page=html.escape(page))
-    return with_fallback(frame, fallback + _TRUST_NOTE)
+    rights = 'sandbox="allow-scripts allow-downloads" allow="clipboard-write *"'
+    return frame_html(page, fallback + _TRUST_NOTE, "attention", rights, HEIGHT, _FRAME_SCRIPT)
 
 
-def with_fallback(frame: str, fallback: str) -> str:
-    """A frame of the class `pellucid-frame`, and HTML that is visible where frames are removed."""
+def frame_html(page: str, fallback: str, title: str, rights: str, height: int, script: str) -> str:
+    """A page inside a frame, and HTML that is visible where frames are removed.
+
+    rights: the attributes for what the page may do.  height: in pixels.  script: runs in the host once the page is
+        loaded; `this` is the frame.
+    """
     hidden = "<style>.pellucid-frame+.pellucid-still{display:none}</style>"
-    cell = f'{hidden}{frame}<div class="pellucid-still">{fallback}</div>'
+    style = f"display:block;width:100%;height:{height}px;border:0"
+    onload, srcdoc = html.escape(" ".join(script.split())), html.escape(page)
+    frame = (
+        f'<iframe class="pellucid-frame" title="{title}" {rights} style="{style}" onload="{onload}" srcdoc="{srcdoc}">'
+    )
+    cell = f'{hidden}{frame}</iframe><div class="pellucid-still">{fallback}</div>'
     return cell.encode("ascii", "xmlcharrefreplace").decode("ascii")  # whatever the host's encoding is
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pellucid.view.arithmetic import DTYPES, attention_weights, dequantised, unpack_block, visible_keys
+from pellucid.view.arithmetic import DTYPES, Recipe, dequantised, unpack_block, visible_keys
 from pellucid.view.data import PageData
 
 
@@ -26,26 +26,17 @@ def head_weights(data: PageData, entry: dict[str, Any], head: int) -> tuple[np.n
     entry: one of `manifest["attentions"]` whose numbers were not left out.
     -> Float[ndarray, "queries keys"], where each row sums to 1 and masked keys are 0, and Bool of that shape.
     """
+    facts = entry["recipe"]
     if entry["weights"] is not None:
-        stored = block_numbers(data, entry["weights"])[head].astype(np.float64)
-        return stored, _visible_keys(entry, *stored.shape).numpy()
-    query, keys = (_block_tensor(data, entry[part]) for part in ("query", "key"))
-    key = keys[head * len(keys) // entry["heads"]]
-    recipe = entry["recipe"]
-    bias = _block_tensor(data, recipe["bias"])[head] if recipe.get("bias") else None
-    rotation = _block_tensor(data, recipe["rotation"]) if recipe.get("rotation") else None
-    attention_mask = _visible_keys(entry, query.shape[1], len(key))
-    found = attention_weights(
-        query[head], key, torch.arange(query.shape[1], device="cpu"), attention_mask, recipe["scale"], bias, rotation
-    )
-    return found.numpy(), attention_mask.numpy()
+        weights = block_numbers(data, entry["weights"])[head].astype(np.float64)
+    else:
+        tables = {part: _block_tensor(data, facts[part]) for part in ("bias", "rotation") if part in facts}
+        recipe = Recipe(_block_tensor(data, entry["query"]), _block_tensor(data, entry["key"]), **(facts | tables))
+        weights = recipe.weights(head, torch.arange(recipe.query.shape[1], device="cpu")).numpy()
+    queries, keys = weights.shape
+    rows = torch.arange(queries, device="cpu")
+    return weights, visible_keys(facts["mask"], facts.get("window"), rows, keys).numpy()
 
 
 def _block_tensor(data: PageData, name: str) -> Tensor:
     return torch.from_numpy(block_numbers(data, name).astype(np.float64))
-
-
-def _visible_keys(entry: dict[str, Any], queries: int, keys: int) -> Tensor:
-    """Which keys each query may attend to: Bool[Tensor, "queries keys"]"""
-    recipe = entry["recipe"]
-    return visible_keys(recipe["mask"], recipe.get("window"), torch.arange(queries, device="cpu"), keys)

@@ -118,10 +118,8 @@ def _shortened(text: str) -> str:
 
 def _data_tags(manifest: dict[str, Any], blocks: Mapping[str, bytes]) -> str:
     """Script tags of types that no browser executes; ``<`` is escaped, so the data cannot end a tag."""
-    encoded_blocks = {name: base64.b64encode(block).decode("ascii") for name, block in blocks.items()}
-    return "\n".join(
-        [_manifest_tag(manifest), *(_block_tag(name, encoded) for name, encoded in encoded_blocks.items())]
-    )
+    tags = [_block_tag(name, base64.b64encode(block).decode("ascii")) for name, block in blocks.items()]
+    return "\n".join([_manifest_tag(manifest), *tags])
 
 
 def _manifest_tag(manifest: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from pellucid.trace import EditRecord, Trace
 from pellucid.trace.aliases import resolve
 from pellucid.trace.long_text import LongTrace
 from pellucid.trace.rotation import cosines_and_sines
-from pellucid.view.arithmetic import visible_keys
+from pellucid.view.arithmetic import Recipe, visible_keys
 from pellucid.view.subject import AttentionData, Subject, token_entries
 
 
@@ -28,8 +28,10 @@ def subject_of(trace: Trace, include_layers: Iterable[int] | None = None) -> Sub
         raise InputError(
             f"this trace is of {len(trace.rows)} texts, and a page shows one: view(trace.row(0)) shows the first"
         )
-    layers = None if include_layers is None else _chosen_layers(include_layers, trace)
-    names = [name for name in _attention_paths(trace) if layers is None or _layer_number(name) in layers]
+    names = _attention_paths(trace)
+    if include_layers is not None:
+        chosen = _chosen_layers(include_layers, {_layer_number(name) for name in names})
+        names = [name for name in names if _layer_number(name) in chosen]
     attentions = [_attention_data(trace, name) for name in names]
     if not attentions:
         raise InputError(
@@ -64,8 +66,7 @@ def _layer_number(name: str) -> int:
     return int(name.split("layers.")[1].partition(".")[0])
 
 
-def _chosen_layers(include_layers: Iterable[int], trace: Trace) -> set[int]:
-    known = {_layer_number(name) for name in _attention_paths(trace)}
+def _chosen_layers(include_layers: Iterable[int], known: set[int]) -> set[int]:
     chosen = set(require_integers("include_layers", include_layers, "the numbers of layers"))
     if not chosen:
         raise InputError("include_layers names no layer: a page needs at least one")
@@ -88,9 +89,8 @@ def _attention_data(trace: Trace, name: str) -> AttentionData:
     if weights is None and (edit := _edit_of_weights(trace, name)):
         reason = f"{shorten(repr(str(edit)))} changed the weights that {name} computes from query and key"
         raise _missing_error(f"{reason}, and this trace has no {name + '.weights'!r}")
-    attention = AttentionData(
-        name, _layer_number(name), queries, keys, None, None, weights, "cross" if cross else "self", side
-    )
+    kind = "cross" if cross else "self"
+    attention = AttentionData(name, _layer_number(name), queries, keys, weights, kind, side, sample=sample)
     if not is_recomputable:
         return attention
     query, key = (trace[f"{name}.{part}"][0].detach().float().cpu() for part in ("query", "key"))
@@ -109,8 +109,7 @@ def _attention_data(trace: Trace, name: str) -> AttentionData:
         return attention
     scale = size**-0.5 if config.attention.attention_scale is None else config.attention.attention_scale
     window = window if mask == "window" else None
-    tables = {"bias": bias, "rotation": rotation, "sample": sample}
-    return replace(attention, query=query, key=key, scale=scale, mask=mask, window=window, **tables)
+    return replace(attention, recipe=Recipe(query, key, scale, mask, window, bias, rotation))
 
 
 def _missing_error(why: str) -> InputError:

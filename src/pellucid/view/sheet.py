@@ -16,20 +16,21 @@ MAX_EDIT_CHARACTERS = 400
 class Sheet:
     """Collects marks; `text` completes the drawing.
 
-    top: where the picture begins, below the title.  width, bottom: set by the code that draws the picture.
+    colours: those of the theme.  top: where the picture begins, below the title.
+    width, bottom: set by the code that draws the picture.
     notes: sentences for the foot of the drawing.
     """
 
     def __init__(self, choice: Choice, theme: str) -> None:
-        self.choice, self.theme = choice, theme
-        colours, model = theme_colours(theme), without_direction_marks(choice.model)
-        self.marks = heading(choice.title, model, colours)
+        self.choice, self.colours = choice, theme_colours(theme)
+        model = without_direction_marks(choice.model)
+        self.marks = heading(choice.title, model, self.colours)
         self.width = 2 * MARGIN + max(width_of(choice.title, 16), width_of(model, 11), 360)
         self.top = MARGIN + 44.0
         if choice.edits:
             edits = f"edited: {shorten(without_direction_marks(visible_text(choice.edits)), MAX_EDIT_CHARACTERS)}"
             for line in _wrap_text(edits, self.width - 2 * MARGIN):
-                self.marks.append(text_element(MARGIN, self.top + 2, line, colours["ink"], font_size=11))
+                self.marks.append(text_element(MARGIN, self.top + 2, line, self.colours["ink"], font_size=11))
                 self.top += 15
         self.bottom = self.top
         self.notes: list[str] = []
@@ -37,13 +38,14 @@ class Sheet:
     def text(self, description: str, weights: np.ndarray) -> str:
         """The drawing as SVG.  weights: those that it shows."""
         y = self.bottom + 22
-        quiet = theme_colours(self.theme)["quiet"]
         notes = [*self.notes, *_missing_notes(weights), _exactness_note(self.choice)]
         for line in _wrap_text(" ".join(notes), self.width - 2 * MARGIN):
-            self.marks.append(text_element(MARGIN, y, line, quiet, font_size=11))
+            self.marks.append(text_element(MARGIN, y, line, self.colours["quiet"], font_size=11))
             y += 15
-        paper, height = theme_colours(self.theme)["paper"], y - 15 + MARGIN
-        return document(self.width, height, self.marks, paper, f"Attention: {self.choice.title}", description)
+        height = y - 15 + MARGIN
+        return document(
+            self.width, height, self.marks, self.colours["paper"], f"Attention: {self.choice.title}", description
+        )
 
 
 def percent(share: float) -> str:

@@ -6,7 +6,7 @@ square; the browser recomputes the weights. The error is measured here, from the
 
 import math
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_max_pool2d
 
-from pellucid.view.arithmetic import DTYPES, dequantised
+from pellucid.view.arithmetic import DTYPES, Recipe, dequantised
 from pellucid.view.subject import AttentionData
 
 MAX_WEIGHT = 1.001
@@ -105,39 +105,37 @@ class BlockStore:
 
         max_measured_cells: how many of its weights may be compared with the model's own.
         """
-        rows = _measured_rows(attention, max_measured_cells) if attention.sample is None else attention.sample.rows
-        found = (
-            None
-            if self.precision == "compact" and _smaller_as_weights(attention)
-            else self._add_query_and_key(attention, rows)
-        )
-        return found or self._add_weights(attention)
+        recipe = attention.recipe
+        if recipe is not None and not (self.precision == "compact" and _smaller_as_weights(recipe, attention.cells)):
+            rows = _measured_rows(attention, max_measured_cells) if attention.sample is None else attention.sample.rows
+            if stored := self._add_query_and_key(attention, recipe, rows):
+                return stored
+        return self._add_weights(attention)
 
-    def _add_query_and_key(self, attention: AttentionData, rows: Tensor) -> dict[str, Any] | None:
+    def _add_query_and_key(self, attention: AttentionData, recipe: Recipe, rows: Tensor) -> dict[str, Any] | None:
         """Stores query and key at the page's precision, else in float32; None if neither reproduces the weights."""
-        if attention.query is None or attention.key is None:
-            return None
         for kind in dict.fromkeys((self.number_dtype, "float32")):
-            if kind == "int16" and not all(bool(part.isfinite().all()) for part in (attention.query, attention.key)):
+            if kind == "int16" and not all(bool(part.isfinite().all()) for part in (recipe.query, recipe.key)):
                 continue
-            query, key = (EncodedNumbers.encode(part, kind) for part in (attention.query, attention.key))
-            error = largest_error(attention, rows, query.decode(), key.decode())
-            has_all_weights = attention.sample is None  # else the weights cannot be stored instead
-            if error is None or error <= MAX_ERROR[kind] or (kind == "float32" and not has_all_weights):
+            query, key = (EncodedNumbers.encode(part, kind) for part in (recipe.query, recipe.key))
+            error = largest_error(attention, replace(recipe, query=query.decode(), key=key.decode()), rows)
+            is_last_resort = kind == "float32" and attention.sample is not None  # no weights to store instead
+            if error is None or error <= MAX_ERROR[kind] or is_last_resort:
                 names = {part: self.add(f"{attention.name}.{part}", stored.array, kind, scales=stored.scales)
                          for part, stored in (("query", query), ("key", key))}  # fmt: skip
-                some = {"measured_rows": len(rows)} if len(rows) < attention.shape[0] else {}
-                return {**names, "weights": None, "max_error": error, **some, "recipe": self._add_recipe(attention)}
+                some = {"measured_rows": len(rows)} if len(rows) < attention.shape[1] else {}
+                facts = self._add_recipe(attention.side, recipe)
+                return {**names, "weights": None, "max_error": error, **some, "recipe": facts}
         return None
 
-    def _add_recipe(self, attention: AttentionData) -> dict[str, Any]:
-        recipe = _mask_facts(attention)
-        for part, table in (("bias", attention.bias), ("rotation", attention.rotation)):
+    def _add_recipe(self, side: str, recipe: Recipe) -> dict[str, Any]:
+        facts = _mask_facts(recipe)
+        for part, table in (("bias", recipe.bias), ("rotation", recipe.rotation)):
             if table is not None:
-                name = f"{attention.side or 'text'}.{part}"
+                name = f"{side or 'text'}.{part}"
                 known = self.prefix + name in self.blocks  # shared by all layers
-                recipe[part] = self.prefix + name if known else self.add(name, table.numpy(), "float32")
-        return recipe
+                facts[part] = self.prefix + name if known else self.add(name, table.numpy(), "float32")
+        return facts
 
     def _add_weights(self, attention: AttentionData) -> dict[str, Any]:
         """Stores the weights: in one byte each if the page is compact and they lie within 0 to 1, else as numbers."""
@@ -156,13 +154,14 @@ class BlockStore:
             block = self.add(name, numbers.array, kind, scales=numbers.scales, deflate=True)
             stored = numbers.decode().double().numpy()
         error = _max_difference(torch.from_numpy(stored), weights.double())
-        return {"query": None, "key": None, "weights": block, "max_error": error, "recipe": _mask_facts(attention)}
+        facts = _mask_facts(attention.recipe)
+        return {"query": None, "key": None, "weights": block, "max_error": error, "recipe": facts}
 
     def add_thumbnail(self, attention: AttentionData, side: int) -> dict[str, Any]:
         """Stores a thumbnail of every head, max-pooled to at most `side` x `side`. Heads with weights that it cannot
         show (NaN, or outside 0 to 1 in an edited pass) are listed with their largest, spelled as in JavaScript where
         JSON has no number for it."""
-        (queries, keys), sample = attention.shape, attention.sample
+        (_, queries, keys), sample = attention.shape, attention.sample
         size = (min(side, queries), min(side, keys))
         picture = adaptive_max_pool2d(all_weights(attention)[None], size)[0] if sample is None else sample.picture
         heads = (~_is_in_weight_range(picture)).any((1, 2)).nonzero().flatten().tolist()
@@ -181,26 +180,22 @@ def all_weights(attention: AttentionData) -> Tensor:
     """The model's own weights, or if none were kept those recomputed from query and key: [heads, queries, keys]"""
     if attention.weights is not None:
         return attention.weights
-    assert attention.query is not None and attention.key is not None  # an attention has queries and keys, or weights
-    rows = torch.arange(attention.shape[0], device="cpu")
-    return torch.stack(
-        [
-            attention.recomputed_weights(head, rows, attention.query, attention.key).float()
-            for head in range(attention.heads)
-        ]
-    )
+    recipe = attention.recipe
+    assert recipe is not None  # an attention has weights or a recipe
+    rows = torch.arange(attention.shape[1], device="cpu")
+    return torch.stack([recipe.weights(head, rows).float() for head in range(attention.heads)])
 
 
-def largest_error(attention: AttentionData, rows: Tensor, query: Tensor, key: Tensor) -> float | None:
-    """The largest difference between the weights that the browser will compute and the model's own; None if unknown."""
+def largest_error(attention: AttentionData, decoded: Recipe, rows: Tensor) -> float | None:
+    """The largest difference between the weights that the browser will compute and the model's own; None if unknown.
+
+    decoded: the recipe with queries and keys as the browser reads them.
+    """
     true, measured = (attention.weights, rows) if attention.sample is None else (attention.sample.weights, slice(None))
     if true is None:
         return None
     heads = range(attention.heads)
-    return max(
-        _max_difference(attention.recomputed_weights(head, rows, query, key), true[head, measured].double())
-        for head in heads
-    )
+    return max(_max_difference(decoded.weights(head, rows), true[head, measured].double()) for head in heads)
 
 
 def _max_difference(actual: Tensor, expected: Tensor) -> float:
@@ -212,16 +207,14 @@ def _max_difference(actual: Tensor, expected: Tensor) -> float:
 
 
 def _measured_rows(attention: AttentionData, max_measured_cells: int) -> Tensor:
-    queries, keys = attention.shape
-    count = min(queries, max(1, max_measured_cells // (keys * attention.heads)))
+    heads, queries, keys = attention.shape
+    count = min(queries, max(1, max_measured_cells // (keys * heads)))
     return torch.linspace(0, queries - 1, count, device="cpu").round().long()
 
 
-def _smaller_as_weights(attention: AttentionData) -> bool:
+def _smaller_as_weights(recipe: Recipe, cells: int) -> bool:
     """Whether a byte for each weight, compressed to about 0.6, takes less than queries and keys in int16."""
-    if attention.query is None or attention.key is None:
-        return True
-    return 0.6 * attention.cells <= 2 * (attention.query.numel() + attention.key.numel())
+    return 0.6 * cells <= 2 * recipe.number_count
 
 
 def _json_number(value: float) -> float | str:
@@ -239,6 +232,9 @@ def _square_root_bytes(weights: Tensor, step: int = 1) -> np.ndarray:
     return encoded.clamp(max=255).to(torch.uint8).numpy()
 
 
-def _mask_facts(attention: AttentionData) -> dict[str, Any]:
-    window = {} if attention.window is None else {"window": attention.window}
-    return {"scale": attention.scale, "mask": attention.mask, **window}
+def _mask_facts(recipe: Recipe | None) -> dict[str, Any]:
+    """How scores are scaled and masked; weights without a recipe have no mask."""
+    if recipe is None:
+        return {"scale": 1.0, "mask": "full"}
+    window = {} if recipe.window is None else {"window": recipe.window}
+    return {"scale": recipe.scale, "mask": recipe.mask, **window}

@@ -1,5 +1,6 @@
 """The subject of a page: tokens, and the attentions between them, each with the tensors that its weights come from."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from torch import Tensor
 
 from pellucid.text.spelling import BYTES, token_text
 from pellucid.trace.long_text import Sample
-from pellucid.view.arithmetic import attention_weights, visible_keys
+from pellucid.trace.points import Axes
+from pellucid.view.arithmetic import Recipe
 
 
 @dataclass(frozen=True)
@@ -19,62 +21,43 @@ class AttentionData:
     name: its path in the model.  layer: its index there.
     kind: "self" or "cross".  side: "", "encoder" or "decoder".
     queries, keys: indices of their tokens in `Subject.sequences`.
-    query: Float[Tensor, "heads queries size"] before rotation; key: Float[Tensor, "key_heads keys size"]; or None.
-    weights: Float[Tensor, "heads queries keys"], the model's own, or None.  sample: of a long text, some of them.
-    scale, mask, window: as in the manifest.
-    bias: Float[Tensor, "heads queries+keys-1"], by distance.  rotation: Float[Tensor, "2 positions size/2"], cosines
-        and sines.
+    weights: Float[Tensor, "heads queries keys"], the model's own, or None.
+    recipe: what they can be recomputed from, or None.  sample: of a long text, some of the weights.
     """
 
     name: str
     layer: int
     queries: int
     keys: int
-    query: Tensor | None
-    key: Tensor | None
     weights: Tensor | None
-    kind: str = "self"
-    side: str = ""
-    scale: float = 1.0
-    mask: str = "full"
-    window: int | None = None
-    bias: Tensor | None = None
-    rotation: Tensor | None = None
+    kind: str
+    side: str
+    recipe: Recipe | None = None
     sample: Sample | None = None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The numbers of query heads, queries and keys."""
+        if self.recipe is not None:
+            return len(self.recipe.query), self.recipe.query.shape[1], self.recipe.key.shape[1]
+        assert self.weights is not None  # an attention has weights or a recipe
+        heads, queries, keys = self.weights.shape
+        return heads, queries, keys
 
     @property
     def heads(self) -> int:
         """The number of query heads."""
-        some = self.weights if self.query is None else self.query
-        return 0 if some is None else some.shape[0]
+        return self.shape[0]
 
     @property
     def key_heads(self) -> int:
         """The number of key heads; as many as query heads where only weights are known."""
-        return self.heads if self.key is None else self.key.shape[0]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The numbers of queries and keys."""
-        if self.query is not None and self.key is not None:
-            return self.query.shape[1], self.key.shape[1]
-        assert self.weights is not None  # an attention has queries and keys, or weights
-        return self.weights.shape[1], self.weights.shape[2]
+        return self.heads if self.recipe is None else len(self.recipe.key)
 
     @property
     def cells(self) -> int:
         """The number of weights."""
-        return self.heads * self.shape[0] * self.shape[1]
-
-    def recomputed_weights(self, head: int, rows: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        """The weights of some queries of one head as the browser computes them from this query and key, in float64.
-
-        ->  Float64[Tensor, "rows keys"]
-        """
-        head_keys = key[head * len(key) // len(query)]
-        attention_mask = visible_keys(self.mask, self.window, rows, len(head_keys))
-        bias = None if self.bias is None else self.bias[head]
-        return attention_weights(query[head], head_keys, rows, attention_mask, self.scale, bias, self.rotation)
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -84,6 +67,7 @@ class Subject:
 
     attentions: the attentions, in the order of the page.  label: its name beside a second subject.
     edits: the edits of this run, as displayed.
+    tensors: those of the tensor view, each with its name and its axes.  lens: a result of the logit lens, or None.
     """
 
     texts: list[str]
@@ -92,6 +76,8 @@ class Subject:
     attentions: list[AttentionData]
     label: str = ""
     edits: tuple[str, ...] = ()
+    tensors: Sequence[tuple[str, Tensor, Axes]] = ()
+    lens: Any = None
 
 
 def token_entries(

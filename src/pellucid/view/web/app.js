@@ -43,12 +43,10 @@ import { diffView } from "./diff.js";
  * @property {(patch: Partial<import("./state.js").State> & Record<string, any>) => void} set
  * @property {() => void} settle draws pending changes now
  * @property {() => import("./data.js").Entry} entry the chosen attention's entry in the manifest
- * @property {() => Attention} attention the numbers of the chosen attention
- * @property {(index: number) => Attention} attentionAt those of any attention, whose blocks must be loaded
- * @property {(index: number) => string[]} blocksOf the blocks that it is computed from
+ * @property {() => Attention} attention the numbers of the chosen attention, whose blocks must be loaded
+ * @property {() => string[]} blocks the blocks that it is computed from
  * @property {(act: () => void) => void} whenDrawn acts once all pending changes are drawn: now, or after their blocks are loaded
  * @property {() => boolean} ready whether the blocks of the chosen attention are loaded
- * @property {() => number} layerName the layer's index in the model
  * @property {() => import("./colour.js").Theme} theme
  * @property {() => View} view the chosen view
  * @property {ViewModule[]} views all views of this page
@@ -90,7 +88,7 @@ function start(root, source) {
   };
   const [readout, legend, precompute] = [new Readout(page), new Legend(page), makePrecomputer()];
   const sharedControls = Object.entries(SHARED_CONTROLS).map(([name, create]) => ({ name, ...create(page) }));
-  const viewControl = viewSwitch(page, views);
+  const viewControl = viewSwitch(page);
   const ownControls = make("div", { class: "own" });
   const stage = make("section", { class: "stage" });
   root.append(makeHeader(root, page, () => setTheme(page.theme() === "dark" ? "light" : "dark")),
@@ -116,7 +114,7 @@ function start(root, source) {
       if (shown !== view) shown?.clearHover?.();
       shown = view;
       drawControls(view);
-      const missing = (view.requiredBlocks?.() ?? page.blocksOf(store.get().layer)).filter((name) => !source.has(name));
+      const missing = (view.requiredBlocks?.() ?? page.blocks()).filter((name) => !source.has(name));
       setBusy(missing.length > 0);
       if (missing.length) return void source.load(missing).then(draw, fail);
       if (stage.firstChild !== view.element) stage.replaceChildren(view.element);
@@ -178,10 +176,10 @@ function start(root, source) {
     draw();
   }
 
-  setTheme(manifest.show?.theme ?? preferredTheme());
-  listen(root, page, views);
+  setTheme(manifest.show.theme ?? preferredTheme());
+  listen(root, page);
   connectToHost(root, (theme) => {
-    if (!manifest.show?.theme && root.dataset.theme !== theme) setTheme(theme);
+    if (!manifest.show.theme && root.dataset.theme !== theme) setTheme(theme);
   });
   function readAddress() {
     address = location.hash;
@@ -213,13 +211,11 @@ function makePage(root, source, store, views) {
   const page = {
     manifest, source, views, entry, state: store.get, set: store.set, settle: store.settle,
     theme: () => root.dataset.theme,
-    layerName: () => entry().layer,
     tokens: () => tokensOf(entry(), manifest),
     shown: () => filterTokens(page.tokens(), store.get().pair),
-    blocksOf: (index) => blocksOf(manifest.attentions[index]),
-    ready: () => hasNumbers(entry()) && page.blocksOf(store.get().layer).every(source.has),
-    attention: () => page.attentionAt(store.get().layer),
-    attentionAt: (index) => cached(cache, index, () => new Attention(source, manifest.attentions[index])),
+    blocks: () => blocksOf(entry()),
+    ready: () => hasNumbers(entry()) && page.blocks().every(source.has),
+    attention: () => cached(cache, store.get().layer, () => new Attention(source, entry())),
     view() {
       const module = views.find((view) => view.name === store.get().view) ?? views[0];
       if (!made.has(module)) made.set(module, module.create(page));

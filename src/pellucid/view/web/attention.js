@@ -30,10 +30,10 @@ export class Attention {
     this.heads = entry.heads;
     this.keyHeads = entry.key_heads;
     this.stored = Boolean(entry.weights);
-    const [queries, keys, size] = shapeOf(source.manifest.blocks, entry);
-    [this.queries, this.keys, this.size] = [queries, keys, size];
-    const shape = source.manifest.blocks[entry.weights ?? entry.query];
-    [this.dtype, this.coding] = [shape.dtype, shape.coding];
+    const { blocks } = source.manifest;
+    const { shape, dtype, coding } = blocks[entry.weights ?? entry.query];
+    [this.dtype, this.coding, this.queries] = [dtype, coding, shape[1]];
+    [this.keys, this.size] = this.stored ? [shape[2], 0] : [blocks[entry.key].shape[1], shape[2]];
     this.recipe = entry.recipe;
     this.mask = MASKS[entry.recipe.mask];
     if (!this.mask) throw new Problem(`The mask “${entry.recipe.mask}” is unknown to this page: open it with a newer pellucid.`);
@@ -42,8 +42,8 @@ export class Attention {
     this.bias = block(entry.recipe.bias);
     this.rotation = block(entry.recipe.rotation);
     this.unrotated = { query: block(entry.query), key: block(entry.key) };
-    this.query = this.rotated(this.unrotated.query, queries);
-    this.key = this.rotated(this.unrotated.key, keys);
+    this.query = this.rotated(this.unrotated.query, this.queries);
+    this.key = this.rotated(this.unrotated.key, this.keys);
     this.cache = new Map();
     this.cachedNumbers = 0;
     /** @type {Norm[][]} of every head and query used so far: with it a weight needs only its own score, so a column needs no rows */
@@ -130,13 +130,12 @@ export class Attention {
   }
 
   /**
-   * The steps of computing one weight. Null where only weights were stored.
-   * @returns {null|{queryBefore: Float32Array|null, keyBefore: Float32Array|null, query: Float64Array|Float32Array,
+   * The steps of computing one weight from a query and a key, which are stored instead of weights.
+   * @returns {{queryBefore: Float32Array|null, keyBefore: Float32Array|null, query: Float64Array|Float32Array,
    *   key: Float64Array|Float32Array, products: Float64Array, sum: number, scale: number, scaled: number, bias: number, score: number,
    *   allowed: boolean, largest: number, exponential: number, total: number, weight: number}}
    */
   steps(head, query, key) {
-    if (!this.query || !this.key) return null;
     const { size } = this;
     const at = { query: (head * this.queries + query) * size, key: (this.keyHead(head) * this.keys + key) * size };
     const part = (numbers, side) => numbers.slice(at[side], at[side] + size);
@@ -145,16 +144,17 @@ export class Attention {
     const sum = products.reduce((total, product) => total + product, 0);
     const [allowed, scale, bias] = [this.mayAttend(query, key), this.recipe.scale, this.biasOf(head, query, key)];
     const [score, { largest, total }] = [this.score(head, query, key), this.norm(head, query)];
+    const exponential = Math.exp(score - largest);
     return {
       queryBefore: this.rotation && part(this.unrotated.query, "query"), keyBefore: this.rotation && part(this.unrotated.key, "key"),
       query: left, key: right, products, sum, scale, scaled: sum * scale, bias, score, allowed, largest,
-      exponential: Math.exp(score - largest), total, weight: this.weight(head, query, key),
+      exponential, total, weight: exponential / total,
     };
   }
 
   /** Rotary positions: the pair (c, c + size/2) of each vector is rotated by the angle of its token's position. */
   rotated(vectors, tokens) {
-    if (!this.rotation || !vectors) return vectors;
+    if (!this.rotation) return vectors;
     const half = this.size / 2;
     const sines = this.rotation.length / 2;
     const result = new Float64Array(vectors.length);
@@ -183,12 +183,6 @@ export class Attention {
   }
 }
 
-/** The numbers of queries, keys and dimensions, from whichever blocks there are. */
-function shapeOf(shapes, entry) {
-  if (entry.weights) return [shapes[entry.weights].shape[1], shapes[entry.weights].shape[2], shapes[entry.query]?.shape[2] ?? 0];
-  return [shapes[entry.query].shape[1], shapes[entry.key].shape[1], shapes[entry.query].shape[2]];
-}
-
 /** In place: exp(score - largest score), divided by the sum. @returns {Norm} */
 function softmax(scores) {
   const largest = scores.reduce((most, score) => (score > most ? score : most), -Infinity);
@@ -198,7 +192,7 @@ function softmax(scores) {
   return { largest, total };
 }
 
-/** @param {Float64Array[]} cache of the same length */
+/** @param {Float64Array[]} lines of the same length */
 function meanOf(lines) {
   const mean = new Float64Array(lines[0].length);
   for (const line of lines) line.forEach((weight, index) => (mean[index] += weight / lines.length));

@@ -2,7 +2,7 @@
 import { make } from "./dom.js";
 import { exact } from "./tokens.js";
 
-/** @typedef {Exclude<ReturnType<import("./attention.js").Attention["steps"]>, null>} Steps */
+/** @typedef {ReturnType<import("./attention.js").Attention["steps"]>} Steps */
 
 /** Formats a number with nine digits, and masked scores as a sign. */
 function formatted(number) {
@@ -21,14 +21,13 @@ export class Chain {
 
   /**
    * @param {Steps} steps
-   * @param {{head: number, distance: number, biased: boolean, stored: boolean}} about
-   *   biased: whether the model adds a bias by distance; stored: whether the page holds the model's own weight
+   * @param {{head: number, distance: number, biased: boolean}} about biased: whether the model adds a bias by distance
    */
   draw(steps, about) {
     const links = [this.sum(steps), this.scaled(steps)];
     if (about.biased) links.push(this.biased(steps, about));
     if (!steps.allowed) links.push(this.link(make("b", { "data-step": "masked" }, "−∞"), "the mask excludes this pair, whatever its score"));
-    links.push(this.exponential(steps), this.weight(steps, about));
+    links.push(this.exponential(steps), this.weight(steps));
     this.element.replaceChildren(...links);
   }
 
@@ -53,9 +52,7 @@ export class Chain {
     return this.link(step("exponential", exponential), "e to the power of the score −\u00a0", step("largest", largest), ", the largest in the row");
   }
 
-  weight({ exponential, total, weight }, { stored }) {
-    const words = ["÷\u00a0", step("total", total), ", the sum of these over all keys: the weight"];
-    if (stored) words.push("; the model’s own weight, stored here, is ", step("stored", weight));
-    return this.link(step("weight", exponential / total), ...words);
+  weight({ total, weight }) {
+    return this.link(step("weight", weight), "÷\u00a0", step("total", total), ", the sum of these over all keys: the weight");
   }
 }

@@ -41,9 +41,9 @@ export function dropDown(name, label, choices, choose, chosen) {
   return { element, draw: (state) => (select.value = chosen(state)) };
 }
 
-/** @param {import("./app.js").Page} page @param {import("./app.js").ViewModule[]} views @returns {Control} */
-export function viewSwitch(page, views) {
-  const labels = Object.fromEntries(views.map((view) => [view.name, view.label]));
+/** @param {import("./app.js").Page} page @returns {Control} */
+export function viewSwitch(page) {
+  const labels = Object.fromEntries(page.views.map((view) => [view.name, view.label]));
   return segmentedControl("view", labels, (view) => page.set({ view }), (state) => state.view);
 }
 

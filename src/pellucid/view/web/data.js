@@ -40,18 +40,18 @@ const DTYPES = {
  * @returns {Source}
  */
 export function inlineSource(root) {
-  const manifest = readManifest(root.querySelector("script.pellucid-manifest")?.textContent);
   const scripts = new Map([...root.querySelectorAll("script[data-block]")].map((s) => [s.getAttribute("data-block"), s]));
-  return createSource(manifest, (name) => scripts.has(name) ? bytesOf(name, scripts.get(name).textContent) : null);
+  return createSource(root, (name) => scripts.has(name) ? bytesOf(name, scripts.get(name).textContent) : null);
 }
 
 /**
- * A source whose blocks are read by `read`.
- * @param {Manifest} manifest
+ * A source whose manifest is inside `root`, and whose blocks are read by `read`.
+ * @param {Element} root
  * @param {(name: string) => Uint8Array<ArrayBuffer>|null|Promise<Uint8Array<ArrayBuffer>|null>} read the bytes of a block; null if it is not there
  * @returns {Source}
  */
-export function createSource(manifest, read) {
+export function createSource(root, read) {
+  const manifest = readManifest(root.querySelector("script.pellucid-manifest")?.textContent);
   const decoded = new Map();
   const pending = new Map();
   const fetchOne = async (name) => {
@@ -82,7 +82,7 @@ export function createSource(manifest, read) {
  * @param {string|undefined} text JSON
  * @returns {Manifest}
  */
-export function readManifest(text) {
+function readManifest(text) {
   if (!text) throw new Problem("This page holds no data: its manifest is missing.");
   let manifest;
   try {

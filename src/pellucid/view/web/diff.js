@@ -7,7 +7,7 @@ import { DifferenceList } from "./difflist.js";
 import { CellSelection, clampedStep, windowAround } from "./selection.js";
 import { ColourBar, Heatmap } from "./heatmap.js";
 import { layerLabel, Overview } from "./diffoverview.js";
-import { exact, tokenLabel, tokenNodes, tokenText } from "./tokens.js";
+import { exact, numberedName, tokenLabel, tokenNodes, tokenText } from "./tokens.js";
 import { blocksOfBoth, otherEntry, WeightDiff } from "./diffweights.js";
 import { otherRunNote, runNames } from "./diffruns.js";
 
@@ -79,8 +79,8 @@ class Diff {
   requiredBlocks() {
     const { manifest } = this.page;
     const lens = ({ ids, log_probabilities: logs }) => [ids, logs];
-    const own = this.page.blocksOf(this.page.state().layer);
-    return this.selection().of === "lens" ? [...own, ...lens(manifest.lens), ...lens(manifest.other.lens)] : [...own, ...blocksOfBoth(manifest, this.page.state().layer)];
+    if (this.selection().of === "weights") return blocksOfBoth(manifest, this.page.state().layer);
+    return [...this.page.blocks(), ...lens(manifest.lens), ...lens(manifest.other.lens)];
   }
 
   draw() {
@@ -205,9 +205,9 @@ class Diff {
     const [queries, keys] = [windowAround(query, MAX_TABLE, this.weightDiff.one.queries), windowAround(key, MAX_TABLE, this.weightDiff.one.keys)];
     const left = this.weightDiff.one.queries * this.weightDiff.one.keys - queries.length * keys.length;
     const caption = `Rows are queries, columns are keys.${left ? ` ${left.toLocaleString("en")} more cells are left out: move the selected cell to see others.` : ""}`;
-    const otherRunNote = (side) => (index) => make("span", {}, this.name(side, index), make("small", {}, ` ${index}`));
-    const rows = queries.map((row) => ({ name: otherRunNote("query")(row), cells: keys.map((column) => exact(this.rows[row][column])) }));
-    return { title, caption: [caption], columns: keys.map(otherRunNote("key")), rows };
+    const name = (side) => (index) => numberedName(this.name(side, index), index);
+    const rows = queries.map((row) => ({ name: name("query")(row), cells: keys.map((column) => exact(this.rows[row][column])) }));
+    return { title, caption: [caption], columns: keys.map(name("key")), rows };
   }
 
   python() {

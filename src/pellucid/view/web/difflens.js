@@ -17,6 +17,8 @@ export class LensDiff {
     this.other = new LensNumbers(page.source, page.manifest.other);
     const { tokens } = this.one;
     this.points = this.one.points.filter((name) => this.other.points.includes(name));
+    /** The row of each of these points in both lenses. */
+    this.rows = this.points.map((name) => [this.one, this.other].map(({ points }) => points.indexOf(name)));
     this.differ = this.mismatch() ? 0 : this.countDiffering();
     this.grid = this.mismatch() ? null : new WordGrid({
       label: "where the most likely tokens differ", columns: tokens.length, rows: this.points.map((name) => ({ name: placeName(name), title: name })),
@@ -27,9 +29,8 @@ export class LensDiff {
 
   /** The number of cells whose likeliest tokens differ. */
   countDiffering() {
-    const rows = this.points.map((name) => [this.one, this.other].map((numbers) => numbers.points.indexOf(name)));
     const differ = ([one, other]) => [...this.one.tokens.keys()].filter((token) => this.one.best(one, token) !== this.other.best(other, token)).length;
-    return rows.reduce((sum, row) => sum + differ(row), 0);
+    return this.rows.reduce((sum, row) => sum + differ(row), 0);
   }
 
   mismatch() {
@@ -40,7 +41,7 @@ export class LensDiff {
 
   /** The likeliest tokens of both runs at a cell, and the difference in probability of this run's token. */
   pair(row, column) {
-    const [one, other] = [this.one, this.other].map((numbers) => numbers.top(numbers.points.indexOf(this.points[row]), column));
+    const [one, other] = [this.one, this.other].map((numbers, run) => numbers.top(this.rows[row][run], column));
     const match = other.find(({ id }) => id === one[0].id);
     const least = other.at(-1).log;
     const gap = Math.abs(Math.exp(one[0].log) - Math.exp(match?.log ?? least));
@@ -74,7 +75,7 @@ export class LensDiff {
   /** The Python expression for the number in the readout; empty where the other run does not store this run's token. */
   python({ row, column: token }) {
     if (!this.grid || row === null) return "";
-    const [one, other] = [this.one, this.other].map((numbers) => numbers.points.indexOf(this.points[row]));
+    const [one, other] = this.rows[row];
     const rank = this.other.top(other, token).findIndex(({ id }) => id === this.one.best(one, token));
     return rank < 0 ? "" : `lens.log_probabilities[${one}, ${token}, 0] - other_lens.log_probabilities[${other}, ${token}, ${rank}]`;
   }

@@ -14,7 +14,7 @@ export class Overview {
    * @param {{enter: (index: number, head: number) => void, press: (index: number, head: number) => void, leave: () => void}} listeners
    */
   constructor(page, listeners) {
-    [this.page, this.source] = [page, page.source];
+    this.page = page;
     const { attentions, sequences } = page.manifest;
     this.heat = new Heatmap({ label: "largest difference in each head; arrow keys select one", ...listeners });
     this.element = make("section", { class: "diff-overview", "aria-label": "all heads" }, make("h2", {}, "All heads"),
@@ -22,8 +22,8 @@ export class Overview {
       this.same = make("p", { class: "quiet" }, "Both runs are identical: no weight of any head differs."));
     /** @type {Map<number, Float64Array|null>} one number per head, by index of the attention, NaN where weights are not finite; null where they cannot be compared */
     this.results = new Map();
-    this.cells = attentions.reduce((sum, { heads, queries, keys }) => sum + heads * sequences[queries].tokens.length * sequences[keys].tokens.length, 0);
-    this.computesAll = this.cells <= MAX_PRECOMPUTED;
+    const cells = attentions.reduce((sum, { heads, queries, keys }) => sum + heads * sequences[queries].tokens.length * sequences[keys].tokens.length, 0);
+    this.computesAll = cells <= MAX_PRECOMPUTED;
   }
 
   /** Runs until all is computed, the chosen layer first. Of long texts only chosen layers are computed. */
@@ -37,7 +37,7 @@ export class Overview {
 
   next() {
     if (!this.results.has(this.first)) return this.first;
-    const left = this.computesAll ? this.source.manifest.attentions.findIndex((_, index) => !this.results.has(index)) : -1;
+    const left = this.computesAll ? this.page.manifest.attentions.findIndex((_, index) => !this.results.has(index)) : -1;
     return left < 0 ? null : left;
   }
 
@@ -58,10 +58,10 @@ export class Overview {
 
   /** Both attentions at an index; null if they cannot be read, which is reported when that layer is opened. */
   async load(index) {
-    const names = blocksOfBoth(this.source.manifest, index);
+    const { source } = this.page;
     try {
-      await this.source.load(names);
-      return names.length ? new WeightDiff(this.source, index) : null;
+      await source.load(blocksOfBoth(source.manifest, index));
+      return new WeightDiff(source, index);
     } catch (problem) {
       if (problem instanceof Problem) return null;
       throw problem;

@@ -1,16 +1,14 @@
 // diffweights.js: the elementwise difference of two attentions of the same name, one of this run and one of the other.
 import { Attention, blocksOf, hasNumbers, omittedMessage } from "./attention.js";
 
-/** The attention of the other run with the same name; null if there is none. */
+/** The attention of the other run with the same name; both runs have the same attentions, with as many heads. */
 export function otherEntry(manifest, index) {
-  const entry = manifest.attentions[index];
-  return manifest.other.attentions.find((each) => each.name === entry.name) ?? null;
+  return manifest.other.attentions.find((each) => each.name === manifest.attentions[index].name);
 }
 
 /** The blocks that a comparison needs. */
 export function blocksOfBoth(manifest, index) {
-  const other = otherEntry(manifest, index);
-  return other ? [...blocksOf(manifest.attentions[index]), ...blocksOf(other)] : [];
+  return [...blocksOf(manifest.attentions[index]), ...blocksOf(otherEntry(manifest, index))];
 }
 
 /** This run minus the other, for one attention. */
@@ -21,20 +19,14 @@ export class WeightDiff {
    */
   constructor(source, index) {
     this.index = index;
-    const entry = source.manifest.attentions[index];
-    const other = otherEntry(source.manifest, index);
-    this.entry = entry;
-    this.one = hasNumbers(entry) ? new Attention(source, entry) : null;
-    this.other = other && hasNumbers(other) ? new Attention(source, other) : null;
-    this.paired = Boolean(other);
+    this.entry = source.manifest.attentions[index];
+    [this.one, this.other] = [this.entry, otherEntry(source.manifest, index)].map((entry) => (hasNumbers(entry) ? new Attention(source, entry) : null));
   }
 
   /** Why these two cannot be compared, in a sentence; empty if they can. */
   mismatch() {
     const { one, other } = this;
-    if (!this.paired) return `The other run has no ${this.entry.name}.`;
     if (!one || !other) return omittedMessage(this.entry);
-    if (one.heads !== other.heads) return `This run has ${one.heads} heads and the other ${other.heads}: heads can be compared only if there are equally many.`;
     if (one.queries === other.queries && one.keys === other.keys) return "";
     const size = ({ queries, keys }) => (queries === keys ? `${keys} tokens` : `${queries} queries and ${keys} keys`);
     return `This run has ${size(one)} and the other ${size(other)}: weights can be compared only if the numbers of tokens are equal.`;

@@ -217,7 +217,6 @@ class Grid {
   setHovered(cell) {
     if (cell?.index === this.hovered?.index && cell?.head === this.hovered?.head) return;
     this.hovered = cell;
-    setAttribute(this.body, "data-pointed", cell !== null);
     this.page.set({}); // redraws the readout
   }
 

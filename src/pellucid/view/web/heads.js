@@ -148,7 +148,7 @@ class Heads {
     this.totals = drawLines(this.canvas, lineSeries(state, this.page.attention(), this.page.theme()), frame);
     this.partial = token === null && onScreen.length < this.shown.query.length;
     const of = token === null ? "" : ` ${state.side === "query" ? "from" : "to"} ${tokenText(this.page.tokens()[state.side], token)}`;
-    const heads = `attention of layer ${this.page.layerName()}, heads ${state.heads.join(", ")}`;
+    const heads = `attention of layer ${this.page.entry().layer}, heads ${state.heads.join(", ")}`;
     setAttribute(this.canvas, "aria-label", `${this.totals.lines} lines${of}: ${heads}`);
   }
 

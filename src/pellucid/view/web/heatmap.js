@@ -112,7 +112,6 @@ export class Heatmap {
   /** The cell that a drawn cell shows: the first NaN, so that it is visible, else the largest absolute value. */
   largestCell(row, column) {
     const { pool, data } = this;
-    if (pool.row === 1 && pool.column === 1) return [row, column];
     let [best, size] = [[row * pool.row, column * pool.column], -1];
     for (let y = row * pool.row; y < Math.min(data.rows, (row + 1) * pool.row); y++) {
       for (let x = column * pool.column; x < Math.min(data.columns, (column + 1) * pool.column); x++) {

@@ -11,13 +11,12 @@ import { openTable } from "./table.js";
  * Listens for keys pressed inside this view, or anywhere if it is the only one on its page.
  * @param {Element} root
  * @param {import("./app.js").Page} page
- * @param {import("./app.js").ViewModule[]} views
  */
-export function listen(root, page, views) {
+export function listen(root, page) {
   const alone = document.querySelectorAll(".pellucid").length === 1;
-  const table = shortcutsOf(views);
+  const table = shortcutsOf(page.views);
   const tools = {
-    page, openTable: () => openTable(root, page), openHelp: () => openHelp(root, views),
+    page, openTable: () => openTable(root, page), openHelp: () => openHelp(root, page.views),
     openSearch: () => openSearch(root, page), copyPython: () => copyPython(root, page),
   };
   rovingTabindex(root);

@@ -130,7 +130,7 @@ class Matrix {
     const tokens = this.page.tokens();
     const cell = query === null || key === null ? ""
       : `: ${tokenText(tokens.query, query)} to ${tokenText(tokens.key, key)} ${this.page.attention().row(head, query)[key].toPrecision(3)}`;
-    return `weights of layer ${this.page.layerName()}, head ${head}${cell}`;
+    return `weights of layer ${this.page.entry().layer}, head ${head}${cell}`;
   }
 
   drawBand(axis, index) {

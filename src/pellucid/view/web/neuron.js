@@ -51,7 +51,7 @@ class Neuron {
 
   draw() {
     const attention = this.page.attention();
-    this.hasVectors = Boolean(attention.query && attention.key);
+    this.hasVectors = !attention.stored;
     [this.problem.hidden, this.body.hidden] = [this.hasVectors, !this.hasVectors];
     const state = this.page.state();
     if (!this.hasVectors) return;
@@ -123,7 +123,7 @@ class Neuron {
       { part: "product", name: "products", numbers: steps.products, end: this.ends.product }], this.appearance());
     this.cached("pair", `${this.numbersKey(state)} ${key}`, () => (this.reading = { key, dimension: this.vectors.dimension }));
     this.showDimension(this.reading.key, this.reading.dimension);
-    this.chain.draw(steps, { head: state.head, distance: key - query, biased: Boolean(attention.bias), stored: attention.stored });
+    this.chain.draw(steps, { head: state.head, distance: key - query, biased: Boolean(attention.bias) });
   }
 
   /** Identifies the query that the numbers belong to. */
@@ -250,7 +250,7 @@ class Neuron {
   /** @returns {import("./table.js").Table} the selected pair, dimension by dimension */
   table() {
     const { head } = this.page.state();
-    const title = `Layer ${this.page.layerName()} · head ${head}`;
+    const title = `Layer ${this.page.entry().layer} · head ${head}`;
     const entry = this.page.entry();
     if (!hasNumbers(entry)) throw new Problem(omittedMessage(entry));
     if (!this.hasVectors) throw new Problem(NO_VECTORS);

@@ -44,10 +44,9 @@ export class Slice {
    * @param {number|null} [column]
    */
   python(row = null, column = null) {
-    const { rows, columns, fixed } = this.slicing;
+    const { rows, columns } = this.slicing;
     const open = row === null || column === null;
-    const indexOn = (axis) => (axis !== rows && axis !== columns ? fixed[axis] : open ? ":" : axis === rows ? row : column);
-    const index = [0, ...this.shape.map((_, axis) => indexOn(axis))];
+    const index = open ? this.indices(":", ":") : this.indices(row, column);
     const transposed = open && rows !== null && rows > columns ? ".T" : "";
     return `trace["${this.tensor.name}"][${index.join(", ")}]${transposed}`;
   }

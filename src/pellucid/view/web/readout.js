@@ -29,7 +29,7 @@ export class Readout {
     if (!same) this.note.textContent = reading.note ?? ""; // else it may report that this number was copied
     this.lastNote = reading.note;
     this.keepHeight();
-    setAttribute(this.value, "data-layer", cell && page.layerName());
+    setAttribute(this.value, "data-layer", cell && page.entry().layer);
     setAttribute(this.value, "data-head", cell && page.state().head);
     setAttribute(this.value, "data-query", cell && cell.query);
     setAttribute(this.value, "data-key", cell && cell.key);
@@ -115,7 +115,7 @@ export class Legend {
 /** For example "layer 3 · head 5", in an encoder-decoder after the kind of attention. */
 export function headLabel(page) {
   const group = groupOf(page.entry());
-  return `${group ? `${group} · ` : ""}layer ${page.layerName()} · head ${page.state().head}`;
+  return `${group ? `${group} · ` : ""}layer ${page.entry().layer} · head ${page.state().head}`;
 }
 
 /**
@@ -124,7 +124,7 @@ export function headLabel(page) {
  * @param {boolean} given whether the user gave them, instead of a model
  * @param {string[]} [edits] the edits of their run
  */
-export function provenanceOf({ entry, dtype, stored, coding }, given = false, edits = undefined) {
+function provenanceOf({ entry, dtype, stored, coding }, given, edits) {
   const error = entry.max_error;
   const whose = given ? "the given weights" : edits ? "the weights of the edited run" : "the model’s own weights";
   const measured = given && error === 0 ? "" : error == null

@@ -26,12 +26,11 @@ export const THRESHOLDS = [0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0
 
 /** @returns {State} */
 export function firstState(manifest) {
-  const show = manifest.show ?? {};
-  const layer = Math.max(0, manifest.attentions.findIndex((entry) => (show.name ? entry.name === show.name : entry.layer === show.layer)));
-  const heads = (show.heads ?? [0]).filter((head) => head < manifest.attentions[layer].heads);
+  const { view, name, heads } = manifest.show;
+  const layer = manifest.attentions.findIndex((entry) => entry.name === name);
   const twice = 2 / manifest.sequences[manifest.attentions[layer].keys].tokens.length; // the uniform weight
   return {
-    view: show.view ?? "heads", layer, heads, head: heads[0] ?? 0, pair: "all",
+    view, layer, heads, head: heads[0], pair: "all",
     threshold: THRESHOLDS.findLast((step) => step <= Math.min(0.02, Math.max(0.001, twice))), scale: "sqrt", ends: "own", order: "text", side: "query", query: null, key: null, pinned: false,
   };
 }

@@ -4,7 +4,7 @@ import { make } from "./dom.js";
 import { Problem } from "./data.js";
 import { copyButton, csv } from "./clipboard.js";
 import { openDialog } from "./dialogs.js";
-import { exact, tokenLabel, tokenNodes, tokenText } from "./tokens.js";
+import { exact, numberedName, tokenLabel, tokenNodes, tokenText } from "./tokens.js";
 
 /** Up to this many tokens the table holds a whole head, above it a single row. */
 const WHOLE_HEAD = 32;
@@ -46,24 +46,24 @@ function toElement({ caption, columns, rows, corner = "" }) {
 }
 
 /** @param {Table} table */
-export function toCsv({ columns, rows, corner = "" }) {
+function toCsv({ columns, rows, corner = "" }) {
   const words = (name) => (typeof name === "string" ? name : name.textContent);
   return csv([[corner, ...columns.map(words)], ...rows.map(({ name, cells }) => [words(name), ...cells])]);
 }
 
 /** @returns {Promise<Table>} */
 async function attentionTable(page) {
-  if (!page.ready()) await page.source.load(page.blocksOf(page.state().layer));
+  if (!page.ready()) await page.source.load(page.blocks());
   const { head, query } = page.state();
   const shown = page.shown();
   const whole = shown.query.length <= WHOLE_HEAD && shown.key.length <= WHOLE_HEAD;
-  const title = `Layer ${page.layerName()} · head ${head}`;
+  const title = `Layer ${page.entry().layer} · head ${head}`;
   return { title, ...(whole ? headTable(page, shown, head) : rowTable(page, shown, head, query ?? shown.query[0])) };
 }
 
 function headTable(page, shown, head) {
   const tokens = page.tokens();
-  const name = (side) => (index) => make("span", {}, tokenLabel(tokens[side][index]), make("small", {}, ` ${index}`));
+  const name = (side) => (index) => numberedName(tokenLabel(tokens[side][index]), index);
   return {
     caption: ["Rows are queries, columns are keys."], columns: shown.key.map(name("key")),
     rows: shown.query.map((query) => ({ name: name("query")(query), cells: shown.key.map((key) => exact(page.attention().row(head, query)[key])) })),

@@ -8,7 +8,7 @@ import { CellSelection, windowAround } from "./selection.js";
 import { ColourBar, Heatmap } from "./heatmap.js";
 import { defaultSlicing, rangeText, shortest, Slice, statisticsOf } from "./numbers.js";
 import { TensorList } from "./tensorlist.js";
-import { exact, tokenLabel, tokenNodes } from "./tokens.js";
+import { exact, numberedName, tokenLabel, tokenNodes } from "./tokens.js";
 
 /** The most rows and columns of a table, the most numbers copied, the height of the picture in pixels. */
 const [TABLE_ROWS, TABLE_COLUMNS, MAX_COPIED, MAX_HEIGHT] = [24, 10, 250_000, 560];
@@ -201,7 +201,7 @@ class TensorView {
     const [rows, columns] = [windowAround(row, TABLE_ROWS, this.slice.rows), windowAround(column, TABLE_COLUMNS, this.slice.columns)];
     const left = this.sliceStatistics.count - rows.length * columns.length;
     const rest = left ? ` ${left.toLocaleString("en")} more numbers are left out: move the selected cell to see others, or copy all as CSV.` : "";
-    const name = (which) => (at) => make("span", {}, this.label(which, at), this.tokensOf(this.slice.slicing[which]) ? make("small", {}, ` ${at}`) : "");
+    const name = (which) => (at) => (this.tokensOf(this.slice.slicing[which]) ? numberedName(this.label(which, at), at) : this.label(which, at));
     return {
       title: this.tensor.name,
       caption: [`${this.slice.python()}: rows follow the axis ${this.axisName("rows") || "–"}, columns the axis ${this.axisName("columns") || "–"}.${rest}`],

@@ -52,6 +52,11 @@ export function tokenNodes(tokens, index) {
   return ["“", make("bdi", {}, shortened(tokens[index].text)), `” (${index})`];
 }
 
+/** The name of a row or a column of a table, and its index in small print. @param {Node|string} name */
+export function numberedName(name, index) {
+  return make("span", {}, name, make("small", {}, ` ${index}`));
+}
+
 /** The tooltip of a token. */
 export function tokenTitle(tokens, index) {
   const { text, id, segment } = tokens[index];

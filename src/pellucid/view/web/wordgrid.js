@@ -9,7 +9,7 @@ import { onPointer } from "./pointer.js";
 const [WIDTH, NAMES, HEIGHT] = [104, 132, 28];
 
 /**
- * @typedef {{text: Node|string, share: number, setAttribute: string|null, title: string}} Word
+ * @typedef {{text: Node|string, share: number, mark: string|null, title: string}} Word
  *   share: 0 to 1, the position of the shade on the ramp; mark: a sign in the corner
  *
  * @typedef {object} Grid the contents of a grid
@@ -106,14 +106,14 @@ export class WordGrid {
 
   /** Black or white text, whichever is more legible on the shade. */
   paint(cell, row, column) {
-    const { text, share, mark: sign, title } = this.grid.word(row, column);
+    const { text, share, mark, title } = this.grid.word(row, column);
     const isNaN = Number.isNaN(share); // from NaN in the model: the word is meaningless
     const at = 3 * rampStep(isNaN ? 0 : share, 1, this.state.scale);
     const [red, green, blue] = this.colours.slice(at, at + 3);
     cell.style.background = `rgb(${red} ${green} ${blue})`;
     cell.style.color = luminance(red, green, blue) > 0.179 ? "#000000" : "#ffffff";
     setAttribute(cell, "title", title);
-    setAttribute(cell, "data-mark", isNaN ? null : sign);
+    setAttribute(cell, "data-mark", isNaN ? null : mark);
     cell.replaceChildren(isNaN ? "NaN" : text);
   }
 
