@@ -5,7 +5,6 @@ The plain module is unchanged and evaluates; its parameters receive the gradient
 up to rounding. A training copy cannot be observed.
 """
 
-from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -47,7 +46,7 @@ class TrainingContext:
         device: torch.device | str = "cpu",
         activation_checkpointing: bool = False,
     ) -> None:
-        self.dtype, self.device, self.activation_checkpointing = dtype, torch.device(device), activation_checkpointing
+        self.dtype, self.activation_checkpointing = dtype, activation_checkpointing
         self.dropout_masks = DropoutMasks(seed, dtype, device)
         self.low_precision_tables: backward.LowPrecisionTables = {}
         self._additive_mask: tuple[Any, ...] = (None,)
@@ -134,15 +133,13 @@ def training_copy(module: nn.Module, context: TrainingContext) -> Any:
 
 def _attention(module: Any) -> Any:
     """Leaves dropout of the output to the layer."""
-    module.dropout_p, module.output_dropout_p = module.dropout.p, module.output_dropout.p
-    module.explicit = module.explicit or module.dropout_p > 0.0
-    module.output_dropout = nn.Identity()
+    module.output_dropout_p, module.output_dropout = module.output_dropout.p, nn.Identity()
     return module
 
 
 def _feed_forward(module: Any) -> Any:
     """Leaves dropout of the output to the layer; replaces GELU's explicit formula by PyTorch's kernel."""
-    module.dropout_p, module.dropout = module.dropout.p, nn.Identity()
+    module.output_dropout_p, module.dropout = module.dropout.p, nn.Identity()
     if module.activation is gelu_new:
         module.activation = partial(F.gelu, approximate="tanh")
     return module
@@ -208,7 +205,6 @@ class TrainingAttention(Attention):
     the linear layers, plain products and softmax are one step with an explicit backward pass."""
 
     context: TrainingContext
-    dropout_p: float
 
     def forward(
         self, x: Tensor, run: Pass | None = None, *, memory: Tensor | None = None, bias: Tensor | None = None
@@ -216,7 +212,7 @@ class TrainingAttention(Attention):
         """Float[Tensor, "batch seq hidden"]  ->  the same shape, or "batch 1 hidden" for `run.first`"""
         run, context = run or Pass(), self.context
         source = (x if memory is None else memory).shape[1]
-        if self.dropout_p == 0.0 and (x.device.type != "cpu" or x.shape[1] * source > MAX_PLAIN_LENGTH**2):
+        if self.dropout.p == 0.0 and (x.device.type != "cpu" or x.shape[1] * source > MAX_PLAIN_LENGTH**2):
             return super().forward(x, run, memory=memory, bias=bias)
         if memory is None and (not run.first or run.rotation is not None):
             own, other = self._project_inputs(x), None
@@ -225,9 +221,9 @@ class TrainingAttention(Attention):
             other = context.joint_linear(x if memory is None else memory, self.key, self.value)
             bias = bias if bias is None else run.output_positions(bias, 2)
         dropout_mask, seq = None, own.shape[1]
-        if self.dropout_p:
+        if self.dropout.p:
             shape = len(x), self.num_heads, seq, source
-            dropout_mask = context.dropout_masks.mask(shape, self.dropout_p).to(own.dtype)
+            dropout_mask = context.dropout_masks.mask(shape, self.dropout.p).to(own.dtype)
         mask, rotation = context.additive_mask(run, seq, source, own), None if memory is not None else run.rotation
         form = backward.HeadLayout(
             self.num_heads, self.num_key_value_heads, self.head_dim, self.value_head_dim, self.scale
@@ -248,38 +244,18 @@ class TrainingLayer(nn.Module):
     products are narrower."""
 
     context: TrainingContext
-    attention: Any
-    cross_attention: Any
-    feed_forward: Any
 
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
-        return self.context.run_layer(self._forward_layer, x, run or Pass())
+        return self.context.run_layer(super().forward, x, run or Pass())
 
-    @abstractmethod
-    def _forward_layer(self, x: Tensor, run: Pass) -> Tensor:
-        """Runs the layer; with `activation_checkpointing`, it is called twice."""
+    def _add(self, x: Tensor, output: Tensor, block: Any) -> Tensor:
+        return self.context.add_with_dropout(x, output, block.output_dropout_p)
 
 
 class TrainingPostNormLayer(TrainingLayer, PostNormLayer):
     """Post-norm: norms after the sums."""
 
-    def _forward_layer(self, x: Tensor, run: Pass) -> Tensor:
-        added, own, across = self.context.add_with_dropout, self.attention, self.cross_attention
-        x = self.attention_norm(added(run.output_positions(x), own(x, run, bias=run.bias), own.output_dropout_p))
-        if across is not None and self.cross_attention_norm is not None:
-            found = across(x, run.for_cross_attention(), memory=run.memory)
-            x = self.cross_attention_norm(added(x, found, across.output_dropout_p))
-        return self.feed_forward_norm(added(x, self.feed_forward(x), self.feed_forward.dropout_p))
-
 
 class TrainingPreNormLayer(TrainingLayer, PreNormLayer):
     """Pre-norm: norms inside the branches."""
-
-    def _forward_layer(self, x: Tensor, run: Pass) -> Tensor:
-        added, own, across = self.context.add_with_dropout, self.attention, self.cross_attention
-        x = added(run.output_positions(x), own(self.attention_norm(x), run, bias=run.bias), own.output_dropout_p)
-        if across is not None and self.cross_attention_norm is not None:
-            found = across(self.cross_attention_norm(x), run.for_cross_attention(), memory=run.memory)
-            x = added(x, found, across.output_dropout_p)
-        return added(x, self.feed_forward(self.feed_forward_norm(x)), self.feed_forward.dropout_p)
