@@ -20,7 +20,7 @@ from pellucid.blocks.copies import copy_with_parts
 from pellucid.blocks.dropout import DropoutMasks
 from pellucid.blocks.feed_forward import FeedForward
 from pellucid.blocks.forward_pass import Pass
-from pellucid.blocks.joint_weights import bias_or_zeros
+from pellucid.blocks.joint_weights import biases_of
 from pellucid.blocks.layer import PostNormLayer, PreNormLayer
 from pellucid.blocks.mask import additive_mask, combined_mask
 from pellucid.blocks.norm import RMSNorm
@@ -59,10 +59,8 @@ class TrainingContext:
     def joint_linear(self, x: Tensor, *linears: Any, dtype: torch.dtype | None = None) -> Tensor:
         """Concatenated outputs of linear layers of one input: Float[Tensor, "... in"]  ->  Float[Tensor, "... out"]"""
         weights = [linear.weight for linear in linears]
-        some = any(linear.bias is not None for linear in linears)
-        biases = [bias_or_zeros(linear) for linear in linears] if some else ()
         return backward.JointLinear.apply(
-            x, dtype or self.dtype, self.low_precision_tables, len(weights), *weights, *biases
+            x, dtype or self.dtype, self.low_precision_tables, len(weights), *weights, *biases_of(linears)
         )
 
     def add_with_dropout(self, x: Tensor, part: Tensor, probability: float) -> Tensor:
