@@ -113,9 +113,15 @@ def training_copy(module: nn.Module, context: TrainingContext) -> Any:
         case PreNormLayer():
             return copy(TrainingPreNormLayer)
         case Attention():
-            return _attention(copy(TrainingAttention))
+            copied = copy(TrainingAttention)  # whose layer applies the dropout of its output
+            copied.output_dropout_p, copied.output_dropout = module.output_dropout.p, nn.Identity()
+            return copied
         case FeedForward():
-            return _feed_forward(copy(type(module)))
+            copied = copy(type(module))  # likewise
+            copied.output_dropout_p, copied.dropout = module.dropout.p, nn.Identity()
+            if module.activation is gelu_new:  # PyTorch's kernel takes fewer steps than the explicit formula
+                copied.activation = partial(F.gelu, approximate="tanh")
+            return copied
         case nn.Linear():
             return TrainingLinear(module, context)
         case nn.Dropout():
@@ -127,20 +133,6 @@ def training_copy(module: nn.Module, context: TrainingContext) -> Any:
         case _ if not module._modules:
             return module
     return copy(type(module))
-
-
-def _attention(module: Any) -> Any:
-    """Leaves dropout of the output to the layer."""
-    module.output_dropout_p, module.output_dropout = module.output_dropout.p, nn.Identity()
-    return module
-
-
-def _feed_forward(module: Any) -> Any:
-    """Leaves dropout of the output to the layer; replaces GELU's explicit formula by PyTorch's kernel."""
-    module.output_dropout_p, module.dropout = module.dropout.p, nn.Identity()
-    if module.activation is gelu_new:
-        module.activation = partial(F.gelu, approximate="tanh")
-    return module
 
 
 class TrainingLinear(nn.Module):
