@@ -258,20 +258,6 @@ class DropoutAdd(torch.autograd.Function):
         return by_sum, by_sum.to(ctx.narrow) * ctx.dropout_mask, None
 
 
-class DropoutMultiply(torch.autograd.Function):
-    """x * dropout_mask"""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, dropout_mask: Tensor) -> Tensor:  # pyrefly: ignore[bad-override]
-        ctx.dropout_mask = dropout_mask
-        return x * dropout_mask
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_y: Tensor) -> tuple[Any, ...]:  # pyrefly: ignore[bad-override]
-        return grad_y * ctx.dropout_mask, None
-
-
 class RMSNormalise(torch.autograd.Function):
     """x / sqrt(mean(x^2) + eps) * gain. Backward: grad_x = (s - n mean(s n)) / sqrt(...), where s = grad_y * gain and
     n = x / sqrt(...)."""

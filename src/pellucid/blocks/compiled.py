@@ -84,8 +84,6 @@ class CompiledLinear(Hookless):
         product = product if self.activation is None else ACTIVATIONS[self.activation](product)
         return product.view(*x.shape[:-1], product.shape[-1]).to(self.dtype)
 
-    __call__ = forward
-
 
 def compiled_linear(
     packed: nn.Module, weights: Sequence[NamedTable], biases: Sequence[NamedTable], activation: str | None
@@ -117,8 +115,6 @@ class CompiledRMSNorm(PackedRMSNorm):
             return super().forward(x)  # which raises the error for a wrong width
         gain = self.current_gain()
         return steps.norm(x.float().contiguous(), gain, self.eps * len(gain))
-
-    __call__ = forward
 
 
 class CompiledGatedFeedForward(PackedGatedFeedForward):
@@ -173,8 +169,6 @@ class CompiledPostNormLayer(PackedPostNormLayer):
             return super().forward(x, run)
         normed = _add_norm(run.output_positions(x), self._self_attention(x, run), self.attention_norm)
         return _add_norm(normed, self.feed_forward(normed, run), self.feed_forward_norm)
-
-    __call__ = forward
 
 
 def _add_norm(x: Tensor, y: Tensor, norm: nn.Module) -> Tensor:

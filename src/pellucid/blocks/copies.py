@@ -13,7 +13,7 @@ from pellucid.blocks import compiled
 from pellucid.blocks import packed as fast
 from pellucid.blocks.attention import Attention
 from pellucid.blocks.feed_forward import FeedForward, GatedFeedForward
-from pellucid.blocks.joint_weights import bias_or_zeros
+from pellucid.blocks.joint_weights import biases_of
 from pellucid.blocks.layer import PostNormLayer, PreNormLayer
 from pellucid.blocks.norm import RMSNorm
 from pellucid.blocks.packing import NamedTable, Packing
@@ -92,9 +92,8 @@ class _PackedCopy:
                 self.path_of(f"{name}.{kind}".removeprefix(".")), numbers.detach(), (rotary_widths or {}).get(name)
             )
 
-        biased = any(one.bias is not None for one in linears.values())  # some of the biases may have been removed
         weights = [part(name, "weight", one.weight) for name, one in linears.items()]
-        biases = [part(name, "bias", bias_or_zeros(one)) for name, one in linears.items() if biased]
+        biases = [part(name, "bias", bias) for name, bias in zip(linears, biases_of(linears.values()))]
         packed = self.packing.linear(weights, biases, activation)
         return compiled.compiled_linear(packed, weights, biases, activation) if self.compiles else packed
 

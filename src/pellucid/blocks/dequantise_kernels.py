@@ -35,11 +35,8 @@ def _halves(builder: ir.IRBuilder, numbers: Any) -> Any:
     return builder.trunc(builder.lshr(rounded, shift), _HALVES)
 
 
-def _group_intrinsic() -> Any:
+def _group_intrinsic(context: Any, words: Any, scale: Any, zero: Any, narrow: Any, out: Any) -> Any:
     """Dequantises a group whose four words are `LANES` apart. Arguments: addresses, scale, zero and output dtype."""
-
-    def typed(context: Any, words: Any, scale: Any, zero: Any, narrow: Any, out: Any) -> Any:
-        return types.void(int64, float32, float32, int64, int64), generate
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         words, scale, zero, narrow, out = arguments
@@ -63,10 +60,10 @@ def _group_intrinsic() -> Any:
                         write.write(numbers, out, _WORD(column))
         return context.get_dummy_value()
 
-    return intrinsic(typed)
+    return types.void(int64, float32, float32, int64, int64), generate
 
 
-_dequantise_group = _group_intrinsic()
+_dequantise_group: Any = intrinsic(_group_intrinsic)
 
 
 @kernel(Dequantise)

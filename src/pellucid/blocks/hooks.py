@@ -66,6 +66,9 @@ class Hookless(nn.Module):
     """A module that is called without looking for hooks, which takes as long as a small step of arithmetic; so it
     refuses hooks rather than ignore them."""
 
+    def __init_subclass__(cls) -> None:
+        cls.__call__ = cls.forward
+
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         message = "a part of a model of 8 or 4 bits, or of a packed copy, would ignore a hook: load it with "
         raise InputError(message, Argument("dtype", "float32"))

@@ -1,6 +1,6 @@
 """Several linear layers of one input as one matrix product, while each keeps its name and parameters."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -29,16 +29,15 @@ def join_in_memory(*linears: nn.Linear) -> None:
 
 def joint_weight_and_bias(*linears: nn.Linear) -> tuple[Tensor, Tensor | None]:
     """Concatenated weight [all rows, in] and bias [all rows]; without a copy if they are adjacent in memory."""
-    weights, biases = [linear.weight for linear in linears], [linear.bias for linear in linears]
-    if all(bias is None for bias in biases):
-        return concatenated(weights), None
-    return concatenated(weights), concatenated([bias_or_zeros(linear) for linear in linears])
+    biases = biases_of(linears)
+    return concatenated([linear.weight for linear in linears]), concatenated(biases) if biases else None
 
 
-def bias_or_zeros(linear: Any) -> Tensor:
-    """The bias of a linear layer, 0 if it has none: Float[Tensor, "out"]"""
-    weight, bias = linear.weight, linear.bias
-    return weight.new_zeros(len(weight)) if bias is None else bias
+def biases_of(linears: Collection[Any]) -> list[Tensor]:
+    """The bias of each layer, Float[Tensor, "out"]: 0 for one that has none; an empty list if none of them has one."""
+    if all(linear.bias is None for linear in linears):
+        return []
+    return [linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias for linear in linears]
 
 
 def concatenated(parts: Sequence[Tensor]) -> Tensor:

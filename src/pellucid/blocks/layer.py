@@ -28,6 +28,10 @@ class _Layer(nn.Module):
         self.feed_forward = feed_forward
         self.feed_forward_norm = feed_forward_norm
 
+    def _add(self, x: Tensor, output: Tensor, block: nn.Module) -> Tensor:
+        """The residual sum of x and the output of `block`, whose dropout a training copy applies here, in one step."""
+        return x + output
+
     def _self_attention(self, x: Tensor, run: Pass) -> Tensor:
         return self.attention(x, run.inside("attention"), bias=run.bias)
 
@@ -52,13 +56,14 @@ class PostNormLayer(_Layer):
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         run = run or Pass()
         x = run.observe("residual.pre", x)
-        mid = run.observe("residual.mid", run.output_positions(x) + self._self_attention(x, run))
-        normed = self.attention_norm(mid)
+        mid = self._add(run.output_positions(x), self._self_attention(x, run), self.attention)
+        normed = self.attention_norm(run.observe("residual.mid", mid))
         if self.cross_attention is not None and self.cross_attention_norm is not None:
             across = self._cross_attention(self.cross_attention, normed, run)
-            normed = self.cross_attention_norm(run.observe("residual.cross", normed + across))
-        out = self.feed_forward_norm(normed + self.feed_forward(normed, run.inside("feed_forward")))
-        return run.observe("residual.post", out)
+            across = self._add(normed, across, self.cross_attention)
+            normed = self.cross_attention_norm(run.observe("residual.cross", across))
+        out = self._add(normed, self.feed_forward(normed, run.inside("feed_forward")), self.feed_forward)
+        return run.observe("residual.post", self.feed_forward_norm(out))
 
 
 class PreNormLayer(_Layer):
@@ -74,9 +79,10 @@ class PreNormLayer(_Layer):
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
         run = run or Pass()
         x = run.observe("residual.pre", x)
-        mid = run.observe("residual.mid", run.output_positions(x) + self._self_attention(self.attention_norm(x), run))
+        mid = self._add(run.output_positions(x), self._self_attention(self.attention_norm(x), run), self.attention)
+        mid = run.observe("residual.mid", mid)
         if self.cross_attention is not None and self.cross_attention_norm is not None:
             across = self._cross_attention(self.cross_attention, self.cross_attention_norm(mid), run)
-            mid = run.observe("residual.cross", mid + across)
-        out = mid + self.feed_forward(self.feed_forward_norm(mid), run.inside("feed_forward"))
-        return run.observe("residual.post", out)
+            mid = run.observe("residual.cross", self._add(mid, across, self.cross_attention))
+        forward = self.feed_forward(self.feed_forward_norm(mid), run.inside("feed_forward"))
+        return run.observe("residual.post", self._add(mid, forward, self.feed_forward))

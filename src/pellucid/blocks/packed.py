@@ -64,8 +64,6 @@ class PackedLinear(Hookless):
         product = multiply(x, self.packed_weight, self.offset, self.activation, [], self.algorithm)
         return product if self.inplace_activation is None else self.inplace_activation(product)
 
-    __call__ = forward  # without the hooks of a module, which take as long as a small step of arithmetic
-
 
 def is_interleaved(attention: Attention) -> bool:
     """Whether columns that are rotated together are made adjacent: if all heads have one even width."""
@@ -160,8 +158,6 @@ class PackedAttention(Hookless, Attention):
         x = x.float()
         return x.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2) if is_interleaved(self) else x
 
-    __call__ = forward
-
 
 def _causal_in_strips(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Causal attention as bfloat16 products, some queries at a time, to the keys up to the diagonal only.
@@ -202,13 +198,9 @@ class PackedPreNormLayer(Hookless, PreNormLayer):
         stream = stream + attention.attend_next(self.attention_norm(stream), run, cache.self_attention)
         return (stream + self.feed_forward(self.feed_forward_norm(stream), run)).unsqueeze(1)
 
-    __call__ = forward
-
 
 class PackedPostNormLayer(Hookless, PostNormLayer):
     """The post-norm layer without hooks."""
-
-    __call__ = PostNormLayer.forward
 
 
 class PackedCrossAttention(Attention):
@@ -232,8 +224,6 @@ class PackedGatedFeedForward(Hookless, GatedFeedForward):
         gate = run.observe("gate", self.activation(before))  # [batch, seq, inner]
         hidden = run.observe("hidden", gate * run.observe("pre", pre))
         return run.observe("output", self.down(hidden))
-
-    __call__ = forward
 
     def apply_gate(self, both: Tensor) -> Tensor:
         """Gate and up outputs concatenated, Float[Tensor, "... 2*inner"]  ->  Float[Tensor, "... inner"]"""
@@ -278,8 +268,6 @@ class PackedRMSNorm(Hookless, RMSNorm):
             return super().forward(x)
         length = torch.linalg.vector_norm(x, 2, -1, True, dtype=torch.float32)
         return x / torch.hypot(length, self.floor) * self.current_gain()
-
-    __call__ = forward
 
 
 JOINED: dict[type[nn.Module], tuple[str, ...]] = {

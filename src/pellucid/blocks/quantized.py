@@ -57,8 +57,6 @@ class LowBitLinear(Hookless, LowBitModule):
     def product(self, x: Tensor) -> Tensor:
         """Product with the weights alone: Float[Tensor, "rows in"]  ->  Float[Tensor, "rows out"]"""
 
-    __call__ = forward
-
 
 class Int8Linear(LowBitLinear):
     """A linear layer with 8-bit weights; its output is bfloat16 or float32."""

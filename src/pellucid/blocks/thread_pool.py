@@ -1,6 +1,7 @@
 """Runs kernels on PyTorch's own threads, each of which takes its share."""
 
 import ctypes
+import functools
 
 import torch
 from torch import Tensor
@@ -12,9 +13,6 @@ SMALL = 1 << 14
 
 WITHIN = ("omp_get_thread_num", "omp_get_num_threads")
 """Functions of OpenMP that the kernels call."""
-
-SHARED = ("product", "low_bit_product", "dequantise", "attend_one", "attend_many", "add_norm")
-"""Kernels that are shared among threads."""
 
 
 class ThreadedKernels:
@@ -30,12 +28,12 @@ class ThreadedKernels:
         self.code = kernels_in_memory()
         self._run_parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
         self._run_parallel.restype = None
-        self._addresses = {kernel: self.code.address(kernel) for kernel in SHARED}
+        self._address = functools.cache(self.code.address)
 
     def run_threaded(self, kernel: str, call: ctypes.Structure, work: int) -> None:
         """Runs the kernel on all threads, or on this one if there is little work; work: number of multiplications."""
         threads = torch.get_num_threads() if work > SMALL else 1
-        self._run_parallel(self._addresses[kernel], ctypes.byref(call), threads, 0)
+        self._run_parallel(self._address(kernel), ctypes.byref(call), threads, 0)
 
 
 def address_of(one: Tensor | None) -> int:

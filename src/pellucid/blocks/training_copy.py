@@ -5,7 +5,6 @@ The plain module is unchanged and evaluates; its parameters receive the gradient
 up to rounding. A training copy cannot be observed.
 """
 
-from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -21,7 +20,7 @@ from pellucid.blocks.copies import copy_with_parts
 from pellucid.blocks.dropout import DropoutMasks
 from pellucid.blocks.feed_forward import FeedForward
 from pellucid.blocks.forward_pass import Pass
-from pellucid.blocks.joint_weights import bias_or_zeros
+from pellucid.blocks.joint_weights import biases_of
 from pellucid.blocks.layer import PostNormLayer, PreNormLayer
 from pellucid.blocks.mask import additive_mask, combined_mask
 from pellucid.blocks.norm import RMSNorm
@@ -47,7 +46,7 @@ class TrainingContext:
         device: torch.device | str = "cpu",
         activation_checkpointing: bool = False,
     ) -> None:
-        self.dtype, self.device, self.activation_checkpointing = dtype, torch.device(device), activation_checkpointing
+        self.dtype, self.activation_checkpointing = dtype, activation_checkpointing
         self.dropout_masks = DropoutMasks(seed, dtype, device)
         self.low_precision_tables: backward.LowPrecisionTables = {}
         self._additive_mask: tuple[Any, ...] = (None,)
@@ -60,10 +59,8 @@ class TrainingContext:
     def joint_linear(self, x: Tensor, *linears: Any, dtype: torch.dtype | None = None) -> Tensor:
         """Concatenated outputs of linear layers of one input: Float[Tensor, "... in"]  ->  Float[Tensor, "... out"]"""
         weights = [linear.weight for linear in linears]
-        some = any(linear.bias is not None for linear in linears)
-        biases = [bias_or_zeros(linear) for linear in linears] if some else ()
         return backward.JointLinear.apply(
-            x, dtype or self.dtype, self.low_precision_tables, len(weights), *weights, *biases
+            x, dtype or self.dtype, self.low_precision_tables, len(weights), *weights, *biases_of(linears)
         )
 
     def add_with_dropout(self, x: Tensor, part: Tensor, probability: float) -> Tensor:
@@ -116,9 +113,15 @@ def training_copy(module: nn.Module, context: TrainingContext) -> Any:
         case PreNormLayer():
             return copy(TrainingPreNormLayer)
         case Attention():
-            return _attention(copy(TrainingAttention))
+            copied = copy(TrainingAttention)  # whose layer applies the dropout of its output
+            copied.output_dropout_p, copied.output_dropout = module.output_dropout.p, nn.Identity()
+            return copied
         case FeedForward():
-            return _feed_forward(copy(type(module)))
+            copied = copy(type(module))  # likewise
+            copied.output_dropout_p, copied.dropout = module.dropout.p, nn.Identity()
+            if module.activation is gelu_new:  # PyTorch's kernel takes fewer steps than the explicit formula
+                copied.activation = partial(F.gelu, approximate="tanh")
+            return copied
         case nn.Linear():
             return TrainingLinear(module, context)
         case nn.Dropout():
@@ -130,22 +133,6 @@ def training_copy(module: nn.Module, context: TrainingContext) -> Any:
         case _ if not module._modules:
             return module
     return copy(type(module))
-
-
-def _attention(module: Any) -> Any:
-    """Leaves dropout of the output to the layer."""
-    module.dropout_p, module.output_dropout_p = module.dropout.p, module.output_dropout.p
-    module.explicit = module.explicit or module.dropout_p > 0.0
-    module.output_dropout = nn.Identity()
-    return module
-
-
-def _feed_forward(module: Any) -> Any:
-    """Leaves dropout of the output to the layer; replaces GELU's explicit formula by PyTorch's kernel."""
-    module.dropout_p, module.dropout = module.dropout.p, nn.Identity()
-    if module.activation is gelu_new:
-        module.activation = partial(F.gelu, approximate="tanh")
-    return module
 
 
 class TrainingLinear(nn.Module):
@@ -184,7 +171,7 @@ class TrainingDropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape  ->  the same"""
-        return x if self.p == 0.0 else backward.DropoutMultiply.apply(x, self.context.dropout_mask(x, self.p))  # pyrefly: ignore
+        return x if self.p == 0.0 else x * self.context.dropout_mask(x, self.p)
 
 
 class TrainingRMSNorm(RMSNorm):
@@ -208,7 +195,6 @@ class TrainingAttention(Attention):
     the linear layers, plain products and softmax are one step with an explicit backward pass."""
 
     context: TrainingContext
-    dropout_p: float
 
     def forward(
         self, x: Tensor, run: Pass | None = None, *, memory: Tensor | None = None, bias: Tensor | None = None
@@ -216,7 +202,7 @@ class TrainingAttention(Attention):
         """Float[Tensor, "batch seq hidden"]  ->  the same shape, or "batch 1 hidden" for `run.first`"""
         run, context = run or Pass(), self.context
         source = (x if memory is None else memory).shape[1]
-        if self.dropout_p == 0.0 and (x.device.type != "cpu" or x.shape[1] * source > MAX_PLAIN_LENGTH**2):
+        if self.dropout.p == 0.0 and (x.device.type != "cpu" or x.shape[1] * source > MAX_PLAIN_LENGTH**2):
             return super().forward(x, run, memory=memory, bias=bias)
         if memory is None and (not run.first or run.rotation is not None):
             own, other = self._project_inputs(x), None
@@ -225,9 +211,9 @@ class TrainingAttention(Attention):
             other = context.joint_linear(x if memory is None else memory, self.key, self.value)
             bias = bias if bias is None else run.output_positions(bias, 2)
         dropout_mask, seq = None, own.shape[1]
-        if self.dropout_p:
+        if self.dropout.p:
             shape = len(x), self.num_heads, seq, source
-            dropout_mask = context.dropout_masks.mask(shape, self.dropout_p).to(own.dtype)
+            dropout_mask = context.dropout_masks.mask(shape, self.dropout.p).to(own.dtype)
         mask, rotation = context.additive_mask(run, seq, source, own), None if memory is not None else run.rotation
         form = backward.HeadLayout(
             self.num_heads, self.num_key_value_heads, self.head_dim, self.value_head_dim, self.scale
@@ -248,38 +234,18 @@ class TrainingLayer(nn.Module):
     products are narrower."""
 
     context: TrainingContext
-    attention: Any
-    cross_attention: Any
-    feed_forward: Any
 
     def forward(self, x: Tensor, run: Pass | None = None) -> Tensor:
         """Float[Tensor, "batch seq hidden"]  ->  the same shape"""
-        return self.context.run_layer(self._forward_layer, x, run or Pass())
+        return self.context.run_layer(super().forward, x, run or Pass())
 
-    @abstractmethod
-    def _forward_layer(self, x: Tensor, run: Pass) -> Tensor:
-        """Runs the layer; with `activation_checkpointing`, it is called twice."""
+    def _add(self, x: Tensor, output: Tensor, block: Any) -> Tensor:
+        return self.context.add_with_dropout(x, output, block.output_dropout_p)
 
 
 class TrainingPostNormLayer(TrainingLayer, PostNormLayer):
     """Post-norm: norms after the sums."""
 
-    def _forward_layer(self, x: Tensor, run: Pass) -> Tensor:
-        added, own, across = self.context.add_with_dropout, self.attention, self.cross_attention
-        x = self.attention_norm(added(run.output_positions(x), own(x, run, bias=run.bias), own.output_dropout_p))
-        if across is not None and self.cross_attention_norm is not None:
-            found = across(x, run.for_cross_attention(), memory=run.memory)
-            x = self.cross_attention_norm(added(x, found, across.output_dropout_p))
-        return self.feed_forward_norm(added(x, self.feed_forward(x), self.feed_forward.dropout_p))
-
 
 class TrainingPreNormLayer(TrainingLayer, PreNormLayer):
     """Pre-norm: norms inside the branches."""
-
-    def _forward_layer(self, x: Tensor, run: Pass) -> Tensor:
-        added, own, across = self.context.add_with_dropout, self.attention, self.cross_attention
-        x = added(run.output_positions(x), own(self.attention_norm(x), run, bias=run.bias), own.output_dropout_p)
-        if across is not None and self.cross_attention_norm is not None:
-            found = across(self.cross_attention_norm(x), run.for_cross_attention(), memory=run.memory)
-            x = added(x, found, across.output_dropout_p)
-        return added(x, self.feed_forward(self.feed_forward_norm(x)), self.feed_forward.dropout_p)

@@ -56,8 +56,6 @@ class WidenedLinear(Hookless):
         product = multiply(x, weight, bias, self.kind, [], self.algorithm)
         return product if self.inplace_activation is None else self.inplace_activation(product)
 
-    __call__ = forward  # without the hooks of a module
-
 
 class WidenedTable(nn.Module):
     """An embedding table stored in half precision, whose output is float32."""

@@ -157,20 +157,17 @@ def _stack_arguments(config: Config, explicit: bool, cross: bool = False, rows: 
         "dropout": config.dropout.probability("last_dropout"),
         "depth": config.num_hidden_layers,
         "window": config.attention.sliding_window,
-        **_relative_positions(config, causal=cross or config.kind == "decoder"),
+        "rotary": rotary_of(config),
+        "relative_bias": _relative_bias(config, bidirectional=not cross and config.kind != "decoder"),
     }
 
 
-def _relative_positions(config: Config, causal: bool) -> dict[str, nn.Module]:
-    """Returns the modules that give attention relative positions: rotary embeddings or a relative bias."""
+def _relative_bias(config: Config, bidirectional: bool) -> blocks.RelativeBias | None:
     match config.attention_position:
-        case facts.Rotary():
-            return {"rotary": rotary_of(config)}
         case facts.RelativeBias(buckets, distance):
-            heads_ = config.num_attention_heads
-            return {"relative_bias": blocks.RelativeBias(buckets, distance, heads_, bidirectional=not causal)}
+            return blocks.RelativeBias(buckets, distance, config.num_attention_heads, bidirectional=bidirectional)
         case _:
-            return {}
+            return None
 
 
 def rotary_of(config: Config) -> Any:

@@ -1,6 +1,6 @@
 """Networks with an observer, which receives the values of every pass and may replace them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import torch
@@ -10,24 +10,20 @@ from pellucid.blocks import Cache, Observer, Pass
 from pellucid.errors import InputError
 
 
-def _nowhere() -> Tensor:
-    return torch.zeros(1, 0, dtype=torch.long, device="cpu")
-
-
-@dataclass
+@dataclass(frozen=True)
 class TokenPositions:
     """Positions of the tokens of a pass within their texts, counted from 0; -1 for padding.
 
     queries: the tokens that the pass reads, Int[Tensor, "batch|1 seq"].
     keys: the tokens that self-attention can see, including those of earlier passes, Int[Tensor, "batch|1 source"].
-    memory: the tokens that cross-attention can see, Int[Tensor, "batch|1 source"].
+    memory: the tokens that cross-attention can see, Int[Tensor, "batch|1 source"]; none where there is none.
     rows: number of texts in the batch, also where one row of positions serves all of them.
     """
 
-    queries: Tensor = field(default_factory=_nowhere)
-    keys: Tensor = field(default_factory=_nowhere)
-    memory: Tensor = field(default_factory=_nowhere)
-    rows: int = 1
+    queries: Tensor
+    keys: Tensor
+    memory: Tensor
+    rows: int
 
 
 class NetworkObserver(Protocol):
@@ -48,12 +44,15 @@ class NetworkObserver(Protocol):
 
 
 class CombinedObserver:
-    """Observer of one pass: calls the network's own observer, then that of this pass with its result."""
+    """Observer of one pass: calls the network's own observer, then that of this pass with its result.
 
-    def __init__(
-        self, network_observer: NetworkObserver, pass_observer: Observer | None, positions: TokenPositions
-    ) -> None:
-        self.network_observer, self.pass_observer, self.token_positions = network_observer, pass_observer, positions
+    token_positions: set by `report_positions` before a stack reports its first value.
+    """
+
+    token_positions: TokenPositions
+
+    def __init__(self, network_observer: NetworkObserver, pass_observer: Observer | None) -> None:
+        self.network_observer, self.pass_observer = network_observer, pass_observer
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         value = self.network_observer.answer(name, value, self.token_positions)
@@ -62,14 +61,6 @@ class CombinedObserver:
     def wants(self, name: str) -> bool:
         further = self.pass_observer is not None and self.pass_observer.wants(name)
         return self.network_observer.wants(name) or further
-
-    def set_positions(self, run: Pass, queries: Tensor, keys: Tensor, rows: int) -> None:
-        """Records the positions of the tokens, before the layers of a stack run."""
-        self.token_positions.queries, self.token_positions.keys, self.token_positions.rows = queries, keys, rows
-        if run.memory is not None:
-            memory = torch.arange(run.memory.shape[1], device=run.memory.device)[None]
-            mask = None if run.memory_mask is None else run.memory_mask[:, 0, 0]
-            self.token_positions.memory = _without_padding(memory, mask)
 
 
 class Observable(nn.Module):
@@ -98,9 +89,7 @@ class Observable(nn.Module):
 
     def observed_pass(self, observer: Observer | None = None) -> Pass:
         """Returns a pass observed by `observer`, after the network's own observer."""
-        return Pass(
-            observer=observer if self.observer is None else CombinedObserver(self.observer, observer, TokenPositions())
-        )
+        return Pass(observer=observer if self.observer is None else CombinedObserver(self.observer, observer))
 
     def __getstate__(self) -> dict[str, Any]:
         if self.observer is not None:
@@ -115,13 +104,18 @@ def report_positions(
 
     positions: Int[Tensor, "batch|1 seq"].  rows: number of texts in the batch.
     """
-    if isinstance(run.observer, CombinedObserver):
-        if cache is None:
-            queries = keys = _without_padding(positions, attention_mask)
-        else:
-            keys = cache.positions.clamp(min=-1)
-            queries = keys[:, -positions.shape[1] :]
-        run.observer.set_positions(run, queries, keys, rows)
+    if not isinstance(run.observer, CombinedObserver):
+        return
+    if cache is None:
+        queries = keys = _without_padding(positions, attention_mask)
+    else:
+        keys = cache.positions.clamp(min=-1)
+        queries = keys[:, -positions.shape[1] :]
+    memory = positions[:, :0]
+    if run.memory is not None:
+        source = torch.arange(run.memory.shape[1], device=run.memory.device)[None]
+        memory = _without_padding(source, None if run.memory_mask is None else run.memory_mask[:, 0, 0])
+    run.observer.token_positions = TokenPositions(queries, keys, memory, rows)
 
 
 def _without_padding(positions: Tensor, mask: Tensor | None) -> Tensor:
