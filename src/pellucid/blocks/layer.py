@@ -84,5 +84,5 @@ class PreNormLayer(_Layer):
         if self.cross_attention is not None and self.cross_attention_norm is not None:
             across = self._cross_attention(self.cross_attention, self.cross_attention_norm(mid), run)
             mid = run.observe("residual.cross", self._add(mid, across, self.cross_attention))
-        forward = self.feed_forward(self.feed_forward_norm(mid), run.inside("feed_forward"))
-        return run.observe("residual.post", self._add(mid, forward, self.feed_forward))
+        output = self.feed_forward(self.feed_forward_norm(mid), run.inside("feed_forward"))
+        return run.observe("residual.post", self._add(mid, output, self.feed_forward))
