@@ -64,6 +64,11 @@ class inference_mode(_WithoutAutocast, torch.inference_mode):  # noqa: N801
     """`torch.inference_mode` without autocast. mode: False turns it off, for work that needs gradients."""
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """The name of a dtype, such as "float32"."""
+    return str(dtype).removeprefix("torch.")
+
+
 def choose_device(device: str | torch.device) -> torch.device:
     """The device for "cpu", "cuda", "mps" or any other name that PyTorch has; "auto" is the fastest one available."""
     if isinstance(device, str) and device == "auto":

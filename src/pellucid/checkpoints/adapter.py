@@ -25,7 +25,7 @@ from pellucid.config import Config
 from pellucid.config.pooling import Pooling
 from pellucid.errors import CheckpointMismatchError, did_you_mean, join_names
 from pellucid.lazy import cached_property
-from pellucid.machine import no_grad
+from pellucid.machine import dtype_name, no_grad
 from pellucid.text import Tokenizer
 
 _RETRAIN_ADVICE = "one shared table cannot hold two updates; train an adapter that leaves it out"
@@ -155,7 +155,7 @@ class _AdaptedContents(Contents):
             if bare == name:
                 raise self.mismatch_error(f"{name!r} does not begin with {PREFIX!r}, as names in this format do")
             if not numbers.dtype.is_floating_point:
-                kind = str(numbers.dtype).removeprefix("torch.")
+                kind = dtype_name(numbers.dtype)
                 raise self.mismatch_error(f"{name} holds {kind}, expected real numbers")
             if found := _LORA_NAME.fullmatch(bare):
                 pairs.setdefault(found["module"], {})[found["kind"] + found["side"]] = numbers

@@ -15,7 +15,15 @@ from pellucid.checkpoints.plan import Plan
 from pellucid.checkpoints.tensor_layouts import UNCHANGED
 from pellucid.checkpoints.weights import StoredTensor
 from pellucid.errors import Argument, CheckpointMismatchError, CorruptFileError, InputError
-from pellucid.machine import NARROWER_FLOATS, inference_mode, memory_errors, no_grad, release_memory, require_memory
+from pellucid.machine import (
+    NARROWER_FLOATS,
+    dtype_name,
+    inference_mode,
+    memory_errors,
+    no_grad,
+    release_memory,
+    require_memory,
+)
 from pellucid.models import Network, assemble, count, initialise
 from pellucid.models.assemble import allocate, tie_parameters
 
@@ -163,7 +171,7 @@ def require_finite(name: str, numbers: Tensor, dtype: torch.dtype | None = None)
     if not all(map(math.isfinite, ends)):
         raise CorruptFileError(f"{name} holds NaN or infinite numbers: its file is damaged or its training had failed")
     if dtype is not None and not all(math.isfinite(end.to(dtype)) for end in ends):
-        max_value, kind = max(abs(end.item()) for end in ends), str(dtype).removeprefix("torch.")
+        max_value, kind = max(abs(end.item()) for end in ends), dtype_name(dtype)
         wider = "float64" if dtype == torch.float32 or max_value > torch.finfo(torch.float32).max else "float32"
         raise InputError(
             f"{name} holds {max_value:.6g}, and the largest number of {kind} is {torch.finfo(dtype).max:.6g}: pass ",

@@ -16,6 +16,7 @@ from pellucid.checkpoints.sentence_transformers import write_pooling
 from pellucid.checkpoints.weights import UNTRAINED
 from pellucid.errors import InputError
 from pellucid.files import path_of
+from pellucid.machine import dtype_name
 from pellucid.models import tied_parameters
 from pellucid.text.files import write_target_tokenizer, write_tokenizer
 
@@ -56,7 +57,7 @@ def _write(loaded: Loaded, folder: Path) -> None:
     note = {UNTRAINED: json.dumps(untrained)} if untrained else None
     write_tensors(tensors, folder / "model.safetensors", note)
     facts = family.write(config)
-    facts["dtype"] = facts["torch_dtype"] = str(loaded.module.dtype).removeprefix("torch.")
+    facts["dtype"] = facts["torch_dtype"] = dtype_name(loaded.module.dtype)
     (folder / "config.json").write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     write_generation(loaded.generation, config.inert, folder)
     if loaded.tokenizer is not None:

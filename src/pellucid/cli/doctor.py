@@ -26,7 +26,7 @@ def command(as_json: bool) -> None:
       pellucid doctor --json
     """
     from pellucid.checkpoints.inventory import inventory
-    from pellucid.machine import choose_device, fastest_dtype, free_memory, processor_features
+    from pellucid.machine import choose_device, dtype_name, fastest_dtype, free_memory, processor_features
     from pellucid.streams import use_threads
 
     free, devices = free_memory(), dict.fromkeys(map(choose_device, ("cpu", "auto")))
@@ -35,7 +35,7 @@ def command(as_json: bool) -> None:
         "system": f"{platform.system()} {platform.machine()}",
         **{name: _version(name) for name in PACKAGES},
         "processor": ", ".join(processor_features()) or "no vector features known",
-        **{f"fast dtype on {one.type}": str(fastest_dtype(one)).removeprefix("torch.") for one in devices},
+        **{f"fast dtype on {one.type}": dtype_name(fastest_dtype(one)) for one in devices},
         "threads": str(use_threads()),
         "compiled steps": _compiled_steps(),
         "free memory": f"{free / 2**30:.1f} GiB" if free else "unknown",

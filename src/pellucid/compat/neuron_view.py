@@ -7,7 +7,7 @@ import torch
 
 from pellucid.compat.attention import Page, answer, theme
 from pellucid.errors import InputError, join_names
-from pellucid.machine import no_grad
+from pellucid.machine import dtype_name, no_grad
 from pellucid.model import Model, load
 from pellucid.trace import Trace, resolve
 from pellucid.trace.record import kept_names
@@ -68,7 +68,7 @@ def _open_model(model: Any) -> Model:
             f"this {type(model).__name__} does not say where it came from, so it cannot be opened here: give a name or "
             "a folder; model.save_pretrained(folder) makes one"
         )
-    kind = str(next(model.parameters()).dtype).removeprefix("torch.")
+    kind = dtype_name(next(model.parameters()).dtype)
     return load(name, dtype=kind)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from pellucid.config.checks import check_bool, check_count, check_range, is_one_of
+from pellucid.config.checks import check_bool, check_count, check_range, is_one_of, value_error
 from pellucid.errors import Argument, InputError, Placeholder, did_you_mean, shorten
 from pellucid.generation.options import token_id
 from pellucid.generation.rules import OPTIONS, Rule, chain
@@ -66,7 +66,7 @@ class Settings:
         check_range("length_penalty", self.length_penalty, minimum=-100, maximum=100)
         early = self.early_stopping
         if type(early) is not bool and not is_one_of(early, "never"):
-            raise InputError(Argument("early_stopping"), f" is {shorten(repr(early))}, expected true, false or 'never'")
+            raise value_error("early_stopping", early, "true, false or 'never'")
         check_count("num_return_sequences", self.num_return_sequences, maximum=1_000)
         _check_lists(vars(self))
         self._check_stops()

@@ -11,6 +11,7 @@ from pellucid.blocks.copies import evaluation_copy, packed_copy
 from pellucid.blocks.hooks import is_hooked
 from pellucid.blocks.training_copy import TrainingContext, training_copy
 from pellucid.errors import Argument, InputError
+from pellucid.machine import dtype_name
 from pellucid.models.heads import TextLabels
 from pellucid.models.observable import NetworkObserver, Observable
 from pellucid.models.snapshot import Snapshot, foreign_module
@@ -41,7 +42,7 @@ class PackableNetwork(Observable):
     @property
     def kind(self) -> str:
         """Dtype or bit width of its weights: "float32", "int4", ..."""
-        return f"int{self.bits}" if self.bits else str(self.dtype).removeprefix("torch.")
+        return f"int{self.bits}" if self.bits else dtype_name(self.dtype)
 
     @property
     def is_fast(self) -> bool:

@@ -32,9 +32,6 @@ class Hit(FrozenDict):
         """A copy of the hit with another score."""
         return Hit(self | {"score": score}, **vars(self))
 
-    def __reduce__(self) -> Any:
-        return (Hit, (dict(self),), vars(self))
-
 
 def hit_of(entry: Entry, score: float, similarity: float | None, words: float | None) -> Hit:
     """The hit for an entry."""
@@ -53,12 +50,9 @@ class Hits(FrozenList):
     query: str
     corrected: str | None
 
-    def __init__(self, hits: Iterable[Hit], query: str, corrected: str | None = None) -> None:
+    def __init__(self, hits: Iterable[Hit], query: str = "", corrected: str | None = None) -> None:
         super().__init__(hits)
         self._set_facts(query=query, corrected=corrected)
-
-    def __reduce__(self) -> Any:
-        return (Hits, (list(self), self.query, self.corrected))
 
 
 def reciprocal_rank_fusion(similarities: np.ndarray, bm25_scores: np.ndarray) -> np.ndarray:

@@ -55,11 +55,17 @@ class FrozenDict(Frozen, dict[str, Any]):
 
     pop = popitem = clear = update = setdefault = Frozen._refuse  # type: ignore[assignment]
 
+    def __reduce__(self) -> Any:
+        return type(self), (dict(self),), vars(self)
+
 
 class FrozenList(Frozen, list[Any]):
     """A list that refuses assignment; JSON-serializable."""
 
     append = extend = insert = remove = pop = clear = sort = reverse = Frozen._refuse  # type: ignore[assignment]
+
+    def __reduce__(self) -> Any:
+        return type(self), (list(self),), vars(self)
 
 
 class Answer(FrozenDict):
@@ -122,9 +128,6 @@ class Answer(FrozenDict):
             found["why"] = {"target": why.target, "method": why.method, "tokens": list(zip(why.tokens, why.scores))}
         return found
 
-    def __reduce__(self) -> Any:
-        return (Answer, (dict(self),), vars(self))
-
 
 class Answers(FrozenList):
     """Several answers to one item, such as the entities of a text. It refuses assignment, and is JSON-serializable.
@@ -148,6 +151,3 @@ class Answers(FrozenList):
     def whole(self) -> list[Any]:
         """The answers as plain dicts, as `Answer.whole` gives them."""
         return [one.whole() if isinstance(one, Answer) else one for one in self]
-
-    def __reduce__(self) -> Any:
-        return (Answers, (list(self),), vars(self))

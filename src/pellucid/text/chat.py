@@ -4,6 +4,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pellucid.config.checks import value_error
 from pellucid.errors import Argument, CorruptFileError, InputError, escape_unprintable, join_names, shorten
 from pellucid.text.rows import base_value
 
@@ -26,7 +27,7 @@ def select_template(settings: Mapping[str, Any], chat_template: str | None, tool
     Raises InputError where there is no template, or none of that name.
     """
     if not isinstance(chat_template, str | None):
-        raise InputError(Argument("chat_template"), f" is {shorten(repr(chat_template))}, expected text")
+        raise value_error("chat_template", chat_template, "text")
     if chat_template is not None and "{" in chat_template:
         return chat_template
     found: Any = settings.get("chat_template")

@@ -17,7 +17,7 @@ from pellucid.checkpoints.source import Source
 from pellucid.checkpoints.unchanged import with_stamps
 from pellucid.errors import InputError, Interrupted, MessagePart, PellucidError
 from pellucid.files import sync_to_disk
-from pellucid.machine import inference_mode
+from pellucid.machine import dtype_name, inference_mode
 from pellucid.training import low_rank
 from pellucid.training.advice import RESUME
 from pellucid.training.distributed import join_processes
@@ -97,7 +97,7 @@ def run_training(
         ranks.broadcast_tensors(loop.parameters.values())
         own_state = state if ranks.is_first else None
         step_log = stack.enter_context(contextlib.closing(Log(own_state.folder / LOG if own_state else None, step)))
-        precision = str(loop.learner.dtype).removeprefix("torch.")
+        precision = dtype_name(loop.learner.dtype)
         start = RunStart(folder, plan, loop.steps, step, precision, ranks)
         if ranks.is_first:
             _warn_of_learning_rate(settings, loop.steps)

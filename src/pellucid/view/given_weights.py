@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.config.checks import require_integer, require_integers, require_list
+from pellucid.config.checks import require_integer, require_integers, require_list, value_error
 from pellucid.errors import Argument, InputError, Placeholder, shorten
 from pellucid.view.subject import AttentionData, Subject, is_byte_level, token_entries
 
@@ -73,7 +73,7 @@ def subject_of_weights(weights: GivenWeights, include_layers: Iterable[int] | No
             f"{single_names[0]} and {[*paired_names, *paired_tokens][0]} were both given: a model has one side or two"
         )
     if not isinstance(weights.model, str):
-        raise InputError(Argument("model"), f" is {shorten(repr(weights.model))}, expected a name for the page")
+        raise value_error("model", weights.model, "a name for the page")
     layers = (
         None if include_layers is None else set(require_integers("include_layers", include_layers, "numbers of layers"))
     )

@@ -14,6 +14,7 @@ from pellucid.checkpoints.weights import StoredTensor
 from pellucid.config.checks import check_range
 from pellucid.errors import CheckpointMismatchError, blaming
 from pellucid.files import read_json
+from pellucid.machine import dtype_name
 
 SUPPORTED_CONFIG = {
     "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "decoder_start_token": "<s>",
@@ -65,7 +66,7 @@ def config_from_shapes(
         "eos_token_id": end,
         "decoder_start_token_id": begin,
         "pad_token_id": None,
-        "dtype": str(tensors["decoder.embeddings.token.weight"].dtype).removeprefix("torch."),
+        "dtype": dtype_name(tensors["decoder.embeddings.token.weight"].dtype),
     }
 
 

@@ -17,6 +17,7 @@ from pellucid.checkpoints.convert.step_readers import read_steps
 from pellucid.checkpoints.facts import ACTIVATION_ALIASES
 from pellucid.checkpoints.families import bert
 from pellucid.errors import Argument, CheckpointMismatchError, InputError, join_names
+from pellucid.machine import dtype_name
 
 log = logging.getLogger("pellucid")
 
@@ -58,7 +59,7 @@ def read_encoder(
         name if name.startswith(("cls.", "classifier.", "qa_outputs.")) else prefix + name: part.numbers.contiguous()
         for name, part in body.tables.items()
     }
-    dtype = str(tensors[f"{prefix}embeddings.word_embeddings.weight"].dtype).removeprefix("torch.")
+    dtype = dtype_name(tensors[f"{prefix}embeddings.word_embeddings.weight"].dtype)
     return tensors, config | {"dtype": dtype, "torch_dtype": dtype}
 
 
