@@ -42,10 +42,10 @@ MIN_QUERY_HEADS_PER_KEY = 4
 MAX_SINGLE_THREAD_ROWS = 32
 """Rows up to which a step between products is faster on one thread."""
 
-MIN_KERNEL_POSITIONS, MIN_PROMPT_POSITIONS = 512, 64
-"""Positions of a batch from which its attention uses a kernel; and of a prompt, since generation uses kernels anyway.
-This depends on the batch alone: results must not depend on what the process did before. One or two texts are not worth
-the seconds of compiling."""
+MIN_KERNEL_POSITIONS, MIN_PROMPT_POSITIONS = 512, 8
+"""Positions of a batch from which its attention uses a kernel: one or two texts are not worth the seconds of compiling;
+and of a prompt, since generation uses kernels anyway: PyTorch's is hardly faster there, and its first call takes 1.4 MB
+of memory. This depends on the batch alone: results must not depend on what the process did before."""
 
 
 def has_attention_kernel(dtype: torch.dtype) -> bool:
