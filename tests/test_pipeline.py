@@ -1,6 +1,7 @@
 """A task with its model: which inputs are accepted, in which form, and that only the items decide the answers."""
 
 import gc
+import inspect
 import itertools
 import math
 import weakref
@@ -50,6 +51,13 @@ def is_close(found: Any, expected: Any) -> bool:
     if isinstance(expected, list | tuple):
         return len(found) == len(expected) and all(map(is_close, found, expected))
     return math.isclose(found, expected, abs_tol=1e-5) if isinstance(expected, float) else bool(found == expected)
+
+
+@pytest.mark.parametrize("module, first", [(pellucid.pipeline, "task"), (pellucid.view, "trace")])
+def test_callable_modules_have_the_signature_of_their_function(module: Any, first: str) -> None:
+    signature = inspect.signature(module)
+    assert signature == inspect.signature(module.__call__)
+    assert next(iter(signature.parameters)) == first
 
 
 def test_every_task_has_a_case() -> None:

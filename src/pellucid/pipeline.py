@@ -3,6 +3,7 @@
 The module is callable, so that `pellucid.pipeline("ner")` works whether or not this module has been imported.
 """
 
+import inspect
 import os
 import sys
 import types
@@ -188,6 +189,7 @@ class Pipeline:
 
 class _CallableModule(types.ModuleType):
     __call__ = staticmethod(pipeline)
+    __signature__ = inspect.signature(pipeline)  # without it, the first argument would be left out
 
 
 sys.modules[__name__].__class__ = _CallableModule

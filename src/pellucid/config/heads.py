@@ -25,10 +25,7 @@ class _Description:
     answers: ClassVar[Answers]
     per: ClassVar[Per] = "token"
     writes: ClassVar[bool] = False
-
-    @property
-    def pooled(self) -> bool:
-        return False
+    pooled: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)
@@ -81,10 +78,7 @@ class NextSentence(_Description):
     name = "next-sentence"
     answers = ("follows", "does not follow")
     per = "text"
-
-    @property
-    def pooled(self) -> bool:
-        return True
+    pooled = True
 
 
 @dataclass(frozen=True)
@@ -110,7 +104,7 @@ class SequenceClassification(_Description):
             check_activation("dense_activation", self.dense_activation)
 
     @property
-    def pooled(self) -> bool:
+    def pooled(self) -> bool:  # pyrefly: ignore[bad-override]
         return self.pool == "pooler"
 
 

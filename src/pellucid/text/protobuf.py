@@ -6,6 +6,8 @@ https://protobuf.dev/programming-guides/encoding: a message is a list of fields,
 import struct
 from collections.abc import Iterator
 
+import numpy as np
+
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 Field = tuple[int, int, int | bytes]
@@ -51,6 +53,23 @@ def varint(data: bytes, start: int, stop: int) -> tuple[int, int]:
         if byte < 0x80:
             return value & 0xFFFF_FFFF_FFFF_FFFF, start + group + 1
     raise InvalidMessageError(f"the number at byte {start} has no end")
+
+
+def varints(data: bytes) -> np.ndarray:
+    """All varints of a packed field: UInt64[ndarray, "count"]"""
+    groups = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(groups < 0x80)
+    starts = np.concatenate(([0], ends + 1))
+    if starts[-1] != len(groups):
+        raise InvalidMessageError(f"the number at byte {starts[-1]} has no end")
+    lengths, found = np.diff(starts), np.zeros(len(ends), np.uint64)
+    if lengths.max(initial=0) > 10:
+        raise InvalidMessageError("a number has more than 64 bits")
+    for group in range(lengths.max(initial=0)):
+        has_group = lengths > group
+        bits = groups[starts[:-1][has_group] + group] & 0x7F
+        found[has_group] |= bits.astype(np.uint64) << np.uint64(7 * group)
+    return found
 
 
 def signed(value: int) -> int:

@@ -1,6 +1,5 @@
 """Reads an ONNX file into plain records, with everything checked before it is used. Only functions need `onnx`."""
 
-import struct
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -58,7 +57,7 @@ def open_graph(path: Path) -> Graph:
         raise ResourceError(f"not enough memory to read {path}") from error
     except UnicodeDecodeError as error:
         raise CorruptFileError(f"{path} is damaged: a name in it is not UTF-8 text; fetch it again") from error
-    except (InvalidMessageError, struct.error) as error:
+    except InvalidMessageError as error:
         raise CorruptFileError(
             f"{path} ({size:,} bytes) is not an ONNX model, or was cut short; fetch it again"
         ) from error
@@ -116,18 +115,18 @@ def _operation(path: Path, raw: bytes) -> tuple[Node, Initializer | None]:
 
 
 def _attribute_value(path: Path, attribute: Message, name: str) -> Any:
-    """The value of an attribute; 0 where no value is stored.  name: of a tensor, for errors."""
+    """The value of an attribute; 0 where no value is stored, or a list of texts.  name: of a tensor, for errors."""
     kind = integer(attribute, ATTRIBUTE["type"])
     if ATTRIBUTE["wholes"] in attribute or kind == _WHOLES:
-        return integers(attribute, ATTRIBUTE["wholes"])
+        return integers(attribute, ATTRIBUTE["wholes"]).tolist()
     if ATTRIBUTE["reals"] in attribute or kind == _REALS:
-        return reals(attribute, ATTRIBUTE["reals"])
+        return reals(attribute, ATTRIBUTE["reals"]).tolist()
     if ATTRIBUTE["tensor"] in attribute:
         return initializer(path, parsed_message(last_field(attribute, ATTRIBUTE["tensor"])), name)
     if ATTRIBUTE["text"] in attribute:
         return last_field(attribute, ATTRIBUTE["text"]).decode("utf-8", "replace")
     if ATTRIBUTE["real"] in attribute:
-        return next(iter(reals(attribute, ATTRIBUTE["real"])), 0.0)
+        return next(iter(reals(attribute, ATTRIBUTE["real"]).tolist()), 0.0)
     return integer(attribute, ATTRIBUTE["whole"])
 
 

@@ -3,10 +3,11 @@
 The numbers are those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
 """
 
-import struct
 from collections.abc import Iterator
 
-from pellucid.text.protobuf import InvalidMessageError, fields, signed, varint
+import numpy as np
+
+from pellucid.text.protobuf import InvalidMessageError, fields, varints
 
 Message = dict[int, list[int | bytes]]
 
@@ -37,28 +38,21 @@ def text_field(message: Message, number: int) -> str:
     return last_field(message, number).decode()
 
 
-def integers(message: Message, number: int) -> list[int]:
-    """The integers of a field, single or packed."""
-    found = []
-    for value in message.get(number, []):
-        if isinstance(value, int):
-            found.append(signed(value))
-            continue
-        start = 0
-        while start < len(value):
-            one, start = varint(value, start, len(value))
-            found.append(signed(one))
-    return found
+def integers(message: Message, number: int) -> np.ndarray:
+    """The integers of a field, single or packed: Int64[ndarray, "count"]"""
+    values = message.get(number, [])
+    parts = [np.array([value], np.uint64) if isinstance(value, int) else varints(value) for value in values]
+    return np.concatenate([np.empty(0, np.uint64), *parts]).view(np.int64)
 
 
 def integer(message: Message, number: int) -> int:
     """The integer of a non-repeated field; 0 where it is absent."""
-    return next(iter(integers(message, number)), 0)
+    return int(next(iter(integers(message, number)), 0))
 
 
-def reals(message: Message, number: int, code: str = "f") -> list[float]:
-    """The floats of a field, single or packed.  code: their `struct` format."""
-    found: list[float] = []
-    for value in bytes_fields(message, number):
-        found += struct.unpack(f"<{len(value) // struct.calcsize(code)}{code}", value)
-    return found
+def reals(message: Message, number: int, dtype: str = "<f4") -> np.ndarray:
+    """The floats of a field, single or packed: Float32[ndarray, "count"], or of another dtype."""
+    parts = list(bytes_fields(message, number))
+    if any(len(part) % np.dtype(dtype).itemsize for part in parts):
+        raise InvalidMessageError(f"field {number} is no list of whole floats")
+    return np.concatenate([np.frombuffer(part, dtype) for part in (b"", *parts)])

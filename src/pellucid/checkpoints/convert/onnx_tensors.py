@@ -1,11 +1,11 @@
 """The tensors of an ONNX file: type and shape are checked first, values are read on demand."""
 
-import struct
 from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,13 +40,14 @@ _FOUR_BIT_TYPES = ("UINT4", "INT4")
 
 _UNREAD_TYPES = {
     8: "STRING", 14: "COMPLEX64", 15: "COMPLEX128", 17: "FLOAT8E4M3FN", 18: "FLOAT8E4M3FNUZ", 19: "FLOAT8E5M2",
-    20: "FLOAT8E5M2FNUZ", 23: "FLOAT4E2M1",
+    20: "FLOAT8E5M2FNUZ", 23: "FLOAT4E2M1", 24: "FLOAT8E8M0", 25: "UINT2", 26: "INT2", 27: "FLOAT6E2M3",
+    28: "FLOAT6E3M2",
 }  # fmt: skip
 
 
 def initializer(path: Path, tensor: Message, name: str) -> Initializer:
     """A tensor of the file: type and shape now, values on demand.  name: for errors."""
-    number, shape = integer(tensor, TENSOR["type"]), tuple(integers(tensor, TENSOR["shape"]))
+    number, shape = integer(tensor, TENSOR["type"]), tuple(integers(tensor, TENSOR["shape"]).tolist())
     kind, dtype = _TYPES.get(number, (_UNREAD_TYPES.get(number, str(number)), None))
     if len(shape) > 8 or any(not 0 <= size < 2**40 for size in shape) or prod(shape) >= 2**40:
         raise CorruptFileError(f"{path}: {name[:80]!r} has shape {list(shape)[:9]}, which no model has")
@@ -87,7 +88,7 @@ def _read(
     try:
         raw = outside or last_field(tensor, TENSOR["raw"])
         numbers = torch.frombuffer(bytearray(raw), dtype=dtype) if raw else _typed_numbers(tensor, dtype)
-    except (struct.error, RuntimeError, OverflowError, ValueError) as error:
+    except (RuntimeError, OverflowError, ValueError) as error:
         raise CorruptFileError(f"{path}: {name[:80]!r} holds no readable numbers; fetch it again") from error
     if numbers.numel() != stored:
         raise CorruptFileError(f"{path}: {name[:80]!r} has fewer or more numbers than its shape {list(shape)} needs")
@@ -99,11 +100,11 @@ def _read(
 
 def _typed_numbers(tensor: Message, dtype: torch.dtype) -> Tensor:
     """The flat values that are stored as floats or integers instead of raw bytes."""
-    for field, code in (("reals", "f"), ("doubles", "d")):
+    for field, stored_dtype in (("reals", "<f4"), ("doubles", "<f8")):
         if TENSOR[field] in tensor:
-            return torch.tensor(reals(tensor, TENSOR[field], code), dtype=dtype, device="cpu")
-    values = [value for field in ("wholes", "longs", "unsigned") for value in integers(tensor, TENSOR[field])]
-    numbers = torch.tensor(values, dtype=torch.int64, device="cpu")
+            return torch.from_numpy(reals(tensor, TENSOR[field], stored_dtype)).to(dtype)
+    parts = [integers(tensor, TENSOR[field]) for field in ("wholes", "longs", "unsigned")]
+    numbers = torch.from_numpy(np.concatenate(parts))
     is_half = dtype in (torch.float16, torch.bfloat16)  # these are stored as their bit patterns
     return numbers.to(torch.int16).view(dtype) if is_half else numbers.to(dtype)
 
