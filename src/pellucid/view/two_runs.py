@@ -20,7 +20,7 @@ def check_comparable(first: Subject, second: Subject) -> None:
             )
     names = [attention.name for attention in first.attentions], [attention.name for attention in second.attentions]
     if names[0] != names[1]:
-        unmatched = next(iter(set(names[0]) ^ set(names[1])), names[0][0])
+        unmatched = min(set(names[0]) ^ set(names[1]), default=names[0][0])
         alike = first.model == second.model
         advice = "record both with the same keep" if alike else "they come from two models of different shapes"
         raise InputError(f"only one of the traces has {unmatched!r}: {advice}")
