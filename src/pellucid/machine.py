@@ -24,12 +24,7 @@ from pellucid.errors import (
     shorten,
 )
 
-DTYPES = {
-    "float32": torch.float32,
-    "float64": torch.float64,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-}
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ("float32", "float64", "float16", "bfloat16")}
 
 NARROWER = {"bfloat16": 16, "int8": 8, "int4": 4}
 """Dtypes smaller than float32, with the bits of one number, the widest first."""

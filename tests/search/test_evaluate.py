@@ -316,6 +316,8 @@ def test_deleted_rows_do_not_count_as_neighbours(clusters: tuple[np.ndarray, np.
     index.delete([str(i) for i in range(1, 60)])
     curve = index.curve(queries, k=5)
     assert curve.rows == 441
+    with pytest.raises(InputError, match="queries is empty"):
+        index.curve(queries[:0])
     assert max(point.recall for point in curve.points) == 1.0
 
 

@@ -90,6 +90,8 @@ def measure_curve(index: "Index", queries: np.ndarray | None, k: int, ef_values:
     if not rows:
         raise InputError("the index is empty: there is nothing to find")
     queries = _sample_vectors(segments) if queries is None else queries
+    if not len(queries):
+        raise InputError("queries is empty, expected at least one")
     exact = Segments(replace(segment, vectors=replace(segment.vectors, graph=None)) for segment in segments)
     true, seconds = _timed_search(SegmentSearcher(exact, request, 0), queries)
     points = [_point(None, true, true, seconds)]

@@ -96,7 +96,7 @@ def python_encoding(encoding: str) -> str:
         found = codecs.lookup(encoding) if isinstance(encoding, str) else None
     except (LookupError, ValueError):
         found = None
-    if found is None or not getattr(found, "_is_text_encoding", True):
+    if found is None or found.name in ("idna", "punycode") or not getattr(found, "_is_text_encoding", True):
         hint = did_you_mean(str(encoding), _ENCODINGS)
         message = f" is {shorten(repr(encoding))}{hint}, expected utf-8, latin-1, utf-16, ..."
         raise InputError(Argument("encoding"), message)

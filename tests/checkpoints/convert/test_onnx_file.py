@@ -27,6 +27,11 @@ def add_constant(outputs: list[str], **setting: object) -> Damage:
     return with_graph(lambda g: g.node.append(onnx.helper.make_node("Constant", [], outputs, **setting)))
 
 
+def in_the_field_of_integers(tensor: onnx.TensorProto) -> None:
+    tensor.ClearField("raw_data")
+    tensor.int32_data.extend([1] * 32)
+
+
 CASES = [
     Case("empty", with_raw(lambda data: b""), CorruptFileError, "model.onnx holds no operations"),
     Case("cut in half", with_raw(lambda data: data[: len(data) // 2]), CorruptFileError, "model.onnx ("),
@@ -36,6 +41,18 @@ CASES = [
         with_graph(lambda g: initializer(g, "dense.bias").ClearField("raw_data")),
         CorruptFileError,
         "has fewer or more numbers than its shape [32] needs",
+    ),
+    Case(
+        "numbers in the field of another type",
+        with_graph(lambda g: in_the_field_of_integers(initializer(g, "dense.bias"))),
+        CorruptFileError,
+        "has fewer or more numbers than its shape [32] needs",
+    ),
+    Case(
+        "a part of a larger tensor",
+        with_graph(lambda g: setattr(initializer(g, "dense.bias").segment, "end", 32)),
+        CorruptFileError,
+        "is a part of a larger tensor, which is not understood",
     ),
     Case(
         "endless shape",
@@ -150,3 +167,30 @@ def test_raw_data_that_is_a_number_is_refused(tmp_path: Path) -> None:
     path.write_bytes(written.replace(raw, b"\x48\x01" + b"\x48\x01" * 12))  # the same length in field 9 as numbers
     with pytest.raises(CorruptFileError, match="'table' holds no readable numbers"):
         open_graph(path).initializers["table"].read()
+
+
+def test_attributes_are_those_of_the_library(tmp_path: Path) -> None:
+    values = {"real": 0.5, "whole": -3, "text": "abc", "reals": [1.0, 2.5], "wholes": [1, -2], "texts": ["a", "b"]}
+    node = onnx.helper.make_node("Strange", ["x"], ["out"], **values)
+    node.attribute.append(onnx.helper.make_attribute("none", [], attr_type=onnx.AttributeProto.INTS))
+    node.attribute.append(onnx.AttributeProto(name="zero", type=onnx.AttributeProto.FLOAT))
+    node.attribute.append(onnx.AttributeProto(name="old", i=4))  # from before attributes had types
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [], [])), path)
+    (found,) = open_graph(path).nodes
+    assert found.attributes == values | {"none": [], "zero": 0.0, "old": 4}
+
+
+def test_what_a_file_says_twice_is_read_as_by_the_library(tmp_path: Path) -> None:
+    node = onnx.helper.make_node("Identity", ["first"], ["out"])
+    first, second = (onnx.numpy_helper.from_array(np.full(2, i, "float32"), name) for i, name in enumerate("ab"))
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [], [], [first]))
+    twice = onnx.TensorProto(data_type=onnx.TensorProto.INT32)  # and FLOAT after it
+    written = twice.SerializeToString() + second.SerializeToString()
+    length = len(written)
+    more = b"\x3a" + bytes([length + 2]) + b"\x2a" + bytes([length]) + written  # field 7, a graph; field 5, a tensor
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString() + more)
+    expected = {one.name: onnx.numpy_helper.to_array(one).tolist() for one in onnx.load(path).graph.initializer}
+    found = {name: one.read().tolist() for name, one in open_graph(path).initializers.items()}
+    assert found == expected == {"a": [0.0, 0.0], "b": [1.0, 1.0]}

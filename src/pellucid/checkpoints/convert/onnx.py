@@ -13,6 +13,7 @@ from pellucid.checkpoints.convert.onnx_message import (
     integers,
     last_field,
     parsed_message,
+    real,
     reals,
     text_field,
 )
@@ -27,14 +28,16 @@ MODEL = {"graph": 7, "opsets": 8, "functions": 25}
 GRAPH = {"nodes": 1, "tensors": 5, "inputs": 11, "outputs": 12, "sparse": 15}
 NODE = {"inputs": 1, "outputs": 2, "name": 3, "op_type": 4, "attributes": 5}
 ATTRIBUTE = {
-    "name": 1, "real": 2, "whole": 3, "text": 4, "tensor": 5, "graph": 6, "reals": 7, "wholes": 8, "graphs": 11,
-    "type": 20,
+    "name": 1, "real": 2, "whole": 3, "text": 4, "tensor": 5, "graph": 6, "reals": 7, "wholes": 8, "texts": 9,
+    "graphs": 11, "type": 20,
 }  # fmt: skip
 VALUE = (2, 1, 2)
 """Protobuf field numbers by our names, and the path of fields from an input to its shape."""
 
-_REALS, _WHOLES = 6, 7
-"""Types of attributes that may be empty lists."""
+ATTRIBUTE_TYPES = {
+    1: "real", 2: "whole", 3: "text", 4: "tensor", 5: "graph", 6: "reals", 7: "wholes", 8: "texts", 10: "graphs",
+}  # fmt: skip
+"""The field that holds the value of an attribute, by its type."""
 
 
 def open_graph(path: Path) -> Graph:
@@ -51,6 +54,7 @@ def open_graph(path: Path) -> Graph:
     try:
         model = parsed_message(path.read_bytes())
         if MODEL["functions"] in model:
+            model.clear()  # frees a copy of all tensors
             model = parsed_message(inline_functions(path))
         return _read_graph(path, model)
     except MemoryError as error:
@@ -65,7 +69,7 @@ def open_graph(path: Path) -> Graph:
 
 def _read_graph(path: Path, model: Message) -> Graph:
     opset = max((found for raw in bytes_fields(model, MODEL["opsets"]) if (found := _opset(raw))), default=13)
-    graph = parsed_message(last_field(model, MODEL["graph"]))
+    graph = parsed_message(b"".join(bytes_fields(model, MODEL["graph"])))  # of several, protobuf joins the fields
     model.clear()  # frees a copy of all tensors
     if GRAPH["sparse"] in graph:
         raise CorruptFileError(f"{path} keeps sparse tables, which are not understood; export it without them")
@@ -100,12 +104,15 @@ def _operation(path: Path, raw: bytes) -> tuple[Node, Initializer | None]:
     op_type, name = text_field(node, NODE["op_type"]), text_field(node, NODE["name"])
     attributes: dict[str, Any] = {}
     for attribute in map(parsed_message, bytes_fields(node, NODE["attributes"])):
-        if ATTRIBUTE["graph"] in attribute or ATTRIBUTE["graphs"] in attribute:
+        field = _value_field(attribute)
+        if field in ("graph", "graphs"):
             raise CheckpointMismatchError(
                 f"{path}: {op_type} {name[:80]} holds a graph of its own, which no encoder needs; "
                 "export the model without branches and loops"
             )
-        attributes[text_field(attribute, ATTRIBUTE["name"])] = _attribute_value(path, attribute, " ".join(outputs))
+        attributes[text_field(attribute, ATTRIBUTE["name"])] = _attribute_value(
+            path, attribute, field, " ".join(outputs)
+        )
     constant = _constant(path, attributes) if op_type == "Constant" else None
     for key, value in attributes.items():
         if op_type == "ConstantOfShape" and isinstance(value, Initializer) and prod(value.shape) == 1:
@@ -114,20 +121,31 @@ def _operation(path: Path, raw: bytes) -> tuple[Node, Initializer | None]:
     return Node(op_type, name, inputs, outputs, plain), constant
 
 
-def _attribute_value(path: Path, attribute: Message, name: str) -> Any:
-    """The value of an attribute; 0 where no value is stored, or a list of texts.  name: of a tensor, for errors."""
-    kind = integer(attribute, ATTRIBUTE["type"])
-    if ATTRIBUTE["wholes"] in attribute or kind == _WHOLES:
-        return integers(attribute, ATTRIBUTE["wholes"]).tolist()
-    if ATTRIBUTE["reals"] in attribute or kind == _REALS:
-        return reals(attribute, ATTRIBUTE["reals"]).tolist()
-    if ATTRIBUTE["tensor"] in attribute:
-        return initializer(path, parsed_message(last_field(attribute, ATTRIBUTE["tensor"])), name)
-    if ATTRIBUTE["text"] in attribute:
-        return last_field(attribute, ATTRIBUTE["text"]).decode("utf-8", "replace")
-    if ATTRIBUTE["real"] in attribute:
-        return next(iter(reals(attribute, ATTRIBUTE["real"]).tolist()), 0.0)
-    return integer(attribute, ATTRIBUTE["whole"])
+def _value_field(attribute: Message) -> str:
+    """Which field holds the value of an attribute: by its type, which the oldest files leave out; "" for another."""
+    if number := integer(attribute, ATTRIBUTE["type"]):
+        return ATTRIBUTE_TYPES.get(number, "")
+    return next((field for field in ATTRIBUTE_TYPES.values() if ATTRIBUTE[field] in attribute), "whole")
+
+
+def _attribute_value(path: Path, attribute: Message, field: str, name: str) -> Any:
+    """The value in this field of an attribute; None for a type that is not read.  name: of a tensor, for errors."""
+    number = ATTRIBUTE.get(field, 0)
+    match field:
+        case "real":
+            return real(attribute, number)
+        case "whole":
+            return integer(attribute, number)
+        case "reals":
+            return reals(attribute, number).tolist()
+        case "wholes":
+            return integers(attribute, number).tolist()
+        case "text" | "texts":
+            texts = [one.decode("utf-8", "replace") for one in bytes_fields(attribute, number)]
+            return texts if field == "texts" else "".join(texts[-1:])
+        case "tensor":
+            return initializer(path, parsed_message(last_field(attribute, number)), name)
+    return None
 
 
 def _constant(path: Path, attributes: dict[str, Any]) -> Initializer | None:

@@ -46,8 +46,13 @@ def integers(message: Message, number: int) -> np.ndarray:
 
 
 def integer(message: Message, number: int) -> int:
-    """The integer of a non-repeated field; 0 where it is absent."""
-    return int(next(iter(integers(message, number)), 0))
+    """The integer of a non-repeated field, of which the last occurrence counts; 0 where it is absent."""
+    return int(next(iter(integers(message, number)[-1:]), 0))
+
+
+def real(message: Message, number: int) -> float:
+    """The float of a non-repeated field, of which the last occurrence counts; 0 where it is absent."""
+    return float(next(iter(reals(message, number)[-1:]), 0.0))
 
 
 def reals(message: Message, number: int, dtype: str = "<f4") -> np.ndarray:

@@ -5,7 +5,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,8 +24,8 @@ from pellucid.checkpoints.links import check_link
 from pellucid.errors import CorruptFileError, NotFoundError, UnsafeFileError
 
 TENSOR = {
-    "shape": 1, "type": 2, "reals": 4, "wholes": 5, "longs": 7, "name": 8, "raw": 9, "doubles": 10, "unsigned": 11,
-    "external_data": 13, "location": 14,
+    "shape": 1, "type": 2, "segment": 3, "reals": 4, "wholes": 5, "longs": 7, "name": 8, "raw": 9, "doubles": 10,
+    "unsigned": 11, "external_data": 13, "location": 14,
 }  # fmt: skip
 """Protobuf field numbers by our names."""
 
@@ -38,10 +37,16 @@ _TYPES = TYPES | {
 _FOUR_BIT_TYPES = ("UINT4", "INT4")
 """Types of which a byte holds two values."""
 
+_TYPED_FIELDS = {
+    torch.float32: "reals", torch.float64: "doubles", torch.int64: "longs", torch.uint32: "unsigned",
+    torch.uint64: "unsigned",
+}  # fmt: skip
+"""The fields that hold numbers one by one, by their dtype; `wholes` for all others."""
+
 _UNREAD_TYPES = {
-    8: "STRING", 14: "COMPLEX64", 15: "COMPLEX128", 17: "FLOAT8E4M3FN", 18: "FLOAT8E4M3FNUZ", 19: "FLOAT8E5M2",
-    20: "FLOAT8E5M2FNUZ", 23: "FLOAT4E2M1", 24: "FLOAT8E8M0", 25: "UINT2", 26: "INT2", 27: "FLOAT6E2M3",
-    28: "FLOAT6E3M2",
+    0: "UNDEFINED", 8: "STRING", 14: "COMPLEX64", 15: "COMPLEX128", 17: "FLOAT8E4M3FN", 18: "FLOAT8E4M3FNUZ",
+    19: "FLOAT8E5M2", 20: "FLOAT8E5M2FNUZ", 23: "FLOAT4E2M1", 24: "FLOAT8E8M0", 25: "UINT2", 26: "INT2",
+    27: "FLOAT6E2M3", 28: "FLOAT6E3M2",
 }  # fmt: skip
 
 
@@ -82,6 +87,8 @@ def _read(
 ) -> Tensor:
     if dtype is None:
         raise CorruptFileError(f"{path}: {name[:80]!r} is of type {kind}, which is not understood")
+    if TENSOR["segment"] in tensor:
+        raise CorruptFileError(f"{path}: {name[:80]!r} is a part of a larger tensor, which is not understood")
     count = prod(shape)
     stored = -(-count // 2) if kind in _FOUR_BIT_TYPES else count
     outside = b"" if external_data is None else _external_bytes(path, external_data, name, stored * dtype.itemsize)
@@ -99,12 +106,11 @@ def _read(
 
 
 def _typed_numbers(tensor: Message, dtype: torch.dtype) -> Tensor:
-    """The flat values that are stored as floats or integers instead of raw bytes."""
-    for field, stored_dtype in (("reals", "<f4"), ("doubles", "<f8")):
-        if TENSOR[field] in tensor:
-            return torch.from_numpy(reals(tensor, TENSOR[field], stored_dtype)).to(dtype)
-    parts = [integers(tensor, TENSOR[field]) for field in ("wholes", "longs", "unsigned")]
-    numbers = torch.from_numpy(np.concatenate(parts))
+    """The flat values that are stored in the field of their type instead of raw bytes."""
+    field = TENSOR[_TYPED_FIELDS.get(dtype, "wholes")]
+    if dtype in (torch.float32, torch.float64):
+        return torch.from_numpy(reals(tensor, field, f"<f{dtype.itemsize}"))
+    numbers = torch.from_numpy(integers(tensor, field))
     is_half = dtype in (torch.float16, torch.bfloat16)  # these are stored as their bit patterns
     return numbers.to(torch.int16).view(dtype) if is_half else numbers.to(dtype)
 
