@@ -124,6 +124,16 @@ def add_branch(g: onnx.GraphProto) -> None:
     g.node.append(onnx.helper.make_node("If", ["input_ids"], ["branch"], then_branch=onnx.GraphProto(name="inner")))
 
 
+def add_constant(outputs: list[str], **setting: object) -> Damage:
+    return with_graph(lambda g: g.node.append(onnx.helper.make_node("Constant", [], outputs, **setting)))
+
+
+def in_the_field_of_integers(g: onnx.GraphProto) -> None:
+    tensor = initializer(g, "dense.bias")
+    tensor.ClearField("raw_data")
+    tensor.int32_data.extend([1] * 32)
+
+
 def make_complex(g: onnx.GraphProto) -> None:
     initializer(g, "word_embeddings.weight").data_type = onnx.TensorProto.COMPLEX64
 
@@ -171,23 +181,53 @@ CASES = [
     Case("no config", lambda f: (f / "config.json").unlink(), NotFoundError, "config.json"),
     Case("no tokenizer", lambda f: (f / "vocab.txt").unlink(), NotFoundError, "no tokenizer"),
     Case("two files", two_files, InputError, "a.onnx"),
-    Case("empty", with_raw(lambda data: b""), CorruptFileError, "holds no operations"),
+    Case("empty", with_raw(lambda data: b""), CorruptFileError, "model.onnx holds no operations"),
     Case("cut in half", with_raw(lambda data: data[: len(data) // 2]), CorruptFileError, "cut short"),
     Case("text", with_raw(lambda data: b"<!doctype html><html>" * 90), CorruptFileError, "not an ONNX model"),
     Case(
         "too few numbers",
         with_graph(lambda g: initializer(g, "dense.bias").ClearField("raw_data")),
         CorruptFileError,
-        "shape",
+        "has fewer or more numbers than its shape [32] needs",
     ),
     Case(
         "endless shape",
         with_graph(lambda g: initializer(g, "dense.bias").dims.extend([2**39] * 3)),
         CorruptFileError,
-        "shape",
+        "has shape [32, 549755813888, 549755813888, 549755813888], which no model has",
+    ),
+    Case(
+        "numbers in the field of another type",
+        with_graph(in_the_field_of_integers),
+        CorruptFileError,
+        "has fewer or more numbers than its shape [32] needs",
+    ),
+    Case(
+        "a part of a larger tensor",
+        with_graph(lambda g: setattr(initializer(g, "dense.bias").segment, "end", 32)),
+        CorruptFileError,
+        "is a part of a larger tensor, which is not understood",
+    ),
+    Case(
+        "a constant without a name",
+        add_constant([], value=onnx.numpy_helper.from_array(np.ones(3))),
+        CorruptFileError,
+        "an operation in it makes nothing",
+    ),
+    Case(
+        "a whole constant of words",
+        add_constant(["odd"], value_int="three"),
+        CorruptFileError,
+        "a value_int that is not",
+    ),
+    Case(
+        "a real constant of words",
+        add_constant(["odd"], value_float="3"),
+        CorruptFileError,
+        "a value_float that is not",
     ),
     Case("complex numbers", with_graph(make_complex), CorruptFileError, "COMPLEX64"),
-    Case("a branch", with_graph(add_branch), MISMATCH, "If"),
+    Case("a branch", with_graph(add_branch), MISMATCH, "If  holds a graph of its own"),
     Case("another family", with_facts(model_type="gpt2"), InputError, "'gpt2'"),
     Case("more layers", with_facts(num_hidden_layers=3), MISMATCH, "encoder.layer.2"),
     Case("fewer layers", with_facts(num_hidden_layers=1), MISMATCH, "more layers than the 1"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pellucid.text.protobuf import InvalidMessageError, fields, varints
+from pellucid.text.protobuf import InvalidMessageError, fields, signed, varints
 
 Message = dict[int, list[int | bytes]]
 
@@ -47,7 +47,10 @@ def integers(message: Message, number: int) -> np.ndarray:
 
 def integer(message: Message, number: int) -> int:
     """The integer of a non-repeated field, of which the last occurrence counts; 0 where it is absent."""
-    return int(next(iter(integers(message, number)[-1:]), 0))
+    value = message.get(number, [0])[-1]
+    if not isinstance(value, int):
+        raise InvalidMessageError(f"field {number} is bytes, expected a number")
+    return signed(value)
 
 
 def real(message: Message, number: int) -> float:
