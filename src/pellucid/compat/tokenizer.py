@@ -130,6 +130,9 @@ class AutoTokenizer(Vocabulary):
         columns = {name: to_lists(column) for name, column in rows.items()}
         ids = columns.get("input_ids")
         single = isinstance(ids, list | tuple) and isinstance(next(iter(ids), None), int)
+        for name, column in columns.items():
+            if not single and not isinstance(column, list):
+                raise InputError(f"{name} of the rows to be padded is {shorten(repr(column))}, expected a list of rows")
         features = {name: [column] if single else [to_lists(row) for row in column] for name, column in columns.items()}
         if "input_ids" not in features:
             names = join_names(map(str, features)) or "nothing"

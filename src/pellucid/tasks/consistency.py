@@ -138,7 +138,7 @@ def check_saving(loaded: Loaded, texts: list[str]) -> Check:
     if loaded.tokenizer is not None:
         differences["tokenizer"] = 0.0 if _token_ids(reopened, texts) == _token_ids(loaded, texts) else math.inf
     actual, expected = reopened.module.state_dict(), loaded.module.state_dict()
-    for name in expected.keys() | actual.keys():
+    for name in expected | actual:
         differences[name] = (
             _bitwise_difference(actual[name], expected[name]) if name in actual and name in expected else math.inf
         )
