@@ -14,7 +14,7 @@ from pellucid.machine import inference_mode
 from pellucid.tasks.feature_extraction import states_of
 from pellucid.text import Window, windows
 from pellucid.text.truncation import visible_span
-from pellucid.view.likeness import Likeness, LikenessView, Span, format_number
+from pellucid.view.similarities import SimilarityView, Span, WordSimilarities, format_number
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,13 +43,13 @@ class Match:
         best = self.similarity.argmax(axis=1)
         return [(word, self.text[j], float(self.similarity[i, j])) for i, (word, j) in enumerate(zip(self.query, best))]
 
-    def view(self, theme: str | None = None) -> LikenessView:
+    def view(self, theme: str | None = None) -> SimilarityView:
         """A page with the words of the text shaded by similarity, and all numbers.
 
         theme: "light" or "dark"; None for the reader's preference.
         """
-        part = Likeness(*self.texts, *self.spans, self.similarity.T, self.summary)
-        return LikenessView(part, theme=theme)
+        part = WordSimilarities(*self.texts, *self.spans, self.similarity.T, self.summary)
+        return SimilarityView(part, theme=theme)
 
     def _repr_html_(self) -> str:
         return self.view()._repr_html_()

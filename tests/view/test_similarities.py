@@ -124,7 +124,7 @@ def test_texts_are_escaped(minilm: pellucid.Model, show: Show) -> None:
     assert not set("\u202e\u202c\u2067") & set(page.content())
     assert page.locator("h1").inner_text() == "<b>bold</b> ␇ \ufffdtea"
     assert "\ufffdevil\ufffd" in page.locator(".passage").inner_text()
-    assert page.locator(".said").inner_text() == "id </p>\ufffd"
+    assert page.locator(".caption").inner_text() == "id </p>\ufffd"
     assert "<script>alert(1)</script>" in page.locator(".passage").inner_text()
 
 

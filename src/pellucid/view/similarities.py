@@ -58,7 +58,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Likeness:
+class WordSimilarities:
     """One table.
 
     query, text: the two texts.  columns, rows: the spans of their words.
@@ -73,18 +73,18 @@ class Likeness:
     caption: str = ""
 
 
-class LikenessView:
+class SimilarityView:
     """A page of one table or of several. `save` writes it; a notebook displays it."""
 
-    def __init__(self, *parts: Likeness, theme: str | None = None) -> None:
+    def __init__(self, *parts: WordSimilarities, theme: str | None = None) -> None:
         """theme: "light" or "dark"; by default the reader's preference."""
         if theme is not None:
             theme_colours(theme)
         self.parts, self.theme = parts, theme
 
-    def beside(self, *others: "LikenessView") -> "LikenessView":
+    def beside(self, *others: "SimilarityView") -> "SimilarityView":
         """One page of this view and others, in this order."""
-        return LikenessView(*self.parts, *(part for other in others for part in other.parts), theme=self.theme)
+        return SimilarityView(*self.parts, *(part for other in others for part in other.parts), theme=self.theme)
 
     def html(self) -> str:
         """The whole page as text; it is self-contained and makes no requests."""
@@ -110,7 +110,7 @@ class LikenessView:
         return save_file(path, ".html", lambda: self.html().encode("utf-8", "replace"))
 
     def __repr__(self) -> str:
-        return f"LikenessView({len(self.parts)} of words); save('why.html') writes the page"
+        return f"SimilarityView({len(self.parts)} of words); save('why.html') writes the page"
 
     def _repr_html_(self) -> str:
         tall = min(MAX_FRAME_HEIGHT, 310 + sum(150 + 27 * len(part.rows) for part in self.parts))
@@ -118,16 +118,16 @@ class LikenessView:
         return frame_html(self.html(), fallback, "which words matched", 'sandbox=""', tall, _THEME_SCRIPT)
 
 
-def _section(part: Likeness, new: bool) -> str:
+def _section(part: WordSimilarities, new: bool) -> str:
     """The text, each word shaded by its largest similarity to a word of the query, and the table.  new: whether this is
     the first section of its query."""
     heading = f'<h1 dir="auto">{html.escape(_visible_text(part.query))}</h1>\n' if new else ""
-    caption = f'<p class="said">{html.escape(_visible_text(part.caption))}</p>\n' if part.caption else ""
+    caption = f'<p class="caption">{html.escape(_visible_text(part.caption))}</p>\n' if part.caption else ""
     passage = f'<p class="passage" dir="auto">{_shaded_text(part)}</p>' if part.text.strip() else "<p>(no text)</p>"
     return f"{heading}<section>\n{passage}\n{caption}{_table(part) if part.rows else ''}\n</section>"
 
 
-def _shaded_text(part: Likeness) -> str:
+def _shaded_text(part: WordSimilarities) -> str:
     pieces, end = [], 0
     for (first, last), row in zip(part.rows, part.numbers):
         best = int(row.argmax())
@@ -139,7 +139,7 @@ def _shaded_text(part: Likeness) -> str:
     return "".join(pieces) + html.escape(_visible_text(part.text[end:]))
 
 
-def _table(part: Likeness) -> str:
+def _table(part: WordSimilarities) -> str:
     """A row for each word of the text, a column for each of the query."""
     best = part.numbers.argmax(axis=0)
     names = "".join(f'<th scope="col"><bdi>{html.escape(_word(part.query, span))}</bdi></th>' for span in part.columns)
