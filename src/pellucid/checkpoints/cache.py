@@ -46,10 +46,11 @@ def repository_folder(name: str, hub_options: HubOptions) -> Path:
     """The repository folder of a hub name, existing or not. Raises InputError where the cache folder is impossible."""
     cache_dir = Path(hub_options.cache_dir or hub_client().constants.HF_HUB_CACHE)
     try:
-        cache_dir = cache_dir.resolve()
-    except (OSError, RuntimeError) as error:  # a circular link
+        with suppress(FileNotFoundError, NotADirectoryError):
+            cache_dir.stat()
+    except OSError as error:  # such as a circular link
         raise InputError(f"{cache_dir} cannot be a cache of the hub: {error}; set HF_HUB_CACHE to a folder") from error
-    return cache_dir / f"models--{name.replace('/', '--')}"
+    return cache_dir.resolve() / f"models--{name.replace('/', '--')}"
 
 
 def cached_snapshot(name: str, hub_options: HubOptions) -> Path | None:

@@ -183,7 +183,7 @@ def _entry_names(folder: Path) -> set[str]:
 
 def interrupted_old_files(target: Path) -> Path | None:
     """Where the previous files of a folder are that a killed save had moved out; None where there are none."""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # the latter for a path with a NUL
         return next(
             (path / OLD for path in _interrupted_saves(_resolved_target(target)) if (path / OLD).is_dir()), None
         )
