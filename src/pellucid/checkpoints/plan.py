@@ -106,7 +106,7 @@ def make_plan(
             of_other_heads[tensor_name] = f"belongs to {other}, which was not requested"
         else:
             unexpected.append(tensor_name)
-    if config.head is None and config.pooler and not any(name.startswith("pooler.") for name in locations):
+    if config.head is None and not any(name.startswith("pooler.") for name in locations):
         config = config.replace(pooler=False)  # saved without one, as sentence encoders often are
     if page.tied_if_absent and "head.decoder.weight" not in locations:
         config = config.replace(tie_word_embeddings=True)
