@@ -199,6 +199,12 @@ def test_answers_are_printed_as_lines(command: RunCommand, models: Path) -> None
     lines = command("fill-mask", "-m", "mask", "a [MASK] of glass", "--top-k", "2").out.splitlines()
     assert [line.split()[0] for line in lines] == [one["token_str"] for one in words]
     assert lines[0].endswith(words[0]["sequence"])
+    ranking = ("text-ranking", "-m", "body", "--query", "a", "glass", "a house")
+    ranked = pellucid.pipeline("text-ranking", models / "body")("a", ["glass", "a house"])
+    rows = [[str(one["corpus_id"]), f"{one['score']:.4f}", one["text"]] for one in ranked]
+    assert [line.split(maxsplit=2) for line in command(*ranking).out.splitlines()] == rows
+    without_texts = command(*ranking, "-O", "return_documents=false").out.splitlines()
+    assert [line.split() for line in without_texts] == [row[:2] for row in rows]
 
 
 def test_entities_are_printed_with_their_offsets(command: RunCommand, models: Path) -> None:

@@ -79,7 +79,7 @@ def _item_rows(answers: Sequence[Any]) -> list[list[tuple[str, str]]]:
         elif "token_str" in one:
             rows.append([(one["token_str"], "bold"), _percent_cell(one["score"]), (one["sequence"], "dim")])
         elif "corpus_id" in one:
-            rows.append([(str(one["corpus_id"]), "dim"), (f"{one['score']:.4f}", "bold"), (one["text"], "")])
+            rows.append([(str(one["corpus_id"]), "dim"), (f"{one['score']:.4f}", "bold"), (one.get("text", ""), "")])
         else:
             kind = one.get("entity_group", one.get("entity", ""))
             rows.append([(kind, "bold"), (one["word"], ""), _percent_cell(one["score"]), _span_cell(one)])
