@@ -42,6 +42,7 @@ from pellucid.errors import (
 from tests import documents
 from tests.cli.command_runner import RunCommand, command_runner
 from tests.failing_imports import fail_import
+from tests.tasks.task_models import saved_folder
 from tests.torch_state import needs_gpu
 
 LONG = "word " * 299 + "word"
@@ -125,6 +126,14 @@ def test_embed_writes_json_npy_and_text(command: RunCommand, tmp_path: Path, min
 @pytest.mark.parametrize("arguments", [["describe", "all-MiniLM-L6-v2"], ["models"], ["doctor"]])
 def test_json_output_is_valid(command: RunCommand, arguments: list[str]) -> None:
     assert json.loads(command(*arguments, "--json").out)
+
+
+def test_describe_gives_the_lengths_that_are_read(command: RunCommand, minilm: pellucid.Model, tmp_path: Path) -> None:
+    found = json.loads(command("describe", "all-MiniLM-L6-v2", "--json").out)
+    assert found["words"] == {"tokens": "30,522", "longest text": "512 tokens"}
+    assert found["text to vector"]["longest text"] == "256 tokens"
+    pair = saved_folder("pair", tmp_path, minilm)
+    assert json.loads(command("describe", pair, "--json").out)["words"]["longest text"] == "no limit of its own"
 
 
 @pytest.mark.parametrize("gpu", [True, False])

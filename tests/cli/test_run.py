@@ -164,10 +164,9 @@ def test_options_are_passed_by_name(command: RunCommand, models: Path) -> None:
     pipe = pellucid.pipeline("token-classification", models / "tags")
     cut = json_rows(command("ner", "-m", "tags", "a " * 90, "--long", "truncate", "--max-length", "9", "--json"))
     assert cut == [pipe("a " * 90, long="truncate", max_length=9).whole()]
-    windows = ("--long", "windows", "--max-length", "9", "--stride", "2")
-    assert json_rows(command("ner", "-m", "tags", "a " * 90, *windows, "--json")) == [
-        pipe("a " * 90, long="windows", max_length=9, stride=2).whole()
-    ]
+    for windows in (("--long", "windows"), ("-O", "long=windows")):
+        result = command("ner", "-m", "tags", "a " * 90, *windows, "--max-length", "9", "--stride", "2", "--json")
+        assert json_rows(result) == [pipe("a " * 90, long="windows", max_length=9, stride=2).whole()]
 
 
 def test_help_states_the_default_of_long(command: RunCommand) -> None:
@@ -190,8 +189,9 @@ def test_answers_are_printed_as_lines(command: RunCommand, models: Path) -> None
     assert all(0 <= one["score"] <= 1 for one in raw) and command(*logits).out.split()[-1] == f"{raw[0]['score']:.4f}"
     several = command("sentiment-analysis", "-m", "feel", "glass", "a\nb").out.splitlines()
     assert several[0] == f"{found['label']}  {share}  glass" and several[1].endswith("  a b")
-    every = command("sentiment-analysis", "-m", "feel", "glass", "--top-k", "3").out.splitlines()
-    assert [line.split("  ")[0] for line in every] == [one["label"] for one in found.all]
+    for three in (("--top-k", "3"), ("-O", "top_k=3")):
+        every = command("sentiment-analysis", "-m", "feel", "glass", *three).out.splitlines()
+        assert [line.split("  ")[0] for line in every] == [one["label"] for one in found.all]
     span = pellucid.pipeline("question-answering", models / "spans")(question="Who?", context="Ada came")
     line = command("question-answering", "-m", "spans", "Who?", "--context", "Ada came").out
     assert line == f"{span['answer']}  {span['score']:.1%}  {span['start']}-{span['end']}\n"
@@ -199,6 +199,12 @@ def test_answers_are_printed_as_lines(command: RunCommand, models: Path) -> None
     lines = command("fill-mask", "-m", "mask", "a [MASK] of glass", "--top-k", "2").out.splitlines()
     assert [line.split()[0] for line in lines] == [one["token_str"] for one in words]
     assert lines[0].endswith(words[0]["sequence"])
+    ranking = ("text-ranking", "-m", "body", "--query", "a", "glass", "a house")
+    ranked = pellucid.pipeline("text-ranking", models / "body")("a", ["glass", "a house"])
+    rows = [[str(one["corpus_id"]), f"{one['score']:.4f}", one["text"]] for one in ranked]
+    assert [line.split(maxsplit=2) for line in command(*ranking).out.splitlines()] == rows
+    without_texts = command(*ranking, "-O", "return_documents=false").out.splitlines()
+    assert [line.split() for line in without_texts] == [row[:2] for row in rows]
 
 
 def test_entities_are_printed_with_their_offsets(command: RunCommand, models: Path) -> None:

@@ -48,7 +48,7 @@ def answer_renderables(
     else:  # generated texts
         for one in _shown_answers(answer, show_all):
             for written in one.values():
-                yield _line((written if isinstance(written, str) else _last_message(written), ""))
+                yield _line((written, ""))
     for one in [answer, *(answer if isinstance(answer, list) else [])]:
         why: AnswerAttribution | None = getattr(one, "why", None)
         if why is not None:
@@ -79,16 +79,16 @@ def _item_rows(answers: Sequence[Any]) -> list[list[tuple[str, str]]]:
         elif "token_str" in one:
             rows.append([(one["token_str"], "bold"), _percent_cell(one["score"]), (one["sequence"], "dim")])
         elif "corpus_id" in one:
-            rows.append([(str(one["corpus_id"]), "dim"), (f"{one['score']:.4f}", "bold"), (one["text"], "")])
+            rows.append([(str(one["corpus_id"]), "dim"), (f"{one['score']:.4f}", "bold"), (one.get("text", ""), "")])
         else:
-            kind = one.get("entity_group", one.get("entity", ""))
+            kind = one.get("entity_group", one.get("entity"))
             rows.append([(kind, "bold"), (one["word"], ""), _percent_cell(one["score"]), _span_cell(one)])
     return rows
 
 
 def _span_cell(one: Any) -> tuple[str, str]:
     """Start and end in characters."""
-    return ("" if one.get("start") is None else f"{one['start']}-{one['end']}", "dim")
+    return f"{one['start']}-{one['end']}", "dim"
 
 
 def _score_cell(answer: "Answer") -> tuple[str, str]:
@@ -98,10 +98,6 @@ def _score_cell(answer: "Answer") -> tuple[str, str]:
 
 def _percent_cell(score: float) -> tuple[str, str]:
     return f"{score:.1%}", score_colour(score)
-
-
-def _last_message(conversation: Any) -> str:
-    return str(conversation[-1]["content"]) if conversation else ""
 
 
 def _table(rows: list[list[tuple[str, str]]]) -> "Table":

@@ -140,7 +140,7 @@ def _expand_why(args: list[str]) -> list[str]:
 
 
 def _is_number(following: list[str]) -> bool:
-    return following != [] and following[0].isdigit()
+    return following != [] and following[0].isdecimal()
 
 
 def _prompts(arguments: tuple[str, ...], column: str | None, encoding: str) -> tuple[list[str], LocationOf | None]:

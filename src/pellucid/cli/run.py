@@ -144,7 +144,7 @@ def command(task: str | None, model: str | None, dtype: str, as_json: bool, outp
     typed_items = TypedItems(**{field.name: typed[field.name] for field in fields(TypedItems) if field.name in typed})
     items = typed_items.items(task, task_info.task_class().inputs)
     check_output_path("--output", output, inputs=typed_items.texts)
-    if typed["stride"] is not None and (typed["long"] or task_info.task_class().long) != "windows":
+    if typed["stride"] is not None and options.get("long", task_info.task_class().long) != "windows":
         raise click.UsageError("--stride is for texts that are read in windows: add --long windows, or leave it out")
     pipe = pellucid.pipeline(task, model, dtype=dtype)
     for_people = output is None and not as_json
@@ -171,7 +171,7 @@ def command(task: str | None, model: str | None, dtype: str, as_json: bool, outp
                 click.echo(_answer_json(answer))
         else:
             several = not isinstance(items, list) or len(items) > 1
-            show_all = typed["top_k"] is not None or "num_return_sequences" in options
+            show_all = "top_k" in options or "num_return_sequences" in options
             for answer, item in zip(answers, shown_items):
                 print_rich(*answer_renderables(answer, item_line(item), several, show_all))
     typed_items.report_skipped()

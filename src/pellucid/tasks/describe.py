@@ -47,8 +47,9 @@ def describe(loaded: Loaded) -> dict[str, dict[str, Any]]:
         },
     }
     if loaded.tokenizer is not None:
-        tokenizer = loaded.tokenizer
-        groups["words"] = {"tokens": f"{len(tokenizer):,}", "longest text": f"{tokenizer.model_max_length} tokens"}
+        limit = loaded.tokenizer.model_max_length
+        longest = "no limit of its own" if limit is None else f"{limit} tokens"
+        groups["words"] = {"tokens": f"{len(loaded.tokenizer):,}", "longest text": longest}
     if loaded.pooling is not None:
         pooling = loaded.pooling
         groups["text to vector"] = {

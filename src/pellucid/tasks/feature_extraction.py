@@ -51,7 +51,7 @@ class FeatureExtraction(Reader):
         return module(**batch)["last_hidden_state"] if self.side == "decoder" else states_of(module, batch)
 
     def answer(self, work: Work, item: str, outputs: list[WindowOutput]) -> Answers:
-        return Answers(join_vectors(outputs), read=text_coverage(outputs))
+        return Answers(join_vectors(outputs), read=text_coverage(item, outputs))
 
 
 def states_of(module: Network, batch: dict[str, Tensor]) -> Tensor:

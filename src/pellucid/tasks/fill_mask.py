@@ -103,7 +103,7 @@ class FillMask(Reader):
         return [list(zip(*both)) for both in zip(best.values.tolist(), tokens.tolist())]
 
     def answer(self, work: Work, item: str, outputs: list[WindowOutput]) -> Answers:
-        tokenizer, read = work.loaded.required_tokenizer, text_coverage(outputs)
+        tokenizer, read = work.loaded.required_tokenizer, text_coverage(item, outputs)
         found = []
         for mask, (number, position) in enumerate(_masks_by_window(tokenizer, [output.window for output in outputs])):
             window = outputs[number].window

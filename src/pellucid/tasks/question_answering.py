@@ -81,7 +81,8 @@ class QuestionAnswering(Reader):
         return found
 
     def answer(self, work: Work, item: tuple[str, AlignedText], outputs: list[WindowOutput]) -> Answer:
-        context, read = item[1], text_coverage(outputs, side=1)
+        context = item[1]
+        read = text_coverage(context.read, outputs, side=1)
         every = []
         for one in self._spans(work, context.read, outputs) or [Span(0.0, 0, 0, 0)]:
             (start, end), _ = context.shown_span(one.start, one.end)

@@ -173,8 +173,9 @@ def mean_output(outputs: Sequence[WindowOutput]) -> Tensor:
     return (rows * weights[:, None]).sum(0) / weights.sum()
 
 
-def text_coverage(outputs: Sequence[WindowOutput], side: int = 0) -> TextCoverage:
+def text_coverage(text: str, outputs: Sequence[WindowOutput], side: int = 0) -> TextCoverage:
     """What was read of an item's text. side: 1 where the second text of a pair is the one that is read in windows."""
     windows_ = [output.window for output in outputs]
     nothing = all(special or here != side for one in windows_ for special, here in zip(one.special, one.sequence_ids))
-    return TextCoverage(tuple(one.span(side) for one in windows_), sum(one.cut for one in windows_), nothing)
+    empty = nothing or not text.strip()  # some tokenizers have tokens for spaces
+    return TextCoverage(tuple(one.span(side) for one in windows_), sum(one.cut for one in windows_), empty)

@@ -37,7 +37,7 @@ class SentenceSimilarity(VectorTask):
     def answer(self, work: Work, item: tuple[str, str], outputs: list[WindowOutput]) -> Answer:
         first, second = outputs_by_text(outputs)
         score = self.text_similarity(work, mean_output(first), mean_output(second))
-        one, other = text_coverage(first), text_coverage(second)
+        one, other = text_coverage(item[0], first), text_coverage(item[1], second)
         read = TextCoverage(one.windows + other.windows, one.cut + other.cut, one.empty or other.empty)
         return Answer({"score": float(score)}, read=read)
 

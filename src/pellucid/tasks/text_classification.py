@@ -49,7 +49,7 @@ class TextClassification(Reader):
     def answer(self, work: Work, item: tuple[str, str | None], outputs: list[WindowOutput]) -> Answer:
         scores = self._scores(work, mean_output(outputs))
         labels, raw = work.loaded.config.labels, self._function(work) == "none"
-        facts: dict[str, Any] = {"read": text_coverage(outputs), "raw": raw}
+        facts: dict[str, Any] = {"read": text_coverage(item[0], outputs), "raw": raw}
         order = scores.argsort(descending=True, stable=True)[: self.top_k].tolist()
         every = [Answer({"label": labels[i], "score": float(scores[i])}, **facts) for i in order]
         return every[0].replace(all=every)

@@ -134,7 +134,7 @@ class TextRanking(VectorTask):
             scores = [self._score(work, query_vector, output) for output in document]
             best = scores.index(max(scores))
             keys = {"corpus_id": i, "score": scores[best]} | ({"text": text} if self.return_documents else {})
-            found.append(Answer(keys, read=text_coverage(document, side), window=best))
+            found.append(Answer(keys, read=text_coverage(text, document, side), window=best))
         found.sort(key=lambda one: -one["score"])
         return Answers(found[: self.top_k])
 

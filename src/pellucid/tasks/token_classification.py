@@ -115,7 +115,7 @@ class TokenClassification(Reader):
         return output.softmax(dim=-1)
 
     def answer(self, work: Work, item: AlignedText, outputs: list[WindowOutput]) -> Answers:
-        parts, read = self._tagged_windows(work, item, outputs), text_coverage(outputs)
+        parts, read = self._tagged_windows(work, item, outputs), text_coverage(item.read, outputs)
         if self.overlap == "longest" and len(parts) > 1:
             found = longest_entities(one for part in parts for one in self._entities(work, part, read))
         else:

@@ -1,7 +1,7 @@
 """Zero-shot classification: which of the caller's labels fits a text, by whether the text entails it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -83,8 +83,8 @@ class ZeroShotClassification(Reader):
         order = scores.argsort(descending=True, stable=True).tolist()
         labels = self._labels
         keys = {"sequence": item, "labels": [labels[i] for i in order], "scores": scores[order].tolist()}
-        read = text_coverage(max(by_label, key=lambda one: (len(one), one[0].window.cut)))
-        return Answer(keys, read=replace(read, empty=read.empty or not item.strip()))
+        read = text_coverage(item, max(by_label, key=lambda one: (len(one), one[0].window.cut)))
+        return Answer(keys, read=read)
 
     def _scores(self, work: Work, logits: Tensor) -> Tensor:
         """Float[Tensor, "labels answers"]  ->  Float[Tensor, "labels"]"""
