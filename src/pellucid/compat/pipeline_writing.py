@@ -120,7 +120,9 @@ class GenerationCall(PipelineCall, ABC):
         if (stop := self.arguments.get("stop_sequence")) is not None:  # in place of the model's own end tokens
             if not isinstance(stop, str):
                 raise InputError(f"stop_sequence is {type(stop).__name__}, expected a text")
-            chosen["eos_token_id"] = self.stop_tokens(self.tokenizer(stop, add_special_tokens=False)["input_ids"])
+            if not (ids := self.tokenizer(stop, add_special_tokens=False)["input_ids"]):
+                raise InputError(f"stop_sequence is {stop!r}, which has no tokens: give another text, or leave it out")
+            chosen["eos_token_id"] = self.stop_tokens(ids)
         elif (ends := _first_set("eos_token_id", self.arguments, self.model.loaded.generation)) is not None:
             # in place of those of `config.json`
             chosen["eos_token_id"] = ends
@@ -169,7 +171,7 @@ class GenerationCall(PipelineCall, ABC):
             limits |= task | call
         if "max_new_tokens" in limits and "max_length" in call:
             new = limits["max_new_tokens"]
-            log.warning("max_length is ignored beside max_new_tokens, which is %d: give max_new_tokens alone", new)
+            log.warning("max_length is ignored beside max_new_tokens, which is %s: give max_new_tokens alone", new)
         return {"max_new_tokens": limits["max_new_tokens"]} if "max_new_tokens" in limits else limits
 
     def _new_token_budget(self, item: Any, max_length: int) -> int:
