@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -356,6 +357,15 @@ def test_stop_sequence_ends_at_each_of_its_tokens_or_the_first(
     assert pipe("Once upon a time", stop_sequence=stop, **options) == expected[ends - 1] != expected[2 - ends]
 
 
+def test_lengths_and_beams_of_a_pipeline_may_be_numbers_of_numpy(checkpoint: Callable[[str], Path]) -> None:
+    pipe = pipeline("text-generation", model=checkpoint("gpt2"), num_beams=np.int64(2))
+    numbers = {"min_length": 4, "max_length": 12, "num_return_sequences": 2}
+    for more in ({}, {"max_new_tokens": None}):
+        plain = pipe("Once upon a time", do_sample=False, num_beams=2, **numbers, **more)
+        arrays = {name: np.int64(number) for name, number in numbers.items()}
+        assert pipe("Once upon a time", do_sample=np.bool_(False), **arrays, **more) == plain and len(plain) == 2
+
+
 SETTINGS: list[dict[str, Any]] = [
     {"max_new_tokens": 5},
     {"max_length": 12, "num_beams": 3},
@@ -669,6 +679,12 @@ REFUSED = [
     ),
     ("text-generation", "gpt2", (GOOD,), {"max_token": 3}, "no option 'max_token'"),
     ("text-generation", "gpt2", (GOOD,), {"max_new_tokens": "5", "max_length": 9}, "max_new_tokens is '5', expected a"),
+    *(
+        (task, name, (GOOD,), {"max_new_tokens": None, "max_length": "9"}, "max_length is '9', expected a whole number")
+        for task, name in (("text-generation", "gpt2"), ("text2text-generation", "t5-gated"))
+    ),
+    ("text-generation", "gpt2", (GOOD,), {"min_length": "3"}, "min_length is '3', expected a whole number from 0"),
+    ("text-generation", "gpt2", (GOOD,), {"min_length": 3, "prefix": 7}, "prefix is int, expected a text"),
     ("text-generation", "gpt2", (GOOD,), {"generation_config": {}}, "generation_config is {}, expected settings such"),
     (
         "text-generation",
