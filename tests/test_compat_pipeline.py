@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy as np
 import pytest
 import torch
 import transformers
@@ -357,13 +356,15 @@ def test_stop_sequence_ends_at_each_of_its_tokens_or_the_first(
     assert pipe("Once upon a time", stop_sequence=stop, **options) == expected[ends - 1] != expected[2 - ends]
 
 
-def test_lengths_and_beams_of_a_pipeline_may_be_numbers_of_numpy(checkpoint: Callable[[str], Path]) -> None:
+def test_arguments_of_a_pipeline_may_be_numbers_of_numpy(checkpoint: Callable[[str], Path]) -> None:
     pipe = pipeline("text-generation", model=checkpoint("gpt2"), num_beams=np.int64(2))
     numbers = {"min_length": 4, "max_length": 12, "num_return_sequences": 2}
     for more in ({}, {"max_new_tokens": None}):
         plain = pipe("Once upon a time", do_sample=False, num_beams=2, **numbers, **more)
         arrays = {name: np.int64(number) for name, number in numbers.items()}
         assert pipe("Once upon a time", do_sample=np.bool_(False), **arrays, **more) == plain and len(plain) == 2
+    classify = pipeline("text-classification", model=checkpoint("bert-feelings"))
+    assert classify(GOOD, top_k=np.int64(2)) == classify(GOOD, top_k=2)
 
 
 SETTINGS: list[dict[str, Any]] = [

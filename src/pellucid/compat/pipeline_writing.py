@@ -18,7 +18,7 @@ from pellucid.compat.generate import (
 )
 from pellucid.compat.generation_config import UNSUPPORTED, options_from_settings
 from pellucid.compat.pipeline_call import ItemGroup, PipelineCall
-from pellucid.config.checks import check_count, plain_numbers
+from pellucid.config.checks import check_count
 from pellucid.errors import InputError
 from pellucid.generation.checkpoint_settings import REFERENCE_LENGTH, required_start_token
 from pellucid.generation.settings import CONFLICT_NOTE, SAMPLING, check_beams
@@ -58,7 +58,6 @@ class GenerationCall(PipelineCall, ABC):
     }
 
     def __init__(self, task: str, model: Model, options: Mapping[str, Any], call: Mapping[str, Any]) -> None:
-        options, call = plain_numbers(options), plain_numbers(call)
         settings = _first_set("generation_config", call, options)
         self.has_generation_config, self.typed_arguments = settings is not None, call
         if self.has_generation_config:  # which replace the pipeline's generation arguments
