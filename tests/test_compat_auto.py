@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -402,6 +403,16 @@ def test_config_is_written_as_json_and_updated_by_name(tmp_path: Path) -> None:
         assert (again.num_hidden_layers, again.num_labels) == (2, 5)
     with pytest.raises(AttributeError, match=r"this BertConfig has no 'to_diff_dict': to_dict\(\) gives every key"):
         config.to_diff_dict()
+
+
+def test_config_accepts_numbers_of_numpy_and_shows_any_value(tmp_path: Path) -> None:
+    """`num_labels=labels.max() + 1` is one."""
+    config = compat.BertConfig(hidden_size=np.int64(24), num_labels=np.int64(3), layer_norm_eps=np.float64(1e-5))
+    assert repr(config) == repr(compat.BertConfig(hidden_size=24, num_labels=3, layer_norm_eps=1e-5))
+    config.save_pretrained(tmp_path)
+    assert compat.AutoConfig.from_pretrained(tmp_path, num_labels=np.int64(4)).num_labels == 4
+    assert compat.T5Config(num_layers=np.int64(3)).num_decoder_layers == 3
+    assert '"hidden_size": "{16}"' in repr(compat.BertConfig(hidden_size={16}))
 
 
 def test_model_is_built_from_a_config(tmp_path: Path) -> None:

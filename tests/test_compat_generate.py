@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -291,6 +292,23 @@ def test_settings_objects_apply_and_ids_may_be_tensors(tmp_path: Path) -> None:
             model.generate(IDS[:1], generation_config=wrong)
     with pytest.raises(pellucid.InputError, match="output_scores is True, which is not supported here"):
         model.generate(IDS[:1], generation_config=transformers.GenerationConfig(output_scores=True))
+
+
+def test_settings_of_a_model_may_be_tensors_and_arrays(tmp_path: Path) -> None:
+    """Which were shown, used and saved with errors of NumPy and of `json`."""
+    _, model = models_with_settings("llama", tmp_path / "one", {})
+    (end,) = model.generate(IDS[:1], max_new_tokens=1)[:, -1].tolist()
+    for end_ids in (torch.tensor([end, 3]), np.array([end, 3]), (end, 3)):
+        model.generation_config.eos_token_id, model.generation_config.max_new_tokens = end_ids, np.int64(9)
+        assert model.generate(IDS[:1])[0, IDS.shape[1] :].tolist() == [end]
+        model.save_pretrained(tmp_path / "two")
+        saved = compat.GenerationConfig.from_pretrained(tmp_path / "two")
+        assert (saved.eos_token_id, saved.max_new_tokens) == ([end, 3], 9)
+        assert json.loads(repr(model.generation_config).partition(" ")[2]) == saved.to_dict()
+    model.generation_config.max_new_tokens = {9}
+    assert '"max_new_tokens": "{9}"' in repr(model.generation_config)
+    with pytest.raises(pellucid.InputError, match=r"max_new_tokens is \{9\}, expected a whole number"):
+        model.generate(IDS[:1], max_length=20)  # beside which it is ignored, with a warning
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -234,6 +234,7 @@ def test_loading_and_saving_options(tmp_path: Path) -> None:
         ({"": 0}, "cuda:0"),
         ({"a": "cpu", "b": "cpu"}, "cpu"),
         ({"": torch.device("cpu")}, torch.device("cpu")),
+        ({"a": torch.device("cuda:0"), "b": 0, "c": "cuda:0"}, "cuda:0"),
         ("balanced", "auto"),
         ("cuda:1", "cuda:1"),
     ],
@@ -255,6 +256,8 @@ def test_number_as_device_is_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             compat.pipeline("feature-extraction", model=str(tmp_path), device=number)
     with pytest.raises(pellucid.InputError, match="device_map names 0 devices, and a model is on one"):
         our_model("", tmp_path, device_map={})
+    with pytest.raises(pellucid.InputError, match=r"device is \['cpu'\], expected 'cpu', 'cuda', 'mps' or 'auto'"):
+        our_model("", tmp_path, device_map={"": ["cpu"]})
 
 
 def test_missing_attributes_are_explained(tmp_path: Path) -> None:

@@ -341,6 +341,32 @@ def as_list(found: Any) -> list[Any]:
     return found if isinstance(found, list) else [found]
 
 
+@pytest.mark.parametrize(
+    ("task", "name", "stop", "ends"),
+    [("text-generation", "gpt2", "owof", 2), ("text2text-generation", "t5-gated", "warrs", 1)],
+)
+def test_stop_sequence_ends_at_each_of_its_tokens_or_the_first(
+    checkpoint: Callable[[str], Path], task: str, name: str, stop: str, ends: int
+) -> None:
+    """Of an encoder-decoder only the first token counts."""
+    pipe, options = pipeline(task, model=checkpoint(name)), {"do_sample": False, "num_beams": 1, "max_new_tokens": 12}
+    ids = pipe.tokenizer(stop, add_special_tokens=False)["input_ids"]
+    expected = [pipe("Once upon a time", eos_token_id=some, **options) for some in (ids[:1], ids)]
+    print(ids, expected)
+    assert pipe("Once upon a time", stop_sequence=stop, **options) == expected[ends - 1] != expected[2 - ends]
+
+
+def test_arguments_of_a_pipeline_may_be_numbers_of_numpy(checkpoint: Callable[[str], Path]) -> None:
+    pipe = pipeline("text-generation", model=checkpoint("gpt2"), num_beams=np.int64(2))
+    numbers = {"min_length": 4, "max_length": 12, "num_return_sequences": 2}
+    for more in ({}, {"max_new_tokens": None}):
+        plain = pipe("Once upon a time", do_sample=False, num_beams=2, **numbers, **more)
+        arrays = {name: np.int64(number) for name, number in numbers.items()}
+        assert pipe("Once upon a time", do_sample=np.bool_(False), **arrays, **more) == plain and len(plain) == 2
+    classify = pipeline("text-classification", model=checkpoint("bert-feelings"))
+    assert classify(GOOD, top_k=np.int64(2)) == classify(GOOD, top_k=2)
+
+
 SETTINGS: list[dict[str, Any]] = [
     {"max_new_tokens": 5},
     {"max_length": 12, "num_beams": 3},
@@ -643,6 +669,7 @@ REFUSED = [
         "tokenizer_encode_kwargs is str, expected a",
     ),
     ("text-generation", "gpt2", (GOOD,), {"stop_sequence": ["x"]}, "stop_sequence is list, expected a text"),
+    ("text-generation", "gpt2", (GOOD,), {"stop_sequence": ""}, "^stop_sequence is '', which has no tokens: give"),
     ("text-generation", "gpt2", (GOOD,), {"handle_long_generation": "cut"}, "expected 'hole' or None"),
     (
         "text-generation",
@@ -652,6 +679,13 @@ REFUSED = [
         "'hole' and truncation is set too",
     ),
     ("text-generation", "gpt2", (GOOD,), {"max_token": 3}, "no option 'max_token'"),
+    ("text-generation", "gpt2", (GOOD,), {"max_new_tokens": "5", "max_length": 9}, "max_new_tokens is '5', expected a"),
+    *(
+        (task, name, (GOOD,), {"max_new_tokens": None, "max_length": "9"}, "max_length is '9', expected a whole number")
+        for task, name in (("text-generation", "gpt2"), ("text2text-generation", "t5-gated"))
+    ),
+    ("text-generation", "gpt2", (GOOD,), {"min_length": "3"}, "min_length is '3', expected a whole number from 0"),
+    ("text-generation", "gpt2", (GOOD,), {"min_length": 3, "prefix": 7}, "prefix is int, expected a text"),
     ("text-generation", "gpt2", (GOOD,), {"generation_config": {}}, "generation_config is {}, expected settings such"),
     (
         "text-generation",

@@ -316,6 +316,12 @@ def test_invalid_condition_is_refused_with_a_short_message(text: str) -> None:
     assert len(str(error.value)) < 300
 
 
+@pytest.mark.parametrize("sign", ["==", "=>", "<>", "!==", "~="])
+def test_unknown_operator_is_named(sign: str) -> None:
+    with pytest.raises(InputError, match=f": {sign} is not an operator, expected one of = != < <= > >= ~$"):
+        parse_condition(f"year {sign} 2000")
+
+
 def test_condition_text_is_parsed_exactly() -> None:
     read = [parse_condition(text) for text in ("a b=c", " a  >=  2 ", "a = b = c", "a ~ ", "a!=!b", "a\n=\nb\nc")]
     assert [(one.column, one.operator, one.values[0]) for one in read] == [

@@ -589,6 +589,10 @@ def test_unknown_reading_option_is_refused(minilm: pellucid.Model) -> None:
         index.add(["two"], colum="x")
     with pytest.raises(InputError, match="passage_tokens is 0"):
         build_index(minilm, ["one"], passage_tokens=0)
+    with pytest.raises(
+        InputError, match=r"on_duplicate is 'keep_last' .*keep-last.*, expected one of error, keep-last"
+    ):
+        build_index(minilm, ["one"], on_duplicate="keep_last")
 
 
 def test_automatic_ids_are_never_reused(minilm: pellucid.Model) -> None:

@@ -277,7 +277,11 @@ def test_other_encoder_and_newer_format_are_refused(saved_index: Path, minilm: p
         with pytest.raises((InputError, CorruptFileError), match=f"{key}|bytes"):
             pellucid.Index.open(saved_index, model=minilm)
         (saved_index / FILES[0]).write_text(original)
-    later = json.loads((saved_index / FILES[0]).read_text()) | {"format": 2, "something": "new"}
+    original = (saved_index / FILES[0]).read_text()
+    sign_manifest(saved_index, lambda body: body.update(format=0))
+    with pytest.raises(CorruptFileError, match="its format is unknown"):
+        pellucid.Index.open(saved_index)
+    later = json.loads(original) | {"format": 2, "something": "new"}
     (saved_index / FILES[0]).write_text(json.dumps(later))
     with pytest.raises(InputError, match=r"is of format 2, and this pellucid reads format 1: upgrade pellucid"):
         pellucid.Index.open(saved_index)

@@ -19,7 +19,14 @@ def test_number_of_rows_is_estimated_before_reading(companies: Path, tmp_path: P
     lines.write_text('{"name": "a"}\n{"name": "b"}\n', encoding="utf-8")
     assert estimated_rows(Corpus(lines, column="name")) == 2
     assert estimated_rows(Corpus(["a", "b", "c"])) == 3
-    for unknown in (iter(["a"]), tmp_path / "notes", tmp_path / "*.md", tmp_path / "missing.csv"):
+    (tmp_path / "lines.txt").write_text("one text\nof two lines\n", encoding="utf-8")
+    for unknown in (
+        iter(["a"]),
+        tmp_path / "lines.txt",
+        tmp_path / "notes",
+        tmp_path / "*.md",
+        tmp_path / "missing.csv",
+    ):
         assert estimated_rows(Corpus(unknown, column="name")) is None
 
 

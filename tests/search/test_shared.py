@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import pellucid
 from pellucid.errors import InputError
@@ -96,6 +97,11 @@ def test_model_without_files_is_pickled_with_its_index(minilm: pellucid.Model, t
     with pytest.raises(InputError, match=r"a model that came from no files \(bert\): give that one as model=MODEL, or"):
         pellucid.Index.open(index.folder).search("pear")
     assert pellucid.Index.open(index.folder, model=bare).search("pear", k=1)[0]["id"] == "2"
+    other = dataclasses.replace(bare, module=copy.deepcopy(bare.module))
+    with torch.no_grad():
+        other.module.embeddings.norm.weight.mul_(-1)
+    with pytest.raises(InputError, match=r"^this index was built with a model that came from no files .*has digest"):
+        pellucid.Index.open(index.folder, model=other)
 
 
 @pytest.mark.slow

@@ -223,6 +223,9 @@ def test_more_frequent_of_equally_near_words_is_chosen() -> None:
     assert parse_query("applz", VOCABULARY).terms == ("apple", "apply")
     assert parse_query("applz", Vocabulary({"apple": 1, "apply": 3})).corrected == "apply"
     assert parse_query("applz", Vocabulary({"apply": 1, "apple": 1})).corrected == "apple"
+    many = {f"app{chr(letter)}z": 1 for letter in range(0x430, 0x470)}
+    assert parse_query("applz", Vocabulary(many | {"zpplz": 2})).corrected == "zpplz"
+    assert parse_query("applz", Vocabulary(many | {"zpplz": 1}, 1, "zpplz".__eq__)).corrected == "zpplz"
 
 
 def test_index_finds_words_in_scripts_without_spaces(minilm: pellucid.Model) -> None:

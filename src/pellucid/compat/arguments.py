@@ -115,10 +115,10 @@ def resolve_device(name: str, value: Any, default: str) -> str | torch.device:
     Raises InputError for a map that names several, or none.
     """
     if isinstance(value, Mapping):
-        devices = set(value.values())
+        devices = {str(found): found for found in (resolve_device(name, one, default) for one in value.values())}
         if len(devices) != 1:
             raise InputError(f"{name} names {len(devices)} devices, and a model is on one: pass {name}='auto'")
-        (value,) = devices
+        (value,) = devices.values()
     if type(value) is int:
         return "cpu" if value < 0 else f"cuda:{value}"
     return default if value is None else "auto" if is_one_of(value, *_MULTI_DEVICE_MAPS) else value

@@ -14,7 +14,7 @@ from pellucid.checkpoints.family_page import Family
 from pellucid.checkpoints.load import read_config
 from pellucid.compat.arguments import output_folder, pop_hub_options
 from pellucid.config import Config, Head
-from pellucid.config.checks import check_count
+from pellucid.config.checks import check_count, plain_number, plain_numbers
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, did_you_mean, shorten
 from pellucid.files import path_text, write_atomically
 
@@ -46,7 +46,7 @@ class PretrainedConfig:
 
     def __init__(self, **facts: Any) -> None:
         self._set_facts(self.family.defaults, facts)
-        self._set_derived_facts(facts)
+        self._set_derived_facts(plain_numbers(facts))
 
     @staticmethod
     def of(config: Config, name: str = "", **changes: Any) -> "PretrainedConfig":
@@ -174,7 +174,7 @@ class PretrainedConfig:
         setattr(self, key, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        theirs = {ours: key for key, ours in self.family.keys.renamed.items()}
+        theirs, value = {ours: key for key, ours in self.family.keys.renamed.items()}, plain_number(value)
         if name == "id2label":
             if not isinstance(value, Mapping) or not all(isinstance(i, int) or str(i).isdigit() for i in value):
                 raise InputError(
@@ -196,7 +196,7 @@ class PretrainedConfig:
         return self
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__} {json.dumps(self.to_dict(), indent=2, sort_keys=True)}\n"
+        return f"{type(self).__name__} {json.dumps(self.to_dict(), indent=2, sort_keys=True, default=repr)}\n"
 
 
 class AutoConfig:

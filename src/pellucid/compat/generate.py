@@ -225,7 +225,7 @@ def _set_new_tokens(
     if (max_new_tokens := from_checkpoint.get("max_new_tokens")) is not None:
         if max_length is not None:
             log.warning(
-                "max_length is ignored beside max_new_tokens, which is %d: give max_new_tokens alone", max_new_tokens
+                "max_length is ignored beside max_new_tokens, which is %s: give max_new_tokens alone", max_new_tokens
             )
         return max_new_tokens
     max_length = from_checkpoint.get("max_length") if max_length is None else max_length

@@ -15,6 +15,7 @@ from pellucid.compat.arguments import (
     pop_hub_options,
     without_unsupported,
 )
+from pellucid.compat.batch import to_lists
 from pellucid.errors import InputError, shorten
 from pellucid.generation.checkpoint_settings import UNSUPPORTED as IDLE
 from pellucid.generation.checkpoint_settings import decoder_start_token, has_effect
@@ -98,7 +99,7 @@ class GenerationConfig:
     to_diff_dict = to_dict
 
     def __repr__(self) -> str:
-        return f"GenerationConfig {json.dumps(self.to_dict(), indent=2)}"
+        return f"GenerationConfig {json.dumps(_settings_dict(self), indent=2, default=repr)}"
 
 
 def merged_settings(loaded: Loaded, own: Any, options: dict[str, Any]) -> dict[str, Any]:
@@ -142,9 +143,10 @@ def settings_to_save(loaded: Loaded, own: Any) -> dict[str, Any]:
 
 
 def _settings_dict(settings: Any) -> dict[str, Any]:
+    """The settings that are set; tensors and arrays as lists or numbers."""
     if settings is None:
         return {}
     if isinstance(settings, type) or not callable(getattr(settings, "to_dict", None)):
         shown = shorten(repr(settings))
         raise InputError(f"generation_config is {shown}, expected settings such as GenerationConfig(max_new_tokens=9)")
-    return {name: value for name, value in settings.to_dict().items() if value is not None}
+    return {name: to_lists(value) for name, value in settings.to_dict().items() if value is not None}

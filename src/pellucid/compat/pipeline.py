@@ -32,7 +32,14 @@ from pellucid.compat.pipeline_reading import (
 )
 from pellucid.compat.pipeline_writing import Text2TextCall
 from pellucid.compat.tokenizer import AutoTokenizer
-from pellucid.config.checks import check_single_value, is_list_like, is_one_of, materialize_iterators, unwrap_arrow
+from pellucid.config.checks import (
+    check_single_value,
+    is_list_like,
+    is_one_of,
+    materialize_iterators,
+    plain_numbers,
+    unwrap_arrow,
+)
 from pellucid.errors import InputError, did_you_mean, join_names
 from pellucid.model import Model, load
 from pellucid.pipeline import Pipeline as Task
@@ -246,7 +253,7 @@ class Pipeline:
                 raise InputError(f"{self.task} has no option {name!r}{hint}")
             if name not in _LIST_ARGUMENTS:
                 check_single_value(name, options[name])
-        return without_unsupported(options, elsewhere)
+        return plain_numbers(without_unsupported(options, elsewhere))
 
 
 _LIST_ARGUMENTS = "candidate_labels targets ignore_labels eos_token_id function_to_apply".split()

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pellucid.compat.pipeline_call import NO_LIMIT, ItemGroup
 from pellucid.compat.pipeline_writing import GenerationCall
-from pellucid.config.checks import check_one_of
+from pellucid.config.checks import check_count, check_one_of
 from pellucid.errors import InputError
 from pellucid.tasks.task_settings import prefix_of
 from pellucid.tasks.text_generation import append_text
@@ -42,7 +42,8 @@ class TextGenerationCall(GenerationCall):
             long["truncation_side"] = self.tokenizer.truncation_side
         options: dict[str, Any] = super().options() | own | long
         if self.typed_arguments.get("min_length") is not None and self.typed_arguments.get("min_new_tokens") is None:
-            options["min_length"] = options["min_length"] + self._prefix_length()
+            check_count("min_length", options["min_length"], minimum=0)
+            options["min_length"] += self._prefix_length()
         return options
 
     def item_groups(self, items: Iterable[Any]) -> Iterator[ItemGroup]:
@@ -98,4 +99,6 @@ class TextGenerationCall(GenerationCall):
 
     def _prefix(self) -> str:
         prefix = self.arguments.get("prefix")
+        if not isinstance(prefix, str | None):
+            raise InputError(f"prefix is {type(prefix).__name__}, expected a text")
         return (prefix_of(self.model.loaded, [self.task]) or "") if prefix is None else prefix

@@ -18,6 +18,7 @@ from pellucid.compat.generate import (
 )
 from pellucid.compat.generation_config import UNSUPPORTED, options_from_settings
 from pellucid.compat.pipeline_call import ItemGroup, PipelineCall
+from pellucid.config.checks import check_count
 from pellucid.errors import InputError
 from pellucid.generation.checkpoint_settings import REFERENCE_LENGTH, required_start_token
 from pellucid.generation.settings import CONFLICT_NOTE, SAMPLING, check_beams
@@ -120,7 +121,9 @@ class GenerationCall(PipelineCall, ABC):
         if (stop := self.arguments.get("stop_sequence")) is not None:  # in place of the model's own end tokens
             if not isinstance(stop, str):
                 raise InputError(f"stop_sequence is {type(stop).__name__}, expected a text")
-            chosen["eos_token_id"] = self.stop_tokens(self.tokenizer(stop, add_special_tokens=False)["input_ids"])
+            if not (ids := self.tokenizer(stop, add_special_tokens=False)["input_ids"]):
+                raise InputError(f"stop_sequence is {stop!r}, which has no tokens: give another text, or leave it out")
+            chosen["eos_token_id"] = self.stop_tokens(ids)
         elif (ends := _first_set("eos_token_id", self.arguments, self.model.loaded.generation)) is not None:
             # in place of those of `config.json`
             chosen["eos_token_id"] = ends
@@ -169,11 +172,12 @@ class GenerationCall(PipelineCall, ABC):
             limits |= task | call
         if "max_new_tokens" in limits and "max_length" in call:
             new = limits["max_new_tokens"]
-            log.warning("max_length is ignored beside max_new_tokens, which is %d: give max_new_tokens alone", new)
+            log.warning("max_length is ignored beside max_new_tokens, which is %s: give max_new_tokens alone", new)
         return {"max_new_tokens": limits["max_new_tokens"]} if "max_new_tokens" in limits else limits
 
     def _new_token_budget(self, item: Any, max_length: int) -> int:
         """How many new tokens are left of `max_length` in total."""
+        check_count("max_length", max_length)
         new = max_length - self.prompt_length(item)
         if new < 1:
             raise InputError(f"max_length is {max_length}, and the prompt is as long: raise it, or pass max_new_tokens")

@@ -144,7 +144,7 @@ class Vocabulary:
             advice = "pip install 'pellucid[search]', or to compare vectors alone pass ", Argument("mode", "dense")
             raise InputError("a search for words needs RapidFuzz: ", *advice) from missing
         similarity: Any = distance.OSA.normalized_similarity
-        found = process.extract(word, self.words, scorer=similarity, limit=50, score_cutoff=MIN_SIMILARITY)
+        found = process.extract(word, self.words, scorer=similarity, limit=None, score_cutoff=MIN_SIMILARITY)
         nearest = sorted(found, key=lambda hit: (-hit[1], -self.document_frequencies[hit[0]], hit[0]))
         return list(itertools.islice((one for one, _, _ in nearest if self.has_live_row(one)), limit))
 
