@@ -239,6 +239,9 @@ def test_included_layers_keep_their_numbers(minilm: pellucid.Model, show: Show) 
         pellucid.view(trace, include_layers=[9])
     with pytest.raises(pellucid.InputError, match="layer 2 does not exist"):
         pellucid.view(trace, include_layers=[1, 4], layer=2)
+    manifest = pellucid.view(trace, trace, include_layers=iter([4, 4])).data.manifest
+    for entries in (manifest["attentions"], manifest["other"]["attentions"]):
+        assert [entry["name"] for entry in entries] == ["layers.4.attention"]
 
 
 def test_weights_that_differ_from_query_and_key_are_stored(minilm: pellucid.Model, show: Show) -> None:
