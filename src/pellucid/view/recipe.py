@@ -141,17 +141,15 @@ def _sequences(trace: Trace) -> list[dict[str, Any]]:
     """The tokens of the text, or of both sides; after a cache, first all tokens, then those of this pass."""
     row = trace.rows[0]
     tokens = token_entries(row.tokens, row.ids, row.special, row.segments, by_bytes=row.by_bytes)
-    if trace.config.kind != "encoder-decoder":
+    if (decoder := trace.config.decoder) is None:
         if not row.before:
             return [{"name": "", "tokens": tokens, "cut": row.cut}]
         before = token_entries(row.before, row.before_ids, [False] * len(row.before), by_bytes=row.by_bytes)
         return [{"name": "all", "tokens": before + tokens}, {"name": "this pass", "tokens": tokens, "cut": row.cut}]
-    marks = {trace.config.pad_token_id, trace.config.bos_token_id, *trace.config.end_tokens}
-    if trace.config.decoder is not None:
-        marks.add(trace.config.decoder.decoder_start_token_id)
-    ids = row.target_ids or (None,) * len(row.target_tokens)
-    special = [id_ is not None and id_ in marks for id_ in ids]
-    target = token_entries(row.target_tokens, ids, special, by_bytes=row.by_bytes)
+    facts = trace.config
+    marks = {facts.pad_token_id, facts.bos_token_id, *facts.end_tokens, decoder.decoder_start_token_id}
+    special = [number in marks for number in row.target_ids]
+    target = token_entries(row.target_tokens, row.target_ids, special, by_bytes=row.by_bytes)
     return [{"name": "encoder", "tokens": tokens, "cut": row.cut}, {"name": "decoder", "tokens": target}]
 
 
