@@ -41,8 +41,7 @@ def as_trace(loaded: Loaded, text: str | Trace, keep: Sequence[str], decoder_tex
             raise InputError("decoder_text was given beside a trace, which has read its own: give it to model.trace")
         if text.config != loaded.config:
             raise InputError(f"this trace is of {text.model}, whose facts are not those of this model: trace it again")
-        if not text.tokens:  # of several texts, this raises and asks for one
-            raise InputError("this trace has no tokens: there is nothing to explain")
+        check_single_text(text)
         return text
     if not isinstance(text, str):
         raise InputError(f"text is {type(text).__name__}, expected one text, or the trace of one text or pair")
@@ -99,6 +98,12 @@ def token_of(loaded: Loaded, number: int) -> str:
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------
+
+
+def check_single_text(trace: Trace) -> None:
+    """Raises InputError for a trace of several texts."""
+    if len(trace.rows) != 1:
+        raise InputError(f"this trace is of {len(trace.rows)} texts: explain one of them, trace.row(0) or another")
 
 
 def checked_position(position: int, tokens: int) -> int:
