@@ -65,6 +65,12 @@ def test_output_bias_is_included(minilm: pellucid.Model) -> None:
     assert result.biases["head.bias"] == pytest.approx(2.0, abs=1e-6) and result.error < 1e-6
 
 
+@pytest.mark.parametrize("facts", [{"embedding_norm": True}, {"embedding_size": 12, "tie_word_embeddings": False}])
+def test_normed_or_projected_embeddings_are_one_part(minilm: pellucid.Model, facts: dict[str, object]) -> None:
+    result = built_model(minilm.tokenizer, "gpt2", "causal-lm", **facts).explain.direct_logit_attribution(TEXT, 3000)
+    assert [*result.embeddings] == ["embeddings.output"] and result.error < 1e-9
+
+
 def test_repr_lists_the_strongest_parts_and_counts_the_rest(minilm: pellucid.Model) -> None:
     result = built_model(minilm.tokenizer, "gpt2", "causal-lm").explain.direct_logit_attribution(
         TEXT, "banana", "arrow"
