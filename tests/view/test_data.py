@@ -350,6 +350,19 @@ def test_trace_without_weights_is_drawn_as_not_compared(minilm: pellucid.Model, 
     tab = show(pellucid.view(trace).html())
     tab.evaluate(READOUT)
     assert "not compared" in tab.locator(".legend").inner_text()
+    drawn = " ".join(texts_of(draw(pellucid.view(trace).data)))
+    assert drawn.endswith("Weights after softmax, recomputed from queries and keys.")
+
+
+def test_weights_that_cannot_be_recomputed_are_stored_or_missing(minilm: pellucid.Model) -> None:
+    keep = ["*.query", "*.key"]
+    for family, after, missing in (("gpt2", "fruit", "layers.0.attention.weights"), ("mpnet", None, "distance bias")):
+        model = small_model(family, minilm)
+        with pytest.raises(pellucid.InputError, match=f"this trace has no .*{missing}.*: record with keep='view'"):
+            pellucid.view(model.trace("time flies", after=after, keep=keep))
+        trace = model.trace("time flies", after=after, keep=[*keep, "*.weights"])
+        stored, _ = head_weights((data := pellucid.view(trace).data), data.manifest["attentions"][0], 1)
+        np.testing.assert_array_equal(stored, trace["layers.0.attention.weights"][0, 1].double().numpy())
 
 
 @pytest.mark.parametrize(
@@ -453,6 +466,8 @@ def test_lens_is_stored_exactly(decoder: pellucid.Model) -> None:
         pellucid.view(trace, lens={})
     with pytest.raises(pellucid.InputError, match="lens is tuple without 'kind'"):
         pellucid.view(trace, lens=())
+    with pytest.raises(pellucid.InputError, match="lens has no ids and log_probabilities of one shape"):
+        pellucid.view(trace, lens=dataclasses.replace(lens, log_probabilities=lens.log_probabilities[:, :, :2]))
     stored_lenses = [
         pellucid.view(trace, trace, lens=pair([lens, lens])).data.manifest["lens"] for pair in (tuple, list)
     ]
