@@ -187,11 +187,11 @@ def test_cells_have_the_colours_of_the_ramp() -> None:
             assert found == ["#{:02x}{:02x}{:02x}".format(*ramp(theme)[step]) for step in steps.flatten()]
 
 
-@pytest.mark.parametrize("token", [4, -6])
+@pytest.mark.parametrize("token", [4, -6, np.int64(4)])
 def test_matrix_of_a_token_is_its_row(token: int) -> None:
     data = plain_page(10, mask="causal")
     weights, _ = head_weights(data, data.manifest["attentions"][0], 1)
-    svg = draw(data, view="matrix", heads=[1], token=token)
+    svg = draw(data, view="matrix", layer=np.int64(0), heads=[1], token=token)
     steps = ramp_steps(weights[4, :5], weights[4].max())
     assert [cell.attrib["fill"] for cell in cells_of(svg)] == [
         "#{:02x}{:02x}{:02x}".format(*ramp("light")[step]) for step in steps

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import check_one_of
+from pellucid.config.checks import check_one_of, require_integer
 from pellucid.errors import InputError, format_count, join_names, shorten
 from pellucid.text import tokens_of
 from pellucid.text.spelling import token_text
@@ -71,12 +71,11 @@ def token_id(loaded: Loaded, token: str | int, name: str = "token") -> int:
     Raises InputError for anything that is not exactly one token of this model.
     """
     rows = loaded.config.vocab_size
-    if isinstance(token, int) and not isinstance(token, bool):
-        if not 0 <= token < rows:
-            raise InputError(f"{name} is id {token}, expected 0 to {rows - 1}")
-        return token
     if not isinstance(token, str):
-        raise InputError(f"{name} is {type(token).__name__}, expected a token or its id")
+        number = require_integer(name, token, "a token or its id")
+        if not 0 <= number < rows:
+            raise InputError(f"{name} is id {number}, expected 0 to {rows - 1}")
+        return number
     tokenizer = loaded.required_target_tokenizer
     (row,) = tokenizer.encode([token], add_special_tokens=False, parse_special_tokens=True)
     vocabulary_id = tokenizer.convert_tokens_to_ids([token])[0]
@@ -108,10 +107,11 @@ def check_single_text(trace: Trace) -> None:
 
 def checked_position(position: int, tokens: int) -> int:
     """An index among so many tokens, counted from 0; -1 is the last."""
-    if not isinstance(position, int) or isinstance(position, bool) or not -tokens <= position < tokens:
-        valid = f"-{tokens} to {tokens - 1} among {format_count(tokens, 'token')}"
-        raise InputError(f"position is {shorten(repr(position))}, expected {valid}")
-    return position % tokens
+    valid = f"-{tokens} to {tokens - 1} among {format_count(tokens, 'token')}"
+    index = require_integer("position", position, valid)
+    if not -tokens <= index < tokens:
+        raise InputError(f"position is {index}, expected {valid}")
+    return index % tokens
 
 
 def check_head(loaded: Loaded, method: str, *names: str) -> None:
