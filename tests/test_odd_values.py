@@ -314,7 +314,7 @@ def test_view_refuses_odd_values(checkpoint: Checkpoint, odd: Any) -> None:
     for name in ("layer", "budget_mb", "show", "theme", "precision"):
         assert_refused(name, lambda: pellucid.view(trace, **{name: odd}))  # noqa: B023
     page = pellucid.view(trace)
-    for name in ("view", "layer", "theme", "token", "side", "threshold", "scale"):
+    for name in ("view", "layer", "theme", "side", "threshold", "scale"):
         assert_refused(name, lambda: page.svg("a.svg", **{name: odd}))  # noqa: B023
     for one in (1.5, [True], [0.5], ["a"], b"ab") if odd is ODD["array"] or odd is ODD["tensor"] else (odd,):
         assert_refused("head", lambda: page.svg("a.svg", heads=one))  # noqa: B023
@@ -329,7 +329,10 @@ def test_view_refuses_odd_values(checkpoint: Checkpoint, odd: Any) -> None:
     weights = trace["layers.0.attention.weights"]
     arguments = {"attention": [weights], "tokens": trace.tokens}
     if odd is not ODD["number"]:  # a single integer
+        assert_refused("token", lambda: page.svg("a.svg", token=odd))
         assert_refused("sentence_b_start", lambda: pellucid.view(**arguments, sentence_b_start=odd))
+    for name in ("layer", "token"):
+        assert_refused(f"{name} is True, expected", lambda: page.svg("a.svg", **{name: True}))  # noqa: B023
     assert_refused("attention", lambda: pellucid.view(attention=odd, tokens=trace.tokens))
     if odd is not ODD["texts"]:
         assert_refused("tokens", lambda: pellucid.view(attention=[weights], tokens=odd))

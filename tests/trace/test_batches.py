@@ -134,6 +134,8 @@ def test_invalid_input_is_one_clear_error(minilm: pellucid.Model) -> None:
         (lambda: llama.trace("hi", padding="left", after="there"), "for decoders that read from the beginning"),
         (lambda: llama.trace("hi", padding="middle"), "padding is 'middle', expected 'right' or 'left'"),
         (lambda: llama.trace("", after="there"), "text 0 has no tokens"),
+        (lambda: llama.trace("hi", "you", after="there"), "of kind 'decoder' with a second text"),
+        (lambda: minilm.trace(TEXTS).strongest(0, 0), r"this trace is of 3 texts: use row\(0\).strongest"),
         (lambda: minilm.trace(["hi", 3]), r"expected a string, or a list of strings"),
     ):
         with pytest.raises(InputError, match=message):

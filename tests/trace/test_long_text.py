@@ -51,6 +51,13 @@ def test_other_points_can_be_recorded_too(minilm: "pellucid.Model") -> None:
         record_long(minilm.loaded, TEXT, also=("layers.0.residual.pots",))
 
 
+def test_text_that_is_cut_is_reported(minilm: "pellucid.Model", caplog: pytest.LogCaptureFixture) -> None:
+    record_long(minilm.loaded, TEXT, max_length=4)
+    assert not caplog.records
+    assert len(record_long(minilm.loaded, "word " * 600).tokens) == 512
+    assert [record.getMessage() for record in caplog.records] == ["1 of 1 texts were cut to 512 tokens"]
+
+
 def test_text_is_long_if_its_weights_are_large(minilm: "pellucid.Model") -> None:
     assert not is_long(minilm.loaded, TEXT)
     assert not is_long(minilm.loaded, "word " * 500)  # 6 layers x 12 heads x 500 x 500 x 4 bytes

@@ -219,9 +219,22 @@ def test_invalid_manifests_are_refused(change: Any, kind: type[PellucidError], m
         pellucid.open_trace(stored)
 
 
+@pytest.mark.parametrize(
+    "facts", [("tokens", "ids", "segments", "offsets", "special"), ("target_tokens", "target_ids")]
+)
+def test_rows_without_tokens_are_refused(facts: tuple[str, ...], minilm: pellucid.Model, tmp_path: Path) -> None:
+    path = model_of("t5", minilm.tokenizer).trace("hi there", keep="*norm.output").save(tmp_path / "a.trace")
+    write_altered(path, lambda m: m["rows"][0]["facts"].update({fact: [] for fact in facts}))
+    with pytest.raises(CorruptFileError, match="row 0 of the manifest has no tokens, and a model reads at least one"):
+        pellucid.open_trace(path)
+
+
 def test_tensors_of_wrong_shape_are_refused(stored: Path) -> None:
     write_altered(stored, lambda m: None, pooled=torch.zeros(2, 5))
     with pytest.raises(CorruptFileError, match=r"pooled has shape \[2, 5\], and its texts and model need \[2, 384\]"):
+        pellucid.open_trace(stored)
+    write_altered(stored, lambda m: None, pooled=torch.zeros(1, 5))
+    with pytest.raises(CorruptFileError, match=r"pooled has shape \[1, 5\], and its texts and model need \[2, 384\]"):
         pellucid.open_trace(stored)
     write_altered(stored, lambda m: None, pooled=torch.zeros(2, 384), pooler=torch.zeros(1))
     with pytest.raises(CorruptFileError, match="a model of these facts has no point 'pooler'"):

@@ -69,6 +69,10 @@ def test_lines_are_drawn_at_their_steps(theme: str) -> None:
         THEMES[theme][name] for name in ("ink", "quiet")
     }
     assert "10 steps; the best weights are those of step 10" in text_elements(svg)
+    rules = [mark for mark in svg.iter(f"{SVG}rect") if mark.attrib["fill"] == THEMES[theme]["quiet"]]
+    assert [float(rule.attrib["x"]) + 0.5 for rule in rules] == [LEFT + WIDTH] * 3  # at step 10, in every panel
+    dots = [*svg.iter(f"{SVG}circle")]
+    assert len(dots) == 4 and not any("fill-opacity" in dot.attrib for dot in dots)  # two evaluations, two lines
 
 
 def test_heights_follow_the_losses() -> None:

@@ -239,6 +239,9 @@ def test_included_layers_keep_their_numbers(minilm: pellucid.Model, show: Show) 
         pellucid.view(trace, include_layers=[9])
     with pytest.raises(pellucid.InputError, match="layer 2 does not exist"):
         pellucid.view(trace, include_layers=[1, 4], layer=2)
+    manifest = pellucid.view(trace, trace, include_layers=iter([4, 4])).data.manifest
+    for entries in (manifest["attentions"], manifest["other"]["attentions"]):
+        assert [entry["name"] for entry in entries] == ["layers.4.attention"]
 
 
 def test_weights_that_differ_from_query_and_key_are_stored(minilm: pellucid.Model, show: Show) -> None:
@@ -347,6 +350,19 @@ def test_trace_without_weights_is_drawn_as_not_compared(minilm: pellucid.Model, 
     tab = show(pellucid.view(trace).html())
     tab.evaluate(READOUT)
     assert "not compared" in tab.locator(".legend").inner_text()
+    drawn = " ".join(texts_of(draw(pellucid.view(trace).data)))
+    assert drawn.endswith("Weights after softmax, recomputed from queries and keys.")
+
+
+def test_weights_that_cannot_be_recomputed_are_stored_or_missing(minilm: pellucid.Model) -> None:
+    keep = ["*.query", "*.key"]
+    for family, after, missing in (("gpt2", "fruit", "layers.0.attention.weights"), ("mpnet", None, "distance bias")):
+        model = small_model(family, minilm)
+        with pytest.raises(pellucid.InputError, match=f"this trace has no .*{missing}.*: record with keep='view'"):
+            pellucid.view(model.trace("time flies", after=after, keep=keep))
+        trace = model.trace("time flies", after=after, keep=[*keep, "*.weights"])
+        stored, _ = head_weights((data := pellucid.view(trace).data), data.manifest["attentions"][0], 1)
+        np.testing.assert_array_equal(stored, trace["layers.0.attention.weights"][0, 1].double().numpy())
 
 
 @pytest.mark.parametrize(
@@ -450,6 +466,8 @@ def test_lens_is_stored_exactly(decoder: pellucid.Model) -> None:
         pellucid.view(trace, lens={})
     with pytest.raises(pellucid.InputError, match="lens is tuple without 'kind'"):
         pellucid.view(trace, lens=())
+    with pytest.raises(pellucid.InputError, match="lens has no ids and log_probabilities of one shape"):
+        pellucid.view(trace, lens=dataclasses.replace(lens, log_probabilities=lens.log_probabilities[:, :, :2]))
     stored_lenses = [
         pellucid.view(trace, trace, lens=pair([lens, lens])).data.manifest["lens"] for pair in (tuple, list)
     ]

@@ -1,6 +1,7 @@
 """The difference of two runs in a real browser, number by number; a run minus itself is zero everywhere."""
 
 import dataclasses
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor
 import pellucid
 from pellucid.trace import edits
 from pellucid.trace.edits import fixed, zero
+from pellucid.trace.long_text import record_long
 from pellucid.view.choice import choose_attention
 from tests.trace.small_models import small_model
 from tests.view.conftest import Show, wait_until
@@ -291,6 +293,18 @@ def test_two_models_on_a_page_are_named(minilm: "pellucid.Model", show: Show) ->
         pellucid.InputError, match=r"only one of the traces has .*: they come from two models of different"
     ):
         pellucid.view(one, minilm.trace("time flies"))
+    wider = pellucid.build(models[0].config.replace(num_attention_heads=4), tokenizer=minilm.tokenizer)
+    with pytest.raises(pellucid.InputError, match=r"layers.0.attention has 2 heads in one trace and 4 in the other"):
+        pellucid.view(one, wider.trace("time flies"))
+
+
+def test_page_of_two_long_texts_opens_where_their_samples_differ_most(minilm: "pellucid.Model") -> None:
+    texts = ("time flies like an arrow", "time flies like an apple")  # short enough for every row to be sampled
+    whole, sampled = (
+        pellucid.view(*map(read, texts)).data.manifest["show"]
+        for read in (minilm.trace, partial(record_long, minilm.loaded))
+    )
+    assert whole == sampled != {"view": "diff", "layer": 0, "name": "layers.0.attention", "heads": [*range(12)]}
 
 
 def test_page_opens_at_the_side_of_an_encoder_decoder_that_differs(minilm: "pellucid.Model") -> None:

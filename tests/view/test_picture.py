@@ -19,6 +19,7 @@ from pellucid.view.data import PageData
 from pellucid.view.numbers import block_numbers, head_weights
 from pellucid.view.page import WEB, bundle
 from pellucid.view.picture import draw, render_png
+from pellucid.view.svg import width_of
 from pellucid.view.view import View
 from tests.view.conftest import Show
 from tests.view.page_builder import PageBuilder, plain_page, tokens_of
@@ -148,6 +149,9 @@ def test_selected_token_has_only_its_lines_and_numbers() -> None:
     svg = draw(data, heads=[1], token=4, threshold=0.0)
     assert {line.attrib["data-query"] for line in lines_of(svg)} == {"4"} and len(lines_of(svg)) == 10
     assert all(f"{weight:.4f}" in texts_of(svg) for weight in weights[4])
+    root = ET.fromstring(svg)
+    number = next(one for one in root.iter(f"{SVG}text") if one.text == f"{weights[4, 0]:.4f}")
+    assert float(number.attrib["x"]) + width_of(number.text, 11) < float(root.attrib["width"])
 
 
 def test_long_text_is_drawn_in_part_and_reported() -> None:
@@ -181,6 +185,18 @@ def test_cells_have_the_colours_of_the_ramp() -> None:
             found = [c.attrib["fill"] for c in cells_of(draw(data, view="matrix", heads=1, theme=theme, scale=scale))]
             steps = ramp_steps(weights, weights.max(), scale)
             assert found == ["#{:02x}{:02x}{:02x}".format(*ramp(theme)[step]) for step in steps.flatten()]
+
+
+@pytest.mark.parametrize("token", [4, -6, np.int64(4)])
+def test_matrix_of_a_token_is_its_row(token: int) -> None:
+    data = plain_page(10, mask="causal")
+    weights, _ = head_weights(data, data.manifest["attentions"][0], 1)
+    svg = draw(data, view="matrix", layer=np.int64(0), heads=[1], token=token)
+    steps = ramp_steps(weights[4, :5], weights[4].max())
+    assert [cell.attrib["fill"] for cell in cells_of(svg)] == [
+        "#{:02x}{:02x}{:02x}".format(*ramp("light")[step]) for step in steps
+    ]
+    assert [texts_of(svg).count(f"word{i}") for i in range(10)] == [1, 1, 1, 1, 2, 1, 1, 1, 1, 1]
 
 
 def test_large_matrix_keeps_its_strongest_weights() -> None:

@@ -66,7 +66,10 @@ def test_page_shows_every_number_accessibly(
 
 def test_requested_theme_overrides_the_preferred_one(minilm: pellucid.Model, show: Show) -> None:
     result = match_of(minilm, "coca cola", "Coca-Cola")
-    assert _paper(show(result.view("dark").html(), color_scheme="light")) == "rgb(21, 24, 29)"
+    for theme, other, paper in (("dark", "light", "rgb(21, 24, 29)"), ("light", "dark", "rgb(253, 252, 249)")):
+        page = show(result.view(theme).html(), color_scheme=other)
+        assert _paper(page) == paper
+        assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == theme
     with pytest.raises(InputError, match="theme is 'blue'"):
         result.view("blue")
 

@@ -160,6 +160,8 @@ def _check_rows(path: Path, trace: Trace) -> None:
     if trace.parameters < 0:
         raise CorruptFileError(f"{path}: parameters of the manifest is {trace.parameters}, expected none or more")
     for i, row in enumerate(trace.rows):
+        if not row.tokens or (trace.config.decoder is not None and not row.target_tokens):
+            raise CorruptFileError(f"{path}: row {i} of the manifest has no tokens, and a model reads at least one")
         lengths = {len(fact) for fact in (row.tokens, row.ids, row.segments, row.offsets, row.special)}
         pairs = len(row.target_tokens) == len(row.target_ids) and len(row.before) == len(row.before_ids)
         if len(lengths) > 1 or not pairs:

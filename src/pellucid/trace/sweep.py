@@ -128,7 +128,7 @@ def _column_count(loaded: Loaded, name: str, keyword: str, row: Reading) -> int:
         zero(head=0).where.check(name, all_points[name], sizes)
         return sizes.get("heads") or sizes["key_heads"]
     zero(position=0).where.check(name, all_points[name], {})
-    return len(row.target_ids if sides_of(name)[0] == "decoder" and row.target_ids else row.ids)
+    return len(row.target_ids if sides_of(name)[0] == "decoder" else row.ids)
 
 
 def _logit_difference(loaded: Loaded, words: tuple[str, str]) -> Callable[[Output], Tensor]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.config.checks import check_choice, require_integers
-from pellucid.errors import InputError, shorten
+from pellucid.config.checks import check_choice, require_integer, require_integers
+from pellucid.errors import InputError
 from pellucid.view.data import PageData
 from pellucid.view.numbers import head_weights
 
@@ -61,8 +61,10 @@ def choose_attention(
         raise InputError(f"{entry['name']} was left out of this page to keep it small: view it with a larger budget_mb")
     chosen = _chosen_heads(entry["heads"], manifest["show"]["heads"], heads)
     queries, keys = (manifest["sequences"][entry[part]]["tokens"] for part in ("queries", "keys"))
-    if token is not None and not (type(token) is int and -len(queries) <= token < len(queries)):
-        raise InputError(f"token {shorten(repr(token))} does not exist: the text has tokens 0 to {len(queries) - 1}")
+    if token is not None:
+        token = require_integer("token", token, "the number of a token")
+        if not -len(queries) <= token < len(queries):
+            raise InputError(f"token {token} does not exist: the text has tokens 0 to {len(queries) - 1}")
     pairs = [head_weights(data, entry, head) for head in chosen]
     weights, attention_mask = np.stack([weights for weights, _ in pairs]), pairs[0][1]
     weights = np.where(np.isfinite(weights), weights, np.nan)  # values that are not finite are not drawn
@@ -108,15 +110,13 @@ def find_attention(manifest: dict[str, Any], layer: int | None, side: str | None
     of_side = [entry for entry in entries if side is None or side_of(entry) == side]
     if not of_side:
         raise InputError(f"this page has no attention of the {side}: its model is not an encoder-decoder")
-    number = show["layer"] if layer is None else layer
-    found = [entry for entry in of_side if type(number) is int and entry["layer"] == number]
+    number = show["layer"] if layer is None else require_integer("layer", layer, "the number of a layer")
+    found = [entry for entry in of_side if entry["layer"] == number]
     if not found and layer is None:
         return of_side[0]
     if not found:
         known = sorted({entry["layer"] for entry in of_side})
-        raise InputError(
-            f"layer {shorten(repr(layer))} does not exist: this page has layers {', '.join(map(str, known))}"
-        )
+        raise InputError(f"layer {number} does not exist: this page has layers {', '.join(map(str, known))}")
     return found[0]
 
 

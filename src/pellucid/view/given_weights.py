@@ -4,14 +4,14 @@ Only weights are known here: they are stored as they are, and nothing is recompu
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from pellucid.config.checks import require_integer, require_integers, require_list, value_error
+from pellucid.config.checks import require_integer, require_list, value_error
 from pellucid.errors import Argument, InputError, Placeholder, shorten
 from pellucid.view.subject import AttentionData, Subject, is_byte_level, token_entries
 
@@ -51,7 +51,7 @@ class GivenWeights:
     model: str = "given weights"
 
 
-def subject_of_weights(weights: GivenWeights, include_layers: Iterable[int] | None = None) -> Subject:
+def subject_of_weights(weights: GivenWeights, layers: Collection[int] | None) -> Subject:
     """The subject of the page of these weights. Raises InputError for weights that a page cannot show."""
     single_names, paired_names, paired_tokens = (
         [name for name in names if getattr(weights, name) is not None]
@@ -74,9 +74,6 @@ def subject_of_weights(weights: GivenWeights, include_layers: Iterable[int] | No
         )
     if not isinstance(weights.model, str):
         raise value_error("model", weights.model, "a name for the page")
-    layers = (
-        None if include_layers is None else set(require_integers("include_layers", include_layers, "numbers of layers"))
-    )
     names = paired_names or ["attention"]
     depth = max(len(require_list(name, getattr(weights, name), "weights of each layer")) for name in names)
     for layer in layers or ():
@@ -126,7 +123,7 @@ def _tokens(name: str, tokens: Sequence[str] | None, second: int | None) -> list
 
 
 def _attentions(
-    name: str, layer_weights: Any, sequences: list[dict[str, Any]], layers: set[int] | None
+    name: str, layer_weights: Any, sequences: list[dict[str, Any]], layers: Collection[int] | None
 ) -> list[AttentionData]:
     """The layers of one kind of attention, by their indices."""
     sides = [sequence["name"] for sequence in sequences]

@@ -59,8 +59,9 @@ def view(
     >>> pellucid.view(model.trace("time flies"), heads=[8]).save("flies.html")      # doctest: +SKIP
     """
     _check_names(given)
+    layers = None if include_layers is None else require_integers("include_layers", include_layers, "numbers of layers")
     if trace is None:
-        subject = subject_of_weights(GivenWeights(**given), include_layers)
+        subject = subject_of_weights(GivenWeights(**given), layers)
         if other is not None:
             raise InputError(
                 "weights of attention were given together with 'other': a page of two runs needs two traces"
@@ -69,11 +70,11 @@ def view(
     else:
         if given:
             raise InputError(f"a trace was given together with {next(iter(given))!r}: a page shows one or the other")
-        subject = subject_of(_require_trace(trace), include_layers)
+        subject = subject_of(_require_trace(trace), layers)
         lens, others = lens if isinstance(lens, tuple | list) and len(lens) == 2 else (lens, None)
         if others is not None and other is None:
             raise InputError("lens is a pair, but there is one trace: pass the other trace too, or one lens")
-        second = None if other is None else subject_of(_require_trace(other), include_layers)
+        second = None if other is None else subject_of(_require_trace(other), layers)
     shown = None if heads is None else require_integers("heads", heads, "the numbers of heads")
     first, name = None if layer is None else require_integer("layer", layer, "the number of a layer"), None
     if second is not None:

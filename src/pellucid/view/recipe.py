@@ -4,7 +4,7 @@ Queries and keys are taken before rotation, so that both can be shown; the rotat
 position bias is stored by distance, after checking that it depends on nothing else.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from pellucid.config import RelativeBias
-from pellucid.config.checks import require_integers
 from pellucid.errors import Argument, InputError, shorten
 from pellucid.trace import EditRecord, Trace
 from pellucid.trace.aliases import resolve
@@ -22,16 +21,16 @@ from pellucid.view.arithmetic import Recipe, visible_keys
 from pellucid.view.subject import AttentionData, Subject, token_entries
 
 
-def subject_of(trace: Trace, include_layers: Iterable[int] | None = None) -> Subject:
+def subject_of(trace: Trace, layers: Collection[int] | None) -> Subject:
     """The subject of the page of `trace`. Raises InputError where the trace lacks what it needs."""
     if len(trace.rows) != 1:
         raise InputError(
             f"this trace is of {len(trace.rows)} texts, and a page shows one: view(trace.row(0)) shows the first"
         )
     names = _attention_paths(trace)
-    if include_layers is not None:
-        chosen = _chosen_layers(include_layers, {_layer_number(name) for name in names})
-        names = [name for name in names if _layer_number(name) in chosen]
+    if layers is not None:
+        _check_layers(layers, {_layer_number(name) for name in names})
+        names = [name for name in names if _layer_number(name) in layers]
     attentions = [_attention_data(trace, name) for name in names]
     if not attentions:
         raise InputError(
@@ -66,13 +65,11 @@ def _layer_number(name: str) -> int:
     return int(name.split("layers.")[1].partition(".")[0])
 
 
-def _chosen_layers(include_layers: Iterable[int], known: set[int]) -> set[int]:
-    chosen = set(require_integers("include_layers", include_layers, "the numbers of layers"))
-    if not chosen:
+def _check_layers(layers: Collection[int], known: set[int]) -> None:
+    if not layers:
         raise InputError("include_layers names no layer: a page needs at least one")
-    for layer in chosen - known:
+    for layer in {*layers} - known:
         raise InputError(f"layer {layer} does not exist: this trace has layers {', '.join(map(str, sorted(known)))}")
-    return chosen
 
 
 def _attention_data(trace: Trace, name: str) -> AttentionData:
@@ -144,17 +141,15 @@ def _sequences(trace: Trace) -> list[dict[str, Any]]:
     """The tokens of the text, or of both sides; after a cache, first all tokens, then those of this pass."""
     row = trace.rows[0]
     tokens = token_entries(row.tokens, row.ids, row.special, row.segments, by_bytes=row.by_bytes)
-    if trace.config.kind != "encoder-decoder":
+    if (decoder := trace.config.decoder) is None:
         if not row.before:
             return [{"name": "", "tokens": tokens, "cut": row.cut}]
         before = token_entries(row.before, row.before_ids, [False] * len(row.before), by_bytes=row.by_bytes)
         return [{"name": "all", "tokens": before + tokens}, {"name": "this pass", "tokens": tokens, "cut": row.cut}]
-    marks = {trace.config.pad_token_id, trace.config.bos_token_id, *trace.config.end_tokens}
-    if trace.config.decoder is not None:
-        marks.add(trace.config.decoder.decoder_start_token_id)
-    ids = row.target_ids or (None,) * len(row.target_tokens)
-    special = [id_ is not None and id_ in marks for id_ in ids]
-    target = token_entries(row.target_tokens, ids, special, by_bytes=row.by_bytes)
+    facts = trace.config
+    marks = {facts.pad_token_id, facts.bos_token_id, *facts.end_tokens, decoder.decoder_start_token_id}
+    special = [number in marks for number in row.target_ids]
+    target = token_entries(row.target_tokens, row.target_ids, special, by_bytes=row.by_bytes)
     return [{"name": "encoder", "tokens": tokens, "cut": row.cut}, {"name": "decoder", "tokens": target}]
 
 

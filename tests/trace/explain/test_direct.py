@@ -1,5 +1,6 @@
 """Direct logit attribution: the parts sum to the logit, and each belongs to the component that it names."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -63,6 +64,20 @@ def test_output_bias_is_included(minilm: pellucid.Model) -> None:
     model.module.head.bias = torch.nn.Parameter(torch.arange(len(model.tokenizer)) / 1000.0)
     result = model.explain.direct_logit_attribution(TEXT, 3000, 1000)
     assert result.biases["head.bias"] == pytest.approx(2.0, abs=1e-6) and result.error < 1e-6
+
+
+def test_tokens_and_positions_may_be_integers_of_arrays(minilm: pellucid.Model) -> None:
+    explain = built_model(minilm.tokenizer, "gpt2", "causal-lm").explain
+    result = explain.direct_logit_attribution(TEXT, torch.tensor(3000), np.int64(1000), position=np.int64(2))
+    assert result.parts == explain.direct_logit_attribution(TEXT, 3000, 1000, position=2).parts
+    labels = built_model(minilm.tokenizer, "bert", "sequence-classification").explain
+    assert torch.equal(labels.gradient_x_input(TEXT, np.int64(1)).scores, labels.gradient_x_input(TEXT, 1).scores)
+
+
+@pytest.mark.parametrize("facts", [{"embedding_norm": True}, {"embedding_size": 12, "tie_word_embeddings": False}])
+def test_normed_or_projected_embeddings_are_one_part(minilm: pellucid.Model, facts: dict[str, object]) -> None:
+    result = built_model(minilm.tokenizer, "gpt2", "causal-lm", **facts).explain.direct_logit_attribution(TEXT, 3000)
+    assert [*result.embeddings] == ["embeddings.output"] and result.error < 1e-9
 
 
 def test_repr_lists_the_strongest_parts_and_counts_the_rest(minilm: pellucid.Model) -> None:
@@ -147,7 +162,7 @@ def test_invalid_arguments_are_refused(minilm: pellucid.Model) -> None:
         attribute(TEXT, "banana", 30522)
     with pytest.raises(InputError, match="token and against are both 'banana': their difference is 0 everywhere"):
         attribute(TEXT, "banana", "banana")
-    with pytest.raises(InputError, match="token is float, expected a token or its id"):
+    with pytest.raises(InputError, match=r"token is 1\.5, expected a token or its id"):
         attribute(TEXT, 1.5)
     with pytest.raises(InputError, match="position is 7, expected -7 to 6 among 7 tokens"):
         attribute(TEXT, "banana", position=7)

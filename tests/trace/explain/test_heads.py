@@ -86,6 +86,15 @@ def test_tokens_with_the_same_id_are_duplicates(side: str) -> None:
     assert torch.equal(scores.duplicate, others.duplicate) and not scores.duplicate.isnan().any()
 
 
+def test_special_tokens_of_a_decoder_are_not_scored(minilm: pellucid.Model) -> None:
+    trace = built_model(minilm.tokenizer, "bart").trace(TEXT)
+    assert trace.target_tokens[1:3] == ("[CLS]", "time")
+    weights = trace["decoder.layers.1.attention.weights"][0, 2]
+    previous = weights.diagonal(-1)[2:].mean()  # the start token and [CLS] count neither as queries nor as earlier
+    scores = built_model(minilm.tokenizer, "bart").explain.head_scores(trace, side="decoder")
+    assert float(scores.previous[1, 2]) == pytest.approx(float(previous))
+
+
 @pytest.mark.parametrize("family", sorted(families()))
 def test_scores_of_every_family(minilm: pellucid.Model, family: str) -> None:
     model = built_model(minilm.tokenizer, family)
@@ -142,6 +151,11 @@ def test_text_without_repetition_has_no_induction_scores(minilm: pellucid.Model)
     assert scores.duplicate.isnan().all() and scores.induction.isnan().all()
     assert scores.strongest("induction") == [] and not scores.previous.isnan().any()
     assert repr(scores).count("this text has no token to score by") == 2
+
+
+def test_repr_lists_the_explanations(minilm: pellucid.Model) -> None:
+    names = "logit_lens, direct_logit_attribution, attention_rollout, gradient_x_input, integrated_gradients"
+    assert repr(minilm.explain) == f"Explain({names}, head_scores)"
 
 
 def test_invalid_arguments_are_refused(minilm: pellucid.Model) -> None:

@@ -106,6 +106,8 @@ def test_invalid_arguments_are_refused(minilm: pellucid.Model, tmp_path: object)
         model.explain.logit_lens(TEXT, k=0)
     with pytest.raises(InputError, match="decoder_text was given, and a model of kind 'decoder'"):
         model.explain.gradient_x_input(TEXT, decoder_text="x")
+    with pytest.raises(InputError, match="decoder_text was given beside a trace, which has read its own"):
+        model.explain.logit_lens(model.trace(TEXT), decoder_text="fruit")
     with pytest.raises(InputError, match="602 tokens, and this model reads 512: explain it in parts"):
         model.explain.logit_lens("word " * 600)
     with pytest.raises(InputError, match=r"came without a tokenizer.* model\(ids\) alone reads ids"):

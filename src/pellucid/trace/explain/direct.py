@@ -167,11 +167,7 @@ def direct_logit_attribution(
 
 def _bypasses_parts(loaded: Loaded, edit: EditRecord) -> bool:
     """Whether an edit may change the logit other than through the outputs of the parts."""
-    try:
-        names = resolve(edit.name, loaded.config)
-    except InputError:  # older files hold shortened names of long globs
-        return True
-    return any(name.endswith(LATER_POINTS) or ".residual." in name for name in names)
+    return any(name.endswith(LATER_POINTS) or ".residual." in name for name in resolve(edit.name, loaded.config))
 
 
 def _as_float64(numbers: Tensor) -> Tensor:

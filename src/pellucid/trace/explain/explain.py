@@ -60,5 +60,5 @@ class Explain:
         return head_scores(self.loaded, text, **options)
 
     def __repr__(self) -> str:
-        methods = [name for name in vars(type(self)) if not name.startswith("_")]
+        methods = [name for name, one in vars(type(self)).items() if callable(one) and not name.startswith("_")]
         return f"Explain({', '.join(methods)})"

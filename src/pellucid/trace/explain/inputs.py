@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import check_one_of
+from pellucid.config.checks import check_one_of, require_integer
 from pellucid.errors import InputError, format_count, join_names, shorten
 from pellucid.text import tokens_of
 from pellucid.text.spelling import token_text
@@ -41,8 +41,7 @@ def as_trace(loaded: Loaded, text: str | Trace, keep: Sequence[str], decoder_tex
             raise InputError("decoder_text was given beside a trace, which has read its own: give it to model.trace")
         if text.config != loaded.config:
             raise InputError(f"this trace is of {text.model}, whose facts are not those of this model: trace it again")
-        if not text.tokens:  # of several texts, this raises and asks for one
-            raise InputError("this trace has no tokens: there is nothing to explain")
+        check_single_text(text)
         return text
     if not isinstance(text, str):
         raise InputError(f"text is {type(text).__name__}, expected one text, or the trace of one text or pair")
@@ -72,12 +71,11 @@ def token_id(loaded: Loaded, token: str | int, name: str = "token") -> int:
     Raises InputError for anything that is not exactly one token of this model.
     """
     rows = loaded.config.vocab_size
-    if isinstance(token, int) and not isinstance(token, bool):
-        if not 0 <= token < rows:
-            raise InputError(f"{name} is id {token}, expected 0 to {rows - 1}")
-        return token
     if not isinstance(token, str):
-        raise InputError(f"{name} is {type(token).__name__}, expected a token or its id")
+        number = require_integer(name, token, "a token or its id")
+        if not 0 <= number < rows:
+            raise InputError(f"{name} is id {number}, expected 0 to {rows - 1}")
+        return number
     tokenizer = loaded.required_target_tokenizer
     (row,) = tokenizer.encode([token], add_special_tokens=False, parse_special_tokens=True)
     vocabulary_id = tokenizer.convert_tokens_to_ids([token])[0]
@@ -101,12 +99,19 @@ def token_of(loaded: Loaded, number: int) -> str:
 # -- checks -----------------------------------------------------------------------------------------------------------
 
 
+def check_single_text(trace: Trace) -> None:
+    """Raises InputError for a trace of several texts."""
+    if len(trace.rows) != 1:
+        raise InputError(f"this trace is of {len(trace.rows)} texts: explain one of them, trace.row(0) or another")
+
+
 def checked_position(position: int, tokens: int) -> int:
     """An index among so many tokens, counted from 0; -1 is the last."""
-    if not isinstance(position, int) or isinstance(position, bool) or not -tokens <= position < tokens:
-        valid = f"-{tokens} to {tokens - 1} among {format_count(tokens, 'token')}"
-        raise InputError(f"position is {shorten(repr(position))}, expected {valid}")
-    return position % tokens
+    valid = f"-{tokens} to {tokens - 1} among {format_count(tokens, 'token')}"
+    index = require_integer("position", position, valid)
+    if not -tokens <= index < tokens:
+        raise InputError(f"position is {index}, expected {valid}")
+    return index % tokens
 
 
 def check_head(loaded: Loaded, method: str, *names: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import is_one_of
+from pellucid.config.checks import require_integer
 from pellucid.errors import Argument, InputError, Placeholder, did_you_mean, join_names, shorten
 from pellucid.trace.explain.inputs import checked_position, token_id, token_of
 from pellucid.trace.reading import Reading
@@ -99,12 +99,13 @@ def _answer_index(loaded: Loaded, answer: str | int, name: str, size: int) -> in
     labels = loaded.config.answer_names
     if not labels:
         return token_id(loaded, answer, name)
-    if isinstance(answer, int) and not isinstance(answer, bool):
-        if not 0 <= answer < size:
-            raise InputError(f"{name} is label {answer}, expected 0 to {size - 1}")
-        return answer
-    if not is_one_of(answer, *labels):
-        hint = did_you_mean(str(answer), labels)
+    if not isinstance(answer, str):
+        number = require_integer(name, answer, "a label or its index")
+        if not 0 <= number < size:
+            raise InputError(f"{name} is label {number}, expected 0 to {size - 1}")
+        return number
+    if answer not in labels:
+        hint = did_you_mean(answer, labels)
         raise InputError(f"{name} {answer!r} is not a label of this model{hint}: it has {join_names(labels, 12)}")
     return labels.index(answer)
 
