@@ -615,7 +615,7 @@ def test_invalid_prompts_are_refused(model: pellucid.Model, encoder_decoder: pel
     for prompt, fragment in wrong:
         with pytest.raises(InputError, match=fragment):
             model.generate(prompt)
-    with pytest.raises(InputError, match="^the rules exclude every text for prompt 0: loosen them"):
+    with pytest.raises(InputError, match=r"^the rules exclude every text for prompt 0: loosen them"):
         model.generate("a", num_beams=2, rules=[lambda logits, _: torch.full_like(logits, -math.inf)])
     with pytest.raises(InputError, match="prompt 0 is empty"):
         encoder_decoder.generate("")
