@@ -131,6 +131,7 @@ def test_tokens_without_a_row_are_ignored_where_unused(role: str, tmp_path: Path
     if role == "pad":
         ours = pellucid.load(folder).tokenizer
         assert ours is not None and (len(ours), ours.pad_token) == (57, None)
+        assert all(token not in str(ours.settings) for token in ("<x>", "<y>"))
         assert ours("a b")["input_ids"] == theirs("a b")["input_ids"]
     else:
         with pytest.raises(CheckpointMismatchError, match="table of tokens has 57 rows; they do not belong together"):

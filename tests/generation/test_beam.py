@@ -167,6 +167,12 @@ def test_score_is_the_penalized_sum_of_log_probabilities(penalty: float) -> None
             assert (text.ids[-1] in both.ours.config.end_tokens) == (text.finish_reason == "end")
 
 
+def test_whole_length_penalty_may_give_a_power_beyond_64_bits() -> None:
+    options = {"num_beams": 2, "length_penalty": 10, "early_stopping": "never", "max_new_tokens": 100}
+    [[best]] = search(pair("LlamaForCausalLM", (8,)).ours, [[5, 6, 3]], **options)
+    assert best.score == pytest.approx(sum(best.log_probabilities) / len(best.ids) ** 10)
+
+
 @pytest.mark.parametrize("penalty", [0.0, 1.0, 2.0])
 def test_enough_beams_find_the_best_of_all_texts(penalty: float) -> None:
     vocabulary, steps, end = 5, 4, 3
@@ -302,10 +308,12 @@ def allow_next_id_only(log_probabilities: Tensor, progress: GenerationProgress) 
     return ruled.scatter(1, (progress.ids[:, -1:] + 1) % 9, log_probabilities.gather(1, (progress.ids[:, -1:] + 1) % 9))
 
 
-def test_rules_that_allow_one_text_return_one() -> None:
+@pytest.mark.parametrize("penalty", [1.0, -1.0])
+def test_rules_that_allow_one_text_return_one(penalty: float) -> None:
     """Where the reference repeats the same text, or returns one without a token."""
     both = pair("LlamaForCausalLM", (8,))
-    [best] = search(both.ours, [[5, 6, 3]], rules=(allow_next_id_only,), num_beams=3, num_return_sequences=3)
+    options = {"num_beams": 3, "num_return_sequences": 3, "length_penalty": penalty}
+    [best] = search(both.ours, [[5, 6, 3]], rules=(allow_next_id_only,), **options)
     assert [(text.ids, text.finish_reason) for text in best] == [((4, 5, 6, 7, 8), "end")]
 
 

@@ -375,6 +375,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("sequence_bias", {}, "sequence_bias is {}, expected pairs of token ids and their bias, one at least"),
     ("sequence_bias", 3.0, "sequence_bias is 3.0, expected pairs of token ids and their bias, one at least"),
     ("sequence_bias", [[1]], "sequence_bias[0] is [1], expected a pair of a list of token ids and their bias"),
+    ("sequence_bias", [5], "sequence_bias[0] is 5, expected a pair of a list of token ids and their bias"),
     ("sequence_bias", {5: 1.0}, "the ids of sequence_bias[0] is 5, expected a list of token ids that is not empty"),
     ("sequence_bias", {(): 1.0}, "the ids of sequence_bias[0] is (), expected a list of token ids that is not empty"),
     ("sequence_bias", {(1, 40): 1.0}, "the ids of sequence_bias[0][1] is 40, expected the id of a token, 0 to 39"),

@@ -566,6 +566,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"num_beams": 2, "early_stopping": 1},
         "early_stopping is 1, expected true, false or 'never'",
     ),
+    "a penalty beyond all use": (
+        {"num_beams": 2, "length_penalty": -10.5},
+        "length_penalty is -10.5, expected at least",
+    ),
     "several for early": ({"num_beams": 2, "early_stopping": torch.tensor([1, 0])}, "early_stopping is tensor"),
     "rules that are none": ({"rules": [1]}, "rules hold something that cannot be called"),
     "nothing drawn": ({"temperature": 0.5}, "do_sample=True"),
@@ -611,6 +615,8 @@ def test_invalid_prompts_are_refused(model: pellucid.Model, encoder_decoder: pel
     for prompt, fragment in wrong:
         with pytest.raises(InputError, match=fragment):
             model.generate(prompt)
+    with pytest.raises(InputError, match=r"^the rules exclude every text for prompt 0: loosen them"):
+        model.generate("a", num_beams=2, rules=[lambda logits, _: torch.full_like(logits, -math.inf)])
     with pytest.raises(InputError, match="prompt 0 is empty"):
         encoder_decoder.generate("")
     no_start = writer(model.tokenizer, bos_token_id=None)

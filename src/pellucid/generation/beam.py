@@ -156,6 +156,7 @@ class _Search:
         )
         self.prompt_numbers = prompt_numbers
         self.beams, self.length = settings.num_beams, 0
+        self.length_penalty = float(settings.length_penalty)  # the power of an integer may be too large for a tensor
         self.limit_reason: str | None = None
         self.ends = list(end_tokens(loaded, settings))
         state, logits = prefill(module, prompts, max_new_tokens, start=decoder_start_token(loaded))
@@ -241,7 +242,7 @@ class _Search:
         """Keeps the best of the finished texts and those that end now, as many as beams; a text that is not among the
         best when it ends is lost (line 3545)."""
         stopped = stopped & (torch.arange(stopped.shape[1], device=stopped.device) < self.beams)
-        scores = candidates.scores / self.length**self.settings.length_penalty + ~stopped * EXCLUDED_SCORE
+        scores = candidates.scores / self.length**self.length_penalty + ~stopped * EXCLUDED_SCORE
         both = self.finished.concatenate(replace(candidates, scores=scores, lengths=stopped * self.length))
         self.finished = both.select(both.scores.topk(self.beams).indices)
 
@@ -257,7 +258,7 @@ class _Search:
         Unless early_stopping is "never", a text is scored as if it ended now, though with a length penalty it may still
         become better (line 3413).
         """
-        early, penalty = self.settings.early_stopping, self.settings.length_penalty
+        early, penalty = self.settings.early_stopping, self.length_penalty
         final_length = self.max_new_tokens if early == "never" and penalty > 0 else self.length
         best_score = self.running.scores[:, 0] / final_length**penalty
         hopeless = ~(best_score > self.finished.scores.amin(dim=1))  # EXCLUDED_SCORE or less while a beam is empty
@@ -284,8 +285,8 @@ class _Search:
         for rank in range(self.settings.num_return_sequences):
             length, score = int(texts.lengths[i, rank]), float(texts.scores[i, rank])
             ids, each = texts.ids[i, rank, :length].tolist(), texts.log_probabilities[i, rank, :length].tolist()
-            total = score * length**self.settings.length_penalty
-            if length and total > EXCLUDED_SCORE / 2:  # neither empty nor a copy of another beam
+            # neither empty nor a copy of another beam
+            if length and score * length**self.length_penalty > EXCLUDED_SCORE / 2:
                 found.append(Hypothesis(tuple(ids), score, tuple(each), self.finish_reason(i, ids) or "length"))
         return found
 

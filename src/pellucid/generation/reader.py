@@ -71,7 +71,7 @@ def prefill(
     """Reads the prompts, and allocates room for `max_new_tokens` more tokens of each.
 
     observer_factory: returns an observer for each pass.
-    start: the start token of a decoder with an encoder; None for the module's own.
+    start: the start token of a decoder with an encoder.
 
     Prompts of the same length are read as a batch, short ones of different lengths packed into one row, others
     separately, so that nothing is computed for padding.
@@ -130,8 +130,8 @@ def _prefill_group(
     observer = None if observer_factory is None else observer_factory()
     if isinstance(module, EncoderDecoder):
         cache = module.new_cache(max_new_tokens + 1)
-        decoder_ids = module.shift_right(ids[:, :1]) if start is None else torch.full_like(ids[:, :1], start)
-        first = module(ids, None, decoder_ids, cache=cache, observer=observer)
+        assert start is not None  # `generation_module` requires one
+        first = module(ids, None, torch.full_like(ids[:, :1], start), cache=cache, observer=observer)
         memory = first.encoder_last_hidden_state
         state = DecodingState(module, cache, torch.ones_like(ids), memory, observer_factory)
         return state, _float32_logits(module, first.logits[:, -1])

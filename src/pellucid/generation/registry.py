@@ -85,8 +85,6 @@ def apply(rules: Sequence[Rule], logits: Tensor, progress: GenerationProgress) -
 
     Raises InputError, naming the options at fault, if a row has no token left, and for a rule that returns no logits.
     """
-    if not rules:
-        return logits
     ruled, max_logits = apply_with_max(rules, logits, progress)
     empty = max_logits == -torch.inf
     if bool(empty.any()) and (names := _forbidding_options(rules, logits, progress, empty)):

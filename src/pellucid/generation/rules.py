@@ -86,7 +86,7 @@ def forbid_repeated_ngrams(
     """Forbids tokens that would complete an n-gram of this size that the text already has. Paulus et al., 2017,
     arXiv:1705.04304."""
     ids, size = progress.ids, no_repeat_ngram_size
-    if not 0 < size <= ids.shape[1]:
+    if size > ids.shape[1]:
         return logits
     windows, tail = ids.unfold(1, size, 1), ids[:, ids.shape[1] - size + 1 :]
     same = (windows[..., :-1] == tail[:, None]).all(dim=-1) & (windows[..., -1] >= 0)
@@ -140,7 +140,7 @@ def force_last(
 ) -> Tensor:
     """Allows only these tokens in the last choice that there is room for."""
     last = [left == 1 for left in progress.left or (progress.max_new_tokens - progress.new,) * len(logits)]
-    if not forced_eos_token_id or not any(last):
+    if not any(last):
         return logits
     return torch.where(torch.tensor(last, device=logits.device)[:, None], _forced(logits, forced_eos_token_id), logits)
 
@@ -194,7 +194,7 @@ def divide_by_temperature(
 @rule(sampling=True)
 def keep_top_k(logits: Tensor, progress: GenerationProgress, *, top_k: Annotated[int, whole_number] = 0) -> Tensor:
     """Keeps the k likeliest tokens, and ties with the last of them. Fan et al., 2018, arXiv:1805.04833."""
-    min_logit = logits.topk(min(top_k or logits.shape[1], logits.shape[1])).values[:, -1:]
+    min_logit = logits.topk(min(top_k, logits.shape[1])).values[:, -1:]
     return logits.masked_fill(logits < min_logit, FORBIDDEN)
 
 

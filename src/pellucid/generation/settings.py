@@ -63,7 +63,7 @@ class Settings:
         if self.seed is not None and not isinstance(self.seed, torch.Generator):
             check_count("seed", self.seed, maximum=2**63 - 1, minimum=0)
         check_beams(self.num_beams)
-        check_range("length_penalty", self.length_penalty, minimum=-100, maximum=100)
+        check_range("length_penalty", self.length_penalty, minimum=-10, maximum=10)
         early = self.early_stopping
         if type(early) is not bool and not is_one_of(early, "never"):
             raise value_error("early_stopping", early, "true, false or 'never'")
@@ -207,7 +207,8 @@ def _check_tokens(stops: Sequence[int], vocab_size: int | None) -> None:
 def _without_conflicts(from_checkpoint: dict[str, Any], requested: dict[str, Any]) -> dict[str, Any]:
     """The checkpoint's options, without those that conflict with the requested ones."""
     both, chosen = from_checkpoint | requested, requested.keys() & {"do_sample", "num_beams"}
-    if both.get("do_sample") and both.get("num_beams", 1) > 1 and len(chosen) < 2:
+    num_beams = both.get("num_beams", 1)
+    if both.get("do_sample") and type(num_beams) is int and num_beams > 1 and len(chosen) < 2:
         gives_way, does = ("num_beams", "draws") if requested.get("do_sample") else ("do_sample", "searches")
         log.warning(CONFLICT_NOTE, f"the checkpoint says {'one of them' if chosen else 'both'}", does)
         del from_checkpoint[gives_way]

@@ -58,8 +58,7 @@ class AnswerStream:
 
     def finish(self) -> bool:
         """Ends the text: what was held back belongs to it, unless that completes a stop; returns whether it does."""
-        self._new_text += self._stops.push(self._stream.end())
-        self._new_text += "" if self._stops.found else self._stops.flush()
+        self._new_text += self._stops.push(self._stream.end()) + self._stops.flush()
         return self._stops.found
 
     def new_text(self) -> str:

@@ -185,7 +185,7 @@ def _from_json(path: Path, settings: dict[str, Any], model_type: str | None) -> 
     layout = apply_settings(backend, settings, model_type)
     if layout is None:
         return backend, settings
-    vocabulary = backend.get_vocab(with_added_tokens=True)
+    vocabulary = backend.get_vocab()
     own = {role: token for role, token in layout.roles.items() if token in vocabulary}
     settings = with_default_roles(own, settings)
     add_special_tokens(backend, settings)

@@ -229,7 +229,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
-        self.filters = {name: _metered_filter(name, self.filters[name]) for name in FILTERS if name in self.filters}
+        self.filters = {name: _metered_filter(name, self.filters[name]) for name in FILTERS}
         self.tests = {name: _metered_test(name, plain) for name, plain in self.tests.items()}
         own = {"timed": _time, "written": _write, "joined": _join, "weighed": _charge_value, "tojson": _to_json}
         self.filters.update(own)

@@ -287,7 +287,7 @@ class Tokenizer(SpecialTokens, Spelling):
     @cached_property
     def largest_id(self) -> int:
         """The largest id in the vocabulary."""
-        return max(self._backend.get_vocab(with_added_tokens=True).values(), default=-1)
+        return max(self._backend.get_vocab().values(), default=-1)
 
     @cached_property
     def _byte_ids(self) -> frozenset[int]:
