@@ -168,6 +168,20 @@ def test_ids_cast_to_a_narrow_integer_are_refused(tmp_path: Path) -> None:
         convert(folder, tmp_path / "ours")
 
 
+@pytest.mark.parametrize(("start", "end"), [(0, 200), (-200, 2**62)])
+def test_output_of_only_part_of_a_long_text_is_refused(tmp_path: Path, start: int, end: int) -> None:
+    folder = export(tiny_bert("tokens", max_position_embeddings=300), tmp_path / "foreign", "traced", 17)
+    model = onnx.load(folder / "model.onnx")
+    for name, number in (("start", start), ("end", end), ("tokens", 1)):
+        model.graph.initializer.append(numpy_helper.from_array(np.array([number], "int64"), name))
+    output = model.graph.output[0].name
+    model.graph.node.append(helper.make_node("Slice", [output, "start", "end", "tokens"], ["part"]))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("part", 1, None))
+    onnx.save(model, folder / "model.onnx")
+    with pytest.raises(CheckpointMismatchError, match=f"it cuts an axis from {start} to {end}"):
+        convert(folder, tmp_path / "ours")
+
+
 @pytest.mark.parametrize(("opset", "fits"), [(12, False), (17, True)])
 def test_default_softmax_axis_depends_on_the_opset(tmp_path: Path, opset: int, fits: bool) -> None:
     """Before opset 13 the default is axis 1, into which the later axes are flattened."""

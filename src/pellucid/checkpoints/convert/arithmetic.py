@@ -20,13 +20,10 @@ Operation = Callable[..., Tensor]
 _MAX_AXES = 8
 _MAX_PRODUCTS = 2**32
 
-_BITS = {2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 12: 32}
-"""Bits of ONNX's integer types; all others have 64."""
+_BITS = {2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 12: 32, 13: 64}
+"""Bits of ONNX's integer types."""
 
 _UNSIGNED = (2, 4, 12)
-
-_UNBOUNDED = 2**31 - 1
-"""Slice ends from here on mean "to the end"."""
 
 
 def gelu_by_tanh(numbers: Tensor) -> Tensor:
@@ -248,9 +245,9 @@ def _slice(attributes: Attributes, numbers: Tensor, *inputs: Tensor | None) -> T
     for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
         axis, step = axes[i] if axes else i, steps[i] if steps else 1
         size = numbers.shape[axis]
-        if size < end < attributes.get("longest", _UNBOUNDED):
-            raise ValueError(f"it cuts an axis after {end}")
-        chosen = range(size)[start : None if abs(end) >= _UNBOUNDED else end : step]
+        if any(size < abs(bound) < attributes["longest"] for bound in (start, end)):
+            raise ValueError(f"it cuts an axis from {start} to {end}")
+        chosen = range(size)[start:end:step]
         if len(chosen) < size or step != 1:
             numbers = numbers.index_select(axis, torch.arange(chosen.start, chosen.stop, chosen.step, device="cpu"))
     return numbers
