@@ -158,13 +158,22 @@ def test_mask_by_a_special_token_is_refused(tmp_path: Path) -> None:
         convert(folder, tmp_path / "ours")
 
 
-def test_ids_cast_to_a_narrow_integer_are_refused(tmp_path: Path) -> None:
-    folder = export(tiny_bert("tokens", vocab_size=300), tmp_path / "foreign", "traced", 17)
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("UINT8", "looks up word_embeddings with the result of Cast"),
+        ("FLOAT16", "looks up word_embeddings with the result of Cast"),
+        ("BFLOAT16", "looks up word_embeddings with the result of Cast"),
+        ("INT4", "it casts to ONNX's type 22"),
+    ],
+)
+def test_ids_cast_to_a_narrow_type_are_refused(tmp_path: Path, kind: str, message: str) -> None:
+    folder = export(tiny_bert("tokens", vocab_size=2100), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
-    narrow = [("Cast", ["x"], {"to": 2}), ("Cast", ["x"], {"to": 7})]
+    narrow = [("Cast", ["x"], {"to": onnx.TensorProto.DataType.Value(kind)}), ("Cast", ["x"], {"to": 7})]
     insert(model, find(model, "Gather", read="word_embeddings"), 1, *narrow)
     onnx.save(model, folder / "model.onnx")
-    with pytest.raises(CheckpointMismatchError, match="looks up word_embeddings with the result of Cast"):
+    with pytest.raises(CheckpointMismatchError, match=message):
         convert(folder, tmp_path / "ours")
 
 
