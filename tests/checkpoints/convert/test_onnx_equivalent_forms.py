@@ -15,7 +15,15 @@ from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQua
 from pellucid import load
 from pellucid.checkpoints.convert import convert
 from pellucid.errors import CheckpointMismatchError
-from tests.checkpoints.convert.onnx_exports import HEADS, example_inputs, export, runtime_logits, tiny_bert
+from tests.checkpoints.convert.onnx_exports import (
+    HEADS,
+    INPUTS,
+    example_inputs,
+    export,
+    export_traced,
+    runtime_logits,
+    tiny_bert,
+)
 
 
 def set_config(folder: Path, **values: object) -> None:
@@ -206,6 +214,27 @@ def test_tied_embeddings_under_the_name_of_the_head_are_converted(tmp_path: Path
     np.testing.assert_allclose(
         reference_logits(result, "words"), runtime_logits(folder / "model.onnx"), rtol=0, atol=1e-5
     )
+
+
+class SeparateLogits(torch.nn.Module):
+    """Returns the start and end logits by index, or split and with both in one tensor as a third output."""
+
+    def __init__(self, model: torch.nn.Module, split: bool) -> None:
+        super().__init__()
+        self.inner, self.split = model, split
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        logits = self.inner.qa_outputs(self.inner.bert(**dict(zip(INPUTS, inputs)), return_dict=False)[0])
+        return (*logits.split(1, -1), logits) if self.split else (logits[..., 0], logits[..., 1])
+
+
+@pytest.mark.parametrize("split", [True, False])
+def test_start_and_end_logits_are_recognised(tmp_path: Path, split: bool) -> None:
+    model = tiny_bert("answers")
+    folder = export(model, tmp_path / "foreign", "traced", 17)
+    export_traced(SeparateLogits(model, split), folder / "model.onnx", 17)
+    result = convert(folder, tmp_path / "ours").folder
+    assert json.loads((result / "config.json").read_text())["architectures"] == ["BertForQuestionAnswering"]
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])

@@ -26,7 +26,7 @@ from tests.checkpoints.convert.onnx_exports import (
 
 CONSTANTS = {
     "three": 3, "four": 4, "twenty-four": 24, "twenty-five": 25, "fifty-nine": 59, "low": -5.0, "high": 5.0,
-    "zero": 0.0, "seven": [7], "far": [2**22], "square": [4096, 4096],
+    "zero": 0.0, "tiny": 2.0**-24, "seven": [7], "far": [2**22], "square": [4096, 4096],
     "many axes": [3] * 2**16, "twenty": [0] * 20, "ends": [2**62] * 20,
 }  # fmt: skip
 
@@ -48,6 +48,8 @@ def insert(model: onnx.ModelProto, node: NodeProto, index: int, *new: tuple[str,
         kind = "float32" if isinstance(number, float) else "int64"
         model.graph.initializer.append(numpy_helper.from_array(np.array(number, kind), name))
 
+
+QUERY_BIAS = "inner.bert.encoder.layer.0.attention.self.query.bias"
 
 Change = Callable[[onnx.ModelProto], None]
 
@@ -76,6 +78,10 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "scores clipped before the mask": (
         lambda m: insert(m, find(m, "Add", read="self/Mul_output"), 0, ("Clip", ["x", "low", "high"], {})),
         "the weights of encoder.layer.0",
+    ),
+    "a bias added twice": (
+        lambda m: insert(m, find(m, "Add", read="query.bias"), 1, ("Add", ["x", QUERY_BIAS], {})),
+        "the weights of encoder.layer.0|its scores are multiplied",
     ),
     "a product in whole numbers": (
         lambda m: insert(m, find(m, "Add", read="query.bias"), 1, ("Cast", ["x"], {"to": 7}),
@@ -158,13 +164,36 @@ def test_mask_by_a_special_token_is_refused(tmp_path: Path) -> None:
         convert(folder, tmp_path / "ours")
 
 
-def test_ids_cast_to_a_narrow_integer_are_refused(tmp_path: Path) -> None:
-    folder = export(tiny_bert("tokens", vocab_size=300), tmp_path / "foreign", "traced", 17)
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("UINT8", "looks up word_embeddings with the result of Cast"),
+        ("FLOAT16", "looks up word_embeddings with the result of Cast"),
+        ("BFLOAT16", "looks up word_embeddings with the result of Cast"),
+        ("INT4", "it casts to ONNX's type 22"),
+    ],
+)
+def test_ids_cast_to_a_narrow_type_are_refused(tmp_path: Path, kind: str, message: str) -> None:
+    folder = export(tiny_bert("tokens", vocab_size=2100), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
-    narrow = [("Cast", ["x"], {"to": 2}), ("Cast", ["x"], {"to": 7})]
+    narrow = [("Cast", ["x"], {"to": onnx.TensorProto.DataType.Value(kind)}), ("Cast", ["x"], {"to": 7})]
     insert(model, find(model, "Gather", read="word_embeddings"), 1, *narrow)
     onnx.save(model, folder / "model.onnx")
-    with pytest.raises(CheckpointMismatchError, match="looks up word_embeddings with the result of Cast"):
+    with pytest.raises(CheckpointMismatchError, match=message):
+        convert(folder, tmp_path / "ours")
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 200), (-200, 2**62)])
+def test_output_of_only_part_of_a_long_text_is_refused(tmp_path: Path, start: int, end: int) -> None:
+    folder = export(tiny_bert("tokens", max_position_embeddings=300), tmp_path / "foreign", "traced", 17)
+    model = onnx.load(folder / "model.onnx")
+    for name, number in (("start", start), ("end", end), ("tokens", 1)):
+        model.graph.initializer.append(numpy_helper.from_array(np.array([number], "int64"), name))
+    output = model.graph.output[0].name
+    model.graph.node.append(helper.make_node("Slice", [output, "start", "end", "tokens"], ["part"]))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("part", 1, None))
+    onnx.save(model, folder / "model.onnx")
+    with pytest.raises(CheckpointMismatchError, match=f"it cuts an axis from {start} to {end}"):
         convert(folder, tmp_path / "ours")
 
 
@@ -257,6 +286,17 @@ def test_statically_quantised_products_are_converted(tmp_path: Path, head: str) 
         assert (found[name] - value).abs().max() <= value.abs().max() / 120, name
 
 
+def test_cast_between_a_product_and_its_bias_is_converted(tmp_path: Path) -> None:
+    """As in mixed precision."""
+    model = tiny_bert("tokens")
+    folder = export(model, tmp_path / "foreign", "traced", 17)
+    foreign = onnx.load(folder / "model.onnx")
+    insert(foreign, find(foreign, "Add", read="query.bias"), 1, ("Cast", ["x"], {"to": 11}), ("Cast", ["x"], {"to": 1}))
+    onnx.save(foreign, folder / "model.onnx")
+    found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
+    assert torch.equal(found[QUERY_BIAS.removeprefix("inner.")], model.get_parameter(QUERY_BIAS.removeprefix("inner.")))
+
+
 @pytest.mark.parametrize("half", [False, True])
 def test_multi_head_attention_with_fused_biases_is_converted(tmp_path: Path, half: bool) -> None:
     from onnxruntime.transformers.fusion_options import FusionOptions
@@ -288,6 +328,7 @@ EXPENSIVE: dict[str, tuple[list[tuple[str, list[str], dict[str, int]]], str]] = 
         [("Expand", ["zero", "far"], {}), ("Tile", ["x", "seven"], {}), ("Tile", ["x", "seven"], {})],
         "makes",
     ),
+    "a fine range": ([("Range", ["zero", "high", "tiny"], {})], r"it makes a value of \[83886081\]"),
     "twenty cuts": ([("Slice", ["x", "twenty", "ends", "twenty"], {})], "it has 20 sizes or axes"),
     "an index into a scalar": ([("Size", ["x"], {}), ("Gather", ["x", "three"], {})], "it indexes a scalar"),
     "too many products": ([("Expand", ["zero", "square"], {}), ("MatMul", ["x", "x"], {})], "68,719,476,736 products"),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pellucid.checkpoints.convert.graph import FLOAT_TYPES
+from pellucid.checkpoints.convert.graph import FLOAT_TYPES, TYPES
 
 MAX_NUMBERS = 2**25
 """Maximum number of elements of one value: a file of a thousand bytes may request a billion."""
@@ -20,13 +20,10 @@ Operation = Callable[..., Tensor]
 _MAX_AXES = 8
 _MAX_PRODUCTS = 2**32
 
-_BITS = {2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 12: 32}
-"""Bits of ONNX's integer types; all others have 64."""
+_BITS = {2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 12: 32, 13: 64}
+"""Bits of ONNX's integer types."""
 
 _UNSIGNED = (2, 4, 12)
-
-_UNBOUNDED = 2**31 - 1
-"""Slice ends from here on mean "to the end"."""
 
 
 def gelu_by_tanh(numbers: Tensor) -> Tensor:
@@ -83,14 +80,18 @@ def _dropout(
 
 
 def _cast(attributes: Attributes, numbers: Tensor) -> Tensor:
-    if attributes["to"] in FLOAT_TYPES:
-        return numbers.double()
-    if attributes["to"] == 9:
+    """Cast; rounds to a floating-point type only what was an integer, since half precision holds few of them."""
+    to = attributes["to"]
+    if to in FLOAT_TYPES:
+        return (numbers if numbers.is_floating_point() else numbers.to(TYPES[to][1])).double()
+    if to == 9:
         return numbers != 0
-    bits, numbers = _BITS.get(attributes["to"], 64), numbers.long()
+    if to not in _BITS:
+        raise ValueError(f"it casts to ONNX's type {to}, which is not understood")
+    bits, numbers = _BITS[to], numbers.long()
     if bits == 64:
         return numbers
-    shift = 0 if attributes["to"] in _UNSIGNED else 2 ** (bits - 1)  # integer casts wrap around on overflow
+    shift = 0 if to in _UNSIGNED else 2 ** (bits - 1)  # integer casts wrap around on overflow
     return (numbers + shift) % 2**bits - shift
 
 
@@ -160,8 +161,7 @@ def _unsqueeze(attributes: Attributes, numbers: Tensor, axes: Tensor | None = No
 
 
 def _flatten(attributes: Attributes, numbers: Tensor) -> Tensor:
-    axis = attributes.get("axis", 1) % (numbers.dim() + 1)
-    return numbers.reshape(prod(numbers.shape[:axis]), -1)
+    return numbers.reshape(prod(numbers.shape[: attributes.get("axis", 1)]), -1)
 
 
 def _expand(attributes: Attributes, numbers: Tensor, shape: Tensor) -> Tensor:
@@ -248,9 +248,9 @@ def _slice(attributes: Attributes, numbers: Tensor, *inputs: Tensor | None) -> T
     for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
         axis, step = axes[i] if axes else i, steps[i] if steps else 1
         size = numbers.shape[axis]
-        if size < end < attributes.get("longest", _UNBOUNDED):
-            raise ValueError(f"it cuts an axis after {end}")
-        chosen = range(size)[start : None if abs(end) >= _UNBOUNDED else end : step]
+        if any(size < abs(bound) < attributes["longest"] for bound in (start, end)):
+            raise ValueError(f"it cuts an axis from {start} to {end}")
+        chosen = range(size)[start:end:step]
         if len(chosen) < size or step != 1:
             numbers = numbers.index_select(axis, torch.arange(chosen.start, chosen.stop, chosen.step, device="cpu"))
     return numbers
@@ -269,7 +269,11 @@ OPERATIONS: dict[str, Callable[..., Tensor | tuple[Tensor, ...]]] = {
     "QuickGelu": lambda attributes, numbers: numbers * torch.sigmoid(attributes.get("alpha", 1.702) * numbers),
     **dict.fromkeys(("Silu", "Swish"), _elementwise(functional.silu)),
     "Add": _elementwise(torch.add), "Sub": _elementwise(torch.sub), "Mul": _elementwise(torch.mul),
-    "Pow": _elementwise(torch.pow), "Mod": _elementwise(torch.remainder), "Div": _elementwise(_divided),
+    "Pow": _elementwise(lambda base, exponent: torch.pow(base, exponent).to(base.dtype)),
+    "Mod": lambda attributes, *parts: _elementwise(torch.fmod if attributes.get("fmod") else torch.remainder)(
+        attributes, *parts
+    ),
+    "Div": _elementwise(_divided),
     "Sum": _variadic(torch.add), "Max": _variadic(torch.maximum), "Min": _variadic(torch.minimum),
     "Neg": _elementwise(torch.neg), "Abs": _elementwise(torch.abs), "Log": _elementwise(torch.log),
     "Sqrt": _elementwise(torch.sqrt), "Reciprocal": _elementwise(torch.reciprocal), "Exp": _elementwise(torch.exp),

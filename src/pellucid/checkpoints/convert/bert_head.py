@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from pellucid.checkpoints.convert.bert_inside import activation_of, apply_activation
-from pellucid.checkpoints.convert.graph import Node, printable
+from pellucid.checkpoints.convert.graph import printable
 from pellucid.checkpoints.convert.match_state import Body
 from pellucid.checkpoints.convert.probe import ROUNDING_TOLERANCE
 from pellucid.checkpoints.convert.steps import PASSING_STEP_ON, Linear, Norm, Step
@@ -126,11 +126,7 @@ def _assign_classifier(
 
 def _is_split(body: Body, step: Linear) -> bool:
     """Whether the two columns become separate outputs, as start and end of an answer do."""
-    reads_step = [body.steps.steps_before(name) == [step] for name in body.steps.graph.outputs]
-    nodes = [
-        found for name in body.steps.graph.outputs for found in body.steps.walk_back(name) if isinstance(found, Node)
-    ]
-    return sum(reads_step) == 2 or any(node.op_type == "Split" for node in nodes)
+    return sum(body.steps.steps_before(name) == [step] for name in body.steps.graph.outputs) >= 2
 
 
 class _KnownOutput(NamedTuple):
