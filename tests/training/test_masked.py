@@ -303,6 +303,7 @@ def test_loss_against_an_identical_teacher_is_zero(bert: Loaded) -> None:
     [
         ({"mask_replace_prob": 0.9, "random_replace_prob": 0.2}, "1.1 together, expected at most 1"),
         ({"mlm_probability": 0.0}, "mlm_probability is 0.0"),
+        ({"mask_replace_prob": -0.1}, "mask_replace_prob is -0.1"),
         ({"packing": "stram"}, r"did you mean stream\?"),
     ],
 )

@@ -379,10 +379,11 @@ def test_long_texts_are_truncated_and_keep_the_end_token(caplog: pytest.LogCaptu
     ):
         loaded = small_model(tokenizer, target_tokenizer=decoder_tokenizer).loaded
         objective = TextToText(max_length=4, max_target_length=3)
-        (example,) = objective.examples(loaded, [{"text": "abcabc", "target": "cbacba"}])
-        assert example.ids == ([4, 5, 6, 2], [6, 5, 2])
-    assert "1 of 1 texts were cut to 4 tokens" in caplog.text
-    assert "1 of 1 targets were cut to 3 tokens" in caplog.text
+        rows = [{"text": "abcabc", "target": "cbacba"}, {"text": "abc", "target": "cb"}]
+        long, short = objective.examples(loaded, rows)
+        assert long.ids == short.ids == ([4, 5, 6, 2], [6, 5, 2])
+    assert "1 of 2 texts were cut to 4 tokens" in caplog.text
+    assert "1 of 2 targets were cut to 3 tokens" in caplog.text
 
 
 def test_line_aligned_files_are_read_as_pairs(tmp_path: Path) -> None:
