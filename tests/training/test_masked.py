@@ -148,8 +148,9 @@ def test_text_with_too_many_characters_is_refused_by_line(
         FillMask().examples(bert, read(tmp_path / "a.txt").rows)
 
 
-def test_empty_texts_are_left_out(bert: Loaded) -> None:
+def test_empty_texts_are_left_out(bert: Loaded, caplog: pytest.LogCaptureFixture) -> None:
     assert len(FillMask().examples(bert, [{"text": "we met"}, {"text": " "}, {"text": ""}])) == 1
+    assert "left out: 2 texts without anything to learn" in caplog.text
     with pytest.raises(InputError, match="row 1: no column 'text'"):
         FillMask().examples(bert, read([{"text": "we met"}, {"words": "we met"}]).rows)
 

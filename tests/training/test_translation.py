@@ -359,6 +359,17 @@ def test_language_tokens_are_added_to_source_and_target() -> None:
     assert objective.with_task_settings(loaded).config.inert["prefix"] == "__en__"
 
 
+def test_each_language_token_is_one_of_its_own_tokenizer() -> None:
+    source_tokenizer, decoder_tokenizer = (
+        train_tokenizer(None, "characters", texts=["abc"], special_tokens=SPECIAL_TOKENS, extra_tokens=[token])
+        for token in ("__en__", "__de__")
+    )
+    loaded = small_model(source_tokenizer, target_tokenizer=decoder_tokenizer).loaded
+    (example,) = TextToText(src_lang="en", tgt_lang="de").examples(loaded, [{"text": "a", "target": "c"}])
+    assert source_tokenizer.convert_ids_to_tokens(example.ids[0]) == ["__en__", "a"]
+    assert decoder_tokenizer.convert_ids_to_tokens(example.ids[1]) == ["__de__", "c", "</s>"]
+
+
 def test_targets_use_the_target_tokenizer_and_an_end_token() -> None:
     source_tokenizer = train_tokenizer(None, "characters", texts=["abc"], special_tokens=SPECIAL_TOKENS)
     decoder_tokenizer = train_tokenizer(None, "characters", texts=["xyz"], special_tokens=SPECIAL_TOKENS)
