@@ -70,6 +70,16 @@ def test_card_counts_rows_and_not_windows(scratch: pellucid.Model, tmp_path: Pat
     assert trained.report.held_out == 1 and "Of 1 held-out row:" in text
 
 
+def test_code_of_the_card_has_the_mask_token_of_the_model(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    rows = [{"text": "a good film about the sea"}] * 6
+    pellucid.train(checkpoint("roberta-nli"), rows, "fill-mask", out=tmp_path / "model", max_steps=1, validation=0)
+    code = (
+        (tmp_path / "model" / "README.md").read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
+    )
+    assert '"Paris is the <mask> of France."' in code
+    exec(code, {})
+
+
 def test_code_of_the_card_runs(scratch: pellucid.Model, sentiments: Sentiments, tmp_path: Path) -> None:
     _, text = train_and_read_card(scratch, sentiments(40), tmp_path / "o'brien")
     code = text.partition("```python\n")[2].partition("```")[0]

@@ -205,6 +205,8 @@ def test_invalid_files_are_refused(tmp_path: Path) -> None:
         read(write_file(tmp_path, "rows.json", FILES["rows.jsonl"]))
     with pytest.raises(InputError, match=r"rows.json, entry 2 is str, expected values by column"):
         read(write_file(tmp_path, "rows.json", '[{"text": "a"}, "b"]'))
+    with pytest.raises(InputError, match=r"rows.json is not JSON: 'text' appears twice"):
+        read(write_file(tmp_path, "rows.json", '[{"text": "a", "text": "b"}]'))
     both = [write_file(tmp_path, "rows.csv"), write_file(tmp_path, "rows.tsv")]
     with pytest.raises(InputError, match="data are 2 files"):
         read(both)

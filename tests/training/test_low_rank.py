@@ -24,7 +24,7 @@ from pellucid.training.inputs import DataArguments
 from pellucid.training.learner import Learner
 from pellucid.training.low_rank import LowRank, adapter_changes, attach_adapters, merge_adapters, save, target_paths
 from pellucid.training.settings import Settings
-from pellucid.training.start import model_for_training
+from pellucid.training.start import mark_trained, model_for_training
 from pellucid.training.training_run import run_training
 from tests.checkpoints import peft_files
 
@@ -76,6 +76,16 @@ def test_only_adapters_and_the_head_are_trained(body: pellucid.Model) -> None:
     linear_paths = [path for path, part in body.module.named_modules() if isinstance(part, nn.Linear)]
     assert {name.partition(".parametrizations")[0] for name in adapters} == set(linear_paths)
     assert names - adapters == {"head.classifier.weight", "head.classifier.bias"} | set(loaded.untrained)
+
+
+def test_head_and_new_parameters_are_trained_whole(body: pellucid.Model, load_tiny: LoadTiny) -> None:
+    """A head that the base has already, and a pooler that it lacks; the head over its vocabulary is frozen."""
+    classifier = pellucid.Model(mark_trained(at_start(body, lora=None)))
+    for base, name in ((classifier, "head.classifier.weight"), (load_tiny("bert-filler"), "pooler.dense.weight")):
+        assert base.loaded.untrained == ()
+        assert at_start(base).module.get_parameter(name).requires_grad
+    filler = attach_adapters(load_tiny("bert-filler").loaded, Settings(lora=4))
+    assert all(".parametrizations." in name for name in Learner(filler, Settings(lora=4)).parameters())
 
 
 def test_target_names_are_resolved_to_paths(body: pellucid.Model) -> None:
@@ -308,9 +318,13 @@ def test_interrupted_adapter_training_resumes_bit_for_bit(
     assert all(torch.equal(one, files[1][name]) for name, one in files[0].items())
 
 
-def test_base_without_a_name_is_refused(scratch: pellucid.Model, sentiments: Callable[..., Rows]) -> None:
+def test_base_without_a_name_is_refused_for_the_adapter_alone(
+    scratch: pellucid.Model, sentiments: Callable[..., Rows]
+) -> None:
     with pytest.raises(InputError, match="an adapter names its base"):
         pellucid.train(scratch, sentiments(16), "text-classification", adapter_only=True, **QUICK)
+    trained = mark_trained(scratch.loaded)
+    assert trained.source is None and attach_adapters(trained, Settings(lora=4)) is trained
 
 
 def test_folder_of_the_base_is_not_overwritten(

@@ -148,8 +148,9 @@ def test_text_with_too_many_characters_is_refused_by_line(
         FillMask().examples(bert, read(tmp_path / "a.txt").rows)
 
 
-def test_empty_texts_are_left_out(bert: Loaded) -> None:
+def test_empty_texts_are_left_out(bert: Loaded, caplog: pytest.LogCaptureFixture) -> None:
     assert len(FillMask().examples(bert, [{"text": "we met"}, {"text": " "}, {"text": ""}])) == 1
+    assert "left out: 2 texts without anything to learn" in caplog.text
     with pytest.raises(InputError, match="row 1: no column 'text'"):
         FillMask().examples(bert, read([{"text": "we met"}, {"words": "we met"}]).rows)
 
@@ -303,6 +304,7 @@ def test_loss_against_an_identical_teacher_is_zero(bert: Loaded) -> None:
     [
         ({"mask_replace_prob": 0.9, "random_replace_prob": 0.2}, "1.1 together, expected at most 1"),
         ({"mlm_probability": 0.0}, "mlm_probability is 0.0"),
+        ({"mask_replace_prob": -0.1}, "mask_replace_prob is -0.1"),
         ({"packing": "stram"}, r"did you mean stream\?"),
     ],
 )

@@ -216,6 +216,18 @@ def test_recipe_repeats_the_training_of_an_untrained_model(
     assert losses[0] == losses[1] and len(losses[0]) == 2
 
 
+def test_recipe_repeats_the_training_on_two_line_aligned_files(
+    checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    files = tmp_path / "a.en", tmp_path / "a.de"
+    for path, text in zip(files, ("one\ntwo\nthree\nfour\n", "eins\nzwei\ndrei\nvier\n")):
+        path.write_text(text, encoding="utf-8")
+    settings = {"max_steps": 1, "generate": False, "precision": "float32", "validation": 0}
+    first = pellucid.train(checkpoint("t5-tied"), files, "translation", out=tmp_path / "first", **settings)
+    repeated = pellucid.train(recipe=tmp_path / "first" / "recipe.toml")
+    assert repeated.report.rows == 4 and repeated.report.log[0]["loss"] == first.report.log[0]["loss"]
+
+
 def test_rows_in_memory_must_be_passed_again(sentiments: Sentiments, scratch: pellucid.Model, tmp_path: Path) -> None:
     pellucid.train(
         scratch, sentiments(20), "classify", out=tmp_path / "first", max_steps=1, validation=sentiments(8, seed=2)

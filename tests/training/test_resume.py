@@ -1,6 +1,7 @@
 """An interrupted training run resumes where it was, and ends as if undisturbed, bit for bit."""
 
 import copy
+import functools
 import json
 import shutil
 import signal
@@ -14,6 +15,7 @@ import torch
 
 import pellucid
 from pellucid.checkpoints.unchanged import changed_files
+from pellucid.checksummed import seal
 from pellucid.errors import CorruptFileError, InputError
 from pellucid.training import training_run
 from pellucid.training.classification import TextClassification
@@ -348,6 +350,18 @@ def test_damaged_state_is_refused_and_left_unchanged(
     )
     assert_refused("manifest.json", lambda content: content[:100], "is damaged")
     assert_refused("manifest.json", lambda content: b"[]", "is damaged")
+
+    def resealed(content: bytes, change: dict[str, Any]) -> bytes:
+        body = json.loads(content)
+        del body["digest"]
+        return seal(body | change)
+
+    for change, reason in (
+        ({"files": {}}, "no state"),
+        ({"format": 0}, "no state"),
+        ({"files": {"../log.jsonl": [1, 64 * "0"]}}, "the files"),
+    ):
+        assert_refused("manifest.json", functools.partial(resealed, change=change), rf"is damaged \(it names {reason}")
     for version, advice in ((1, "start again"), (3, "upgrade pellucid, or start again")):
         assert_refused(
             "manifest.json",

@@ -175,12 +175,14 @@ def test_new_heads_have_the_form_of_their_family(load_tiny: LoadTiny) -> None:
         model_for_training(load_tiny("t5-tied").loaded, GivenHead("token-classification"), Settings())
 
 
-def test_decoder_without_a_padding_id_gets_one(load_tiny: LoadTiny) -> None:
+def test_only_a_decoder_without_a_padding_id_gets_one(load_tiny: LoadTiny) -> None:
     """By the reference's rule, the last token of a text is the one before the first padding token."""
     base = load_tiny("gpt2")
     assert base.config.pad_token_id is None and base.tokenizer.pad_token_id is None
     found = model_for_training(base.loaded, CLASSES, Settings())
     assert found.config.pad_token_id == base.config.eos_token_id == found.padding_id
+    own = replace(base.loaded, config=base.config.replace(pad_token_id=3))
+    assert model_for_training(own, CLASSES, Settings()).config.pad_token_id == 3
     ids = torch.tensor([[5, 6, 7], [8, 9, found.padding_id]])
     padded = found.module(ids, torch.tensor([[1, 1, 1], [1, 1, 0]]))["logits"]
     unpadded = found.module(torch.tensor([[8, 9]]))["logits"]

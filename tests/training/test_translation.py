@@ -359,6 +359,17 @@ def test_language_tokens_are_added_to_source_and_target() -> None:
     assert objective.with_task_settings(loaded).config.inert["prefix"] == "__en__"
 
 
+def test_each_language_token_is_one_of_its_own_tokenizer() -> None:
+    source_tokenizer, decoder_tokenizer = (
+        train_tokenizer(None, "characters", texts=["abc"], special_tokens=SPECIAL_TOKENS, extra_tokens=[token])
+        for token in ("__en__", "__de__")
+    )
+    loaded = small_model(source_tokenizer, target_tokenizer=decoder_tokenizer).loaded
+    (example,) = TextToText(src_lang="en", tgt_lang="de").examples(loaded, [{"text": "a", "target": "c"}])
+    assert source_tokenizer.convert_ids_to_tokens(example.ids[0]) == ["__en__", "a"]
+    assert decoder_tokenizer.convert_ids_to_tokens(example.ids[1]) == ["__de__", "c", "</s>"]
+
+
 def test_targets_use_the_target_tokenizer_and_an_end_token() -> None:
     source_tokenizer = train_tokenizer(None, "characters", texts=["abc"], special_tokens=SPECIAL_TOKENS)
     decoder_tokenizer = train_tokenizer(None, "characters", texts=["xyz"], special_tokens=SPECIAL_TOKENS)
@@ -379,10 +390,11 @@ def test_long_texts_are_truncated_and_keep_the_end_token(caplog: pytest.LogCaptu
     ):
         loaded = small_model(tokenizer, target_tokenizer=decoder_tokenizer).loaded
         objective = TextToText(max_length=4, max_target_length=3)
-        (example,) = objective.examples(loaded, [{"text": "abcabc", "target": "cbacba"}])
-        assert example.ids == ([4, 5, 6, 2], [6, 5, 2])
-    assert "1 of 1 texts were cut to 4 tokens" in caplog.text
-    assert "1 of 1 targets were cut to 3 tokens" in caplog.text
+        rows = [{"text": "abcabc", "target": "cbacba"}, {"text": "abc", "target": "cb"}]
+        long, short = objective.examples(loaded, rows)
+        assert long.ids == short.ids == ([4, 5, 6, 2], [6, 5, 2])
+    assert "1 of 2 texts were cut to 4 tokens" in caplog.text
+    assert "1 of 2 targets were cut to 3 tokens" in caplog.text
 
 
 def test_line_aligned_files_are_read_as_pairs(tmp_path: Path) -> None:

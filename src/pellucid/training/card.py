@@ -31,7 +31,7 @@ _USES = {
     "text-generation": "Once upon a time",
     "sentence-similarity": "One text.",
 }
-"""The input of the example, by task."""
+"""The input of the example, by task; [MASK] stands for the model's own mask token."""
 
 _BASELINE = (
     "The baseline gives every row the same answer: the commonest label, or the mean, of the rows that were learned "
@@ -128,7 +128,9 @@ def _use(result: "Result", name: Name) -> str:
         lines = [f'answer = pellucid.pipeline("question-answering", {folder})',
                  'answer(question="Who came?", context="Ada came at five.")']  # fmt: skip
     elif name.task:
-        lines = [f"ask = pellucid.pipeline({task}, {folder})", f"ask({json.dumps(_USES.get(name.task, 'A text.'))})"]
+        mask = result.loaded.required_tokenizer.mask_token or ""
+        text = _USES.get(name.task, "A text.").replace("[MASK]", mask)
+        lines = [f"ask = pellucid.pipeline({task}, {folder})", f"ask({json.dumps(text)})"]
     else:
         lines = [f"model = pellucid.load({folder})"]
     code = "\n".join(["import pellucid", "", *lines])

@@ -140,7 +140,7 @@ def adapter_changes(module: nn.Module) -> dict[str, LowRankUpdate]:
     """The updates of all adapters by the path of their linear layer; {} where there are none."""
     found = {}
     for path, part in module.named_modules():
-        if isinstance(part, nn.Linear) and parametrize.is_parametrized(part, "weight"):
+        if parametrize.is_parametrized(part, "weight"):
             low = part.get_submodule("parametrizations.weight.0")
             assert isinstance(low, LowRank)
             found[path] = low.change

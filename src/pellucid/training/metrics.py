@@ -174,8 +174,8 @@ def normalise_answer(answer: str) -> str:
 
 def _f1_of_words(right: str, prediction: str) -> float:
     predicted_words, right_words = prediction.split(), right.split()
-    if not predicted_words or not right_words:
-        return float(predicted_words == right_words)
+    if predicted_words == right_words:  # also where both are empty
+        return 1.0
     same = sum((Counter(predicted_words) & Counter(right_words)).values())
     return 2 * same / (len(predicted_words) + len(right_words))
 

@@ -37,10 +37,9 @@ def optimizer_step(optimizer: torch.optim.Optimizer, learning_rate: float, gradi
 
     gradient_scale: such as that of clipping. The fused kernel applies it, which saves a pass over all gradients.
     """
-    changed = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
-    is_unscaled = gradient_scale == 1.0 or not changed
-    scale = None if is_unscaled else torch.tensor(1.0 / gradient_scale, dtype=torch.float32, device=changed[0].device)
+    device = optimizer.param_groups[0]["params"][0].device
+    scale = None if gradient_scale == 1.0 else torch.tensor(1.0 / gradient_scale, dtype=torch.float32, device=device)
     setattr(optimizer, "grad_scale", scale)  # noqa: B010 - what the kernel divides gradients by
     optimizer.step()

@@ -258,7 +258,9 @@ def _single_texts(examples: Sequence[Example]) -> list[Example]:
 def _gather_rows(ranks: Ranks, parts: Sequence[Tensor]) -> tuple[Tensor, int]:
     """The rows of all micro-batches of all processes, and the number of those of earlier processes."""
     shape, dtype = ranks.broadcast((parts[0].shape[1:], parts[0].dtype) if parts else None)  # the first always has some
-    found = ranks.all_gather(torch.cat(list(parts)) if parts else torch.zeros(0, *shape, dtype=dtype, device="cpu"))
+    found = ranks.all_gather(
+        torch.cat(list(parts)) if parts else torch.zeros(0, *shape, dtype=dtype, device=ranks.device)
+    )
     return torch.cat(found), sum(map(len, found[: ranks.rank]))
 
 

@@ -253,4 +253,4 @@ def _language_token(loaded: Loaded, language: str | None, side: str) -> str:
     tokenizer = loaded.required_tokenizer if side == "src" else loaded.required_target_tokenizer
     forms = (language, f"__{language}__")
     found = zip(forms, tokenizer.convert_tokens_to_ids(forms))
-    return next((form for form, i in found if i is not None and i in tokenizer.special_ids), "")
+    return next((form for form, i in found if i in tokenizer.special_ids), "")
