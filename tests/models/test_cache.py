@@ -142,8 +142,9 @@ def test_encoder_decoder_read_in_pieces_equals_one_pass(family: str) -> None:
     torch.testing.assert_close(torch.cat(logits, dim=1), whole.logits, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("pieces", [(3, 1, 2), (1,) * 6])
 @pytest.mark.parametrize("family", ENCODER_DECODERS)
-def test_padded_encoder_decoder_read_in_pieces_equals_one_pass(family: str) -> None:
+def test_padded_encoder_decoder_read_in_pieces_equals_one_pass(family: str, pieces: tuple[int, ...]) -> None:
     config = Config.of(family, **SMALL, **ENCODER_DECODERS[family], head=SequenceToSequenceLM())
     module = pellucid.build(config, seed=2, dtype="float64").module
     source, text = ids(), ids(length=6)
@@ -151,8 +152,8 @@ def test_padded_encoder_decoder_read_in_pieces_equals_one_pass(family: str) -> N
     target_mask[0, 2] = target_mask[1, 0] = target_mask[1, 5] = 0
     whole = module(source, mask, text, target_mask)
     cache, memory = module.new_cache(6), whole.encoder_last_hidden_state
-    pieces = zip(text.split((3, 1, 2), dim=1), target_mask.split((3, 1, 2), dim=1))
-    logits = torch.cat([module(None, mask, *piece, memory=memory, cache=cache).logits for piece in pieces], dim=1)
+    parts = zip(text.split(pieces, dim=1), target_mask.split(pieces, dim=1))
+    logits = torch.cat([module(None, mask, *part, memory=memory, cache=cache).logits for part in parts], dim=1)
     torch.testing.assert_close(logits[target_mask.bool()], whole.logits[target_mask.bool()], rtol=0, atol=1e-12)
 
 
