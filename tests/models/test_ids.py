@@ -94,3 +94,16 @@ def test_decoder_inputs_need_one_row_per_text(family: str, rows: tuple[int, int]
     memory = model(theirs).encoder_last_hidden_state
     with pytest.raises(InputError, match=message % ("memory float32", ", 8")):
         model.module(decoder_input_ids=ours, memory=memory)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "bart"])
+def test_batch_without_a_text_gives_an_output_without_a_row(family: str) -> None:
+    sizes: dict[str, Any] = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    module: Any = pellucid.build(pellucid.Config.of(family, **sizes)).module
+    ids = torch.zeros(0, 4, dtype=torch.long)
+    names = {"attention_mask", "decoder_attention_mask", "segments"}.intersection(module.input_names)
+    for network in (module, module.packed_copy()):
+        further = [{}, *({name: torch.ones_like(ids)} for name in names)]
+        further += [{"cache": network.new_cache(4)}] if network.is_autoregressive else []
+        for one in further:
+            assert network(ids, **one).last_hidden_state.shape == (0, 4, 16)
