@@ -261,6 +261,19 @@ def test_cache_and_its_copy_can_be_merged() -> None:
             decoder("llama").module(ids(rows=2, length=1), cache=Cache.merge([copy.deepcopy(cache), cache]))
 
 
+def test_merged_cache_has_the_largest_capacity() -> None:
+    module, text = decoder("llama").module, ids(rows=1)
+    caches = [module.new_cache(capacity) for capacity in (4, 8)]
+    for length, cache in zip((3, 7), caches):
+        module(text[:, :length], cache=cache)
+    both = Cache.merge(caches)
+    found = module(torch.cat((text[:, 3:4], text[:, 7:8])), cache=both).logits[:, 0]
+    expected = module(text).logits[0, [3, 7]]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    with pytest.raises(InputError, match="9 positions do not fit into a cache of 8"):
+        module(text[:, :1].expand(2, -1), cache=both)
+
+
 @pytest.mark.parametrize("make_copy", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))])
 def test_copied_cache_with_gradients_can_be_continued(make_copy: Callable[[Cache], Cache]) -> None:
     module = decoder("llama").module
