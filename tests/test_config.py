@@ -9,7 +9,7 @@ import pytest
 
 import pellucid
 from pellucid import Config, InputError, blocks
-from pellucid.config import NextSentence, SequenceClassification
+from pellucid.config import NextSentence, NoPosition, QuestionAnswering, SequenceClassification
 from pellucid.config.checks import ACTIVATIONS
 
 
@@ -61,6 +61,15 @@ def test_num_labels_keeps_matching_labels() -> None:
         Config.of("bert", labels=names, num_labels=2)
     with pytest.raises(InputError, match=r"^labels are 'sad', expected a list of names$"):
         Config.of("bert", labels="sad", num_labels=3)
+    for wrong in (3, "sad", None):  # a number was an error of Python's, and a word silently became LABEL_0 and LABEL_1
+        with pytest.raises(InputError, match=rf"^labels are {wrong!r}, expected a list of names$"):
+            Config.of("bert", labels=wrong, head=QuestionAnswering())
+
+
+def test_fact_of_a_replaced_part_is_refused_with_the_name_of_the_part() -> None:
+    """The message used to propose the very name that it refused."""
+    with pytest.raises(InputError, match=r"^a bert config has no 'max_position_embeddings' with this position$"):
+        Config.of("bert", vocab_size=50, position=NoPosition(), max_position_embeddings=40)
 
 
 @pytest.mark.parametrize("value", [{"rope_type": "linear", "factor": 4.0}, "linear"])

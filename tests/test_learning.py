@@ -163,8 +163,9 @@ def test_trained_model_can_be_saved_and_edited(scratch: pellucid.Model, sentimen
     assert trained.save(tmp_path / "saved").is_dir()
     with trained.edit({"layers.0.attention.heads": zero(head=0)}) as edited:
         edited(["good people"])
-        with pytest.raises(PellucidError, match="an edited model has no report: use"):
-            _ = edited.report
+    for made in (edited, trained.reading(trained.tokenizer)):
+        with pytest.raises(PellucidError, match=r"^an edited model, or one with another tokenizer or config, has no"):
+            _ = made.report
 
 
 # -- what cannot be ----------------------------------------------------------------------------------------------------

@@ -244,8 +244,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def read_json_value(path: Path, max_bytes: int = MAX_BYTES) -> Any:
     """Any JSON value from a file of at most `max_bytes` bytes, with the same checks."""
-    if not path.is_file():
+    if not path.exists():
         raise NotFoundError(f"{path} is missing: a checkpoint folder holds one")
+    check_regular(path)
     check_byte_count(path, max_bytes)
     try:
         return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=unique_keys)

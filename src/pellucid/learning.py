@@ -72,9 +72,10 @@ class Trained(Model):
 
     @property
     def report(self) -> Report:
-        """How the training went. Raises PellucidError for an edited model, within a block of `edit`."""
+        """How the training went. Raises PellucidError for a model that an edit, `reading` or `saying` made."""
         if self._report is None:
-            raise PellucidError("an edited model has no report: use that of the model that was trained")
+            made = "an edited model, or one with another tokenizer or config, has no report"
+            raise PellucidError(f"{made}: use that of the model that was trained")
         return self._report
 
 

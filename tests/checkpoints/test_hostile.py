@@ -155,10 +155,10 @@ def test_a_damaged_file_is_refused(case: Case, tmp_path: Path) -> None:
 # -- what is not a file ------------------------------------------------------------------------------------------------
 
 
-def replaced_by(make: Damage) -> Damage:
+def replaced_by(make: Damage, name: str = WEIGHTS) -> Damage:
     def damage(folder: Path) -> None:
-        (folder / WEIGHTS).unlink()
-        make(folder / WEIGHTS)
+        (folder / name).unlink()
+        make(folder / name)
 
     return damage
 
@@ -172,6 +172,8 @@ def link_outside(path: Path) -> None:
 IRREGULAR_FILES = [
     Case("A23 pipe", replaced_by(os.mkfifo), CORRUPT, "model.safetensors is not a regular file"),
     Case("A23 folder", replaced_by(Path.mkdir), CORRUPT, "model.safetensors is not a regular file"),
+    Case("A23 pipe of facts", replaced_by(os.mkfifo, "config.json"), CORRUPT, "config.json is not a regular file"),
+    Case("A23 folder of facts", replaced_by(Path.mkdir, "config.json"), CORRUPT, "config.json is not a regular file"),
     Case("A23 device", replaced_by(lambda p: p.symlink_to("/dev/zero")), UNSAFE, "link to /dev/zero, outside"),
     Case("A35 link outside", replaced_by(link_outside), UNSAFE, "outside the checkpoint"),
     Case("dangling link", replaced_by(lambda p: p.symlink_to("nothing")), ABSENT, "is a link to a file that is gone"),
@@ -180,7 +182,7 @@ IRREGULAR_FILES = [
 
 
 @parametrize_cases(IRREGULAR_FILES)
-def test_irregular_weight_files_are_refused(case: Case, tmp_path: Path) -> None:
+def test_irregular_files_are_refused(case: Case, tmp_path: Path) -> None:
     folder = valid_checkpoint(tmp_path / "model")
     case.damage(folder)
     assert_refused(folder, case)

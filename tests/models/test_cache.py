@@ -142,8 +142,9 @@ def test_encoder_decoder_read_in_pieces_equals_one_pass(family: str) -> None:
     torch.testing.assert_close(torch.cat(logits, dim=1), whole.logits, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("pieces", [(3, 1, 2), (1,) * 6])
 @pytest.mark.parametrize("family", ENCODER_DECODERS)
-def test_padded_encoder_decoder_read_in_pieces_equals_one_pass(family: str) -> None:
+def test_padded_encoder_decoder_read_in_pieces_equals_one_pass(family: str, pieces: tuple[int, ...]) -> None:
     config = Config.of(family, **SMALL, **ENCODER_DECODERS[family], head=SequenceToSequenceLM())
     module = pellucid.build(config, seed=2, dtype="float64").module
     source, text = ids(), ids(length=6)
@@ -151,8 +152,8 @@ def test_padded_encoder_decoder_read_in_pieces_equals_one_pass(family: str) -> N
     target_mask[0, 2] = target_mask[1, 0] = target_mask[1, 5] = 0
     whole = module(source, mask, text, target_mask)
     cache, memory = module.new_cache(6), whole.encoder_last_hidden_state
-    pieces = zip(text.split((3, 1, 2), dim=1), target_mask.split((3, 1, 2), dim=1))
-    logits = torch.cat([module(None, mask, *piece, memory=memory, cache=cache).logits for piece in pieces], dim=1)
+    parts = zip(text.split(pieces, dim=1), target_mask.split(pieces, dim=1))
+    logits = torch.cat([module(None, mask, *part, memory=memory, cache=cache).logits for part in parts], dim=1)
     torch.testing.assert_close(logits[target_mask.bool()], whole.logits[target_mask.bool()], rtol=0, atol=1e-12)
 
 
@@ -258,6 +259,19 @@ def test_cache_and_its_copy_can_be_merged() -> None:
         assert torch.equal(found[0], found[1])
         with pytest.raises(InputError, match="filled by another model"):
             decoder("llama").module(ids(rows=2, length=1), cache=Cache.merge([copy.deepcopy(cache), cache]))
+
+
+def test_merged_cache_has_the_largest_capacity() -> None:
+    module, text = decoder("llama").module, ids(rows=1)
+    caches = [module.new_cache(capacity) for capacity in (4, 8)]
+    for length, cache in zip((3, 7), caches):
+        module(text[:, :length], cache=cache)
+    both = Cache.merge(caches)
+    found = module(torch.cat((text[:, 3:4], text[:, 7:8])), cache=both).logits[:, 0]
+    expected = module(text).logits[0, [3, 7]]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    with pytest.raises(InputError, match="9 positions do not fit into a cache of 8"):
+        module(text[:, :1].expand(2, -1), cache=both)
 
 
 @pytest.mark.parametrize("make_copy", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))])

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import pellucid
+from pellucid.config import CausalLM
 from pellucid.errors import InputError
 from tests.conftest import tiny_config
 
@@ -94,3 +95,29 @@ def test_decoder_inputs_need_one_row_per_text(family: str, rows: tuple[int, int]
     memory = model(theirs).encoder_last_hidden_state
     with pytest.raises(InputError, match=message % ("memory float32", ", 8")):
         model.module(decoder_input_ids=ours, memory=memory)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "bart"])
+def test_batch_without_a_text_gives_an_output_without_a_row(family: str) -> None:
+    sizes: dict[str, Any] = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    module: Any = pellucid.build(pellucid.Config.of(family, **sizes)).module
+    ids = torch.zeros(0, 4, dtype=torch.long)
+    names = {"attention_mask", "decoder_attention_mask", "segments"}.intersection(module.input_names)
+    for network in (module, module.packed_copy()):
+        further = [{}, *({name: torch.ones_like(ids)} for name in names)]
+        further += [{"cache": network.new_cache(4)}] if network.is_autoregressive else []
+        for one in further:
+            assert network(ids, **one).last_hidden_state.shape == (0, 4, 16)
+
+
+def test_logits_to_keep_is_a_number_of_last_positions() -> None:
+    """A negative one used to leave out as many first positions."""
+    sizes: dict[str, Any] = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    module: Any = pellucid.build(pellucid.Config.of("gpt2", **sizes, head=CausalLM()), dtype="float64").module
+    every = module(IDS).logits
+    for number, first in ((0, 0), (1, 3), (3, 1), (9, 0)):
+        kept = module(IDS, logits_to_keep=number).logits
+        torch.testing.assert_close(kept, every[:, first:], rtol=0, atol=1e-12)
+    for wrong in (-1, 1.5, None, True):
+        with pytest.raises(InputError, match=r"^logits_to_keep is .*, expected a whole number from 0 on$"):
+            module(IDS, logits_to_keep=wrong)

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
+from pellucid.models import Output
 from pellucid.tasks.answer import Answer, AnswerAttribution, Answers, TextCoverage
 
 COVERAGE = TextCoverage(((0, 9), (7, 15)), cut=3, empty=False)
@@ -17,6 +19,7 @@ SECOND = Answer({"label": "A", "score": 0.25})
 FIRST = Answer({"label": "B", "score": 0.75}, all=[Answer({"label": "B", "score": 0.75}), SECOND])
 FULL = FIRST.replace(read=COVERAGE, window=1, why=ATTRIBUTION)
 SEVERAL = Answers([FULL, SECOND], read=COVERAGE)
+OUTPUT = Output({"label": torch.ones(1)})
 
 CHANGES: dict[str, Callable[[Any], Any]] = {
     "item": lambda one: one.__setitem__("label", "C"),
@@ -49,11 +52,12 @@ LIST_CHANGES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_answer_cannot_be_changed(change: str) -> None:
-    before = dict(FULL), vars(FULL).copy()
-    with pytest.raises(TypeError, match=r"cannot be changed: copy it with dict\(answer\)"):
-        CHANGES[change](FULL)
-    assert (dict(FULL), vars(FULL)) == before
+@pytest.mark.parametrize(("one", "name"), [(FULL, "answer"), (OUTPUT, "output")], ids=["answer", "output"])
+def test_answer_cannot_be_changed(one: Any, name: str, change: str) -> None:
+    before = dict(one), vars(one).copy()
+    with pytest.raises(TypeError, match=rf"cannot be changed: copy it with dict\({name}\)"):
+        CHANGES[change](one)
+    assert (dict(one), vars(one)) == before
 
 
 @pytest.mark.parametrize("change", LIST_CHANGES)
@@ -67,7 +71,8 @@ def test_list_of_answers_cannot_be_changed(change: str) -> None:
 def test_every_mutating_method_of_dict_and_list_is_refused() -> None:
     """Every method that dict and list have, and frozen mappings and tuples lack, is refused or returns a copy."""
     reading = {"copy", "fromkeys", "items", "keys", "values", "get"}
-    for kind, builtin, harmless in ((Answer, dict, reading), (Answers, list, {"copy", "count", "index"})):
+    kinds = ((Answer, dict, reading), (Output, dict, reading), (Answers, list, {"copy", "count", "index"}))
+    for kind, builtin, harmless in kinds:
         for name in set(dir(builtin)) - set(dir(object)) - harmless:
             if not name.startswith("__") or name in ("__setitem__", "__delitem__", "__iadd__", "__imul__", "__ior__"):
                 assert getattr(kind, name) is not getattr(builtin, name), f"{kind.__name__}.{name} changes it"
@@ -119,7 +124,9 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("method", COPIES)
-@pytest.mark.parametrize("one", [FULL, SECOND, SEVERAL, Answers([])], ids=["full", "plain", "several", "none"])
+@pytest.mark.parametrize(
+    "one", [FULL, SECOND, SEVERAL, Answers([]), OUTPUT], ids=["full", "plain", "several", "none", "output"]
+)
 def test_answers_survive_copying_and_pickling(one: Any, method: str) -> None:
     copied = COPIES[method](one)
     assert type(copied) is type(one) and copied == one and vars(copied) == vars(one)

@@ -208,7 +208,7 @@ class Cache:
         readers = [cache.reader for cache in caches if cache.reader is not None]  # a copied cache has none yet
         if any(reader != readers[0] for reader in readers):
             raise InputError("these caches were filled by several models, and a model can continue only its own cache")
-        merged = cls(len(caches[0].layers), caches[0].capacity)
+        merged = cls(len(caches[0].layers), max(cache.capacity for cache in caches))
         merged.filled = max(cache.filled for cache in caches)
         padded = [pad(cache.positions, (merged.filled - cache.filled, 0), value=-1) for cache in caches]
         merged.positions = torch.cat(padded)

@@ -24,8 +24,7 @@ def check_mask(mask: Tensor) -> None:
     if mask.dtype != torch.bool or mask.dim() != 4:
         raise InputError(
             f"mask is {kind_of(mask)}, expected bool[batch or 1, 1, seq or 1, source], true where attention is "
-            "allowed: "
-            "causal_mask and padding_mask of pellucid.blocks make such masks"
+            "allowed: causal_mask and padding_mask of pellucid.blocks make such masks"
         )
 
 

@@ -75,7 +75,7 @@ class Kernels(ManyPositionKernels):
         return out
 
     def low_bit_product(self, x: Tensor, codes: Tensor, scales: Tensor, factors: Tensor) -> Tensor:
-        """x times a `grouped.Grouped` weight: Float32[Tensor, "some in"]  ->  Float32[Tensor, "some out"]
+        """x times a `low_bit_weights.Grouped` weight: Float32[Tensor, "some in"]  ->  Float32[Tensor, "some out"]
 
         Raises InputError where x has another width or device than the weight.
         """
@@ -106,7 +106,7 @@ class Kernels(ManyPositionKernels):
         return out
 
     def dequantised(self, codes: Tensor, scales: Tensor, factors: Tensor, dtype: torch.dtype) -> Tensor:
-        """Dequantises rows of a 4-bit `grouped.Grouped` weight: Float[Tensor, "rows in"]
+        """Dequantises rows of a 4-bit `low_bit_weights.Grouped` weight: Float[Tensor, "rows in"]
 
         factors: may be a slice of columns.  dtype: float32 or bfloat16
         """

@@ -139,6 +139,5 @@ def _check_self_contained(linked: llvm.ModuleRef) -> None:
     if strange:
         raise RuntimeError(
             f"the kernels call {', '.join(strange)}, so numba was told not to optimize: unset NUMBA_OPT, "
-            "NUMBA_DEBUGINFO and "
-            "the like in the environment"
+            "NUMBA_DEBUGINFO and the like in the environment"
         )

@@ -17,7 +17,7 @@ from pellucid.blocks.kernel_arguments import ROWS
 from pellucid.blocks.numba_language import FAST_MATH, LOG_2_E, SERIES, float32, int64, kernel_helper
 
 VECTOR = 16 if llvm.get_host_cpu_features().get("avx512f") else 8
-"""Floats per vector of the processor, a divisor of `calls.LANES`."""
+"""Floats per vector of the processor, a divisor of `kernel_arguments.LANES`."""
 
 _WORD, _NUMBER = ir.IntType(64), ir.FloatType()
 NUMBERS, WHOLES = ir.VectorType(_NUMBER, VECTOR), ir.VectorType(ir.IntType(32), VECTOR)

@@ -130,11 +130,10 @@ class Config:
 
     def _check_part(self, name: str, value: object) -> None:
         """Refuses a plain value where one of the small types is expected."""
-        part = getattr(self, name)
         if value is None or dataclasses.is_dataclass(value):
             return
         expected = "one of the types of pellucid.config" if name in ("head", "decoder") else ""
-        if dataclasses.is_dataclass(part):
+        if dataclasses.is_dataclass(part := getattr(self, name)):
             expected = f"its facts one by one: {', '.join(vars(part)) or 'none'}"
         if expected:
             raise InputError(Argument(name), f" is {shorten(repr(value))}, expected {expected}")
@@ -261,8 +260,7 @@ class Config:
 
     def facts(self) -> dict[str, Any]:
         """Every scalar fact by name: the config's own fields, then those of the small types."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "inert"}
-        flat = {name: value for name, value in values.items() if not dataclasses.is_dataclass(value)}
+        flat = {name: one for name, one in vars(self).items() if name != "inert" and not dataclasses.is_dataclass(one)}
         for part in _parts(self):
             flat |= vars(part)
         return flat
@@ -279,19 +277,21 @@ class Config:
                 if "labels" in changes:
                     raise InputError(f"num_labels is {number} beside {len(labels)} labels: give labels alone")
                 changes["labels"] = tuple(f"LABEL_{i}" for i in range(number))
-        field_names = {f.name for f in dataclasses.fields(self)}
-        top = {name: changes.pop(name) for name in list(changes) if name in field_names}
+        top = {name: changes.pop(name) for name in list(changes) if name in vars(self)}
         for name, value in top.items():
             self._check_part(name, value)
-        for name in field_names:  # all at once, since facts of different parts are checked against each other
+        for name in vars(self):  # all at once, since facts of different parts are checked against each other
             part = top.get(name, getattr(self, name))
             inner = {n: changes.pop(n) for n in list(changes) if dataclasses.is_dataclass(part) and n in vars(part)}
             if inner:
                 top[name] = dataclasses.replace(part, **inner)
         if changes:
             name = next(iter(changes))
-            raise InputError(f"a {self.family} config has no {shorten(repr(name))}{did_you_mean(name, self.facts())}")
-        if isinstance(top.get("head"), QuestionAnswering) and len(top.get("labels", self.labels)) != 2:
+            replaced = [part for part in top if name in getattr(getattr(self, part), "__dict__", ())]
+            hint = f" with this {replaced[0]}" if replaced else did_you_mean(name, self.facts())
+            raise InputError(f"a {self.family} config has no {shorten(repr(name))}{hint}")
+        labels = top.get("labels", self.labels)
+        if isinstance(top.get("head"), QuestionAnswering) and isinstance(labels, tuple | list) and len(labels) != 2:
             top["labels"] = ("LABEL_0", "LABEL_1")  # the reference derives its two logits from the number of labels
         return dataclasses.replace(self, **top)
 

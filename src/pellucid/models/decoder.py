@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from pellucid.blocks import Cache, Embeddings, Observer
+from pellucid.errors import InputError, shorten
 from pellucid.models.output import Output
 from pellucid.models.packable import PackableNetwork
 from pellucid.models.stack import Stack
@@ -46,6 +47,8 @@ class Decoder(Stack, PackableNetwork):
         segments: Int[Tensor, "batch seq"], texts packed into one row, 1, 2, 3, ..., 0 for padding: see `Stack.states`.
         ->  last_hidden_state Float[Tensor, "batch seq hidden"], logits
         """
+        if type(logits_to_keep) is not int or logits_to_keep < 0:
+            raise InputError(f"logits_to_keep is {shorten(repr(logits_to_keep))}, expected a whole number from 0 on")
         run = self.observed_pass(observer)
         stream = self.states(input_ids, attention_mask, run=run, cache=cache, segments=segments)
         answer = {"last_hidden_state": stream}

@@ -139,7 +139,7 @@ class Stack(Observable):
 
     def _check_length(self, positions: Tensor) -> None:
         max_positions = self.embeddings.position.length
-        if max_positions is not None and positions.shape[1] and (length := int(positions.max()) + 1) > max_positions:
+        if max_positions is not None and positions.numel() and (length := int(positions.max()) + 1) > max_positions:
             raise InputError(f"{length} tokens are too many: this model has {max_positions} positions; cut the text")
 
     def _shared_pass(
@@ -179,7 +179,7 @@ class Stack(Observable):
 
     def _text_lengths(self, segments: Tensor) -> tuple[int, ...] | None:
         """Lengths of the texts in a single packed row, if a causal mask within each is all that is needed."""
-        if not self.causal or len(segments) > 1 or bool((segments == 0).any()):
+        if not self.causal or len(segments) != 1 or bool((segments == 0).any()):
             return None
         lengths = tuple(segments[0].unique_consecutive(return_counts=True)[1].tolist())
         return lengths if self.window is None or max(lengths) <= self.window else None
