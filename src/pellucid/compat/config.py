@@ -176,7 +176,7 @@ class PretrainedConfig:
     def __setattr__(self, name: str, value: Any) -> None:
         theirs, value = {ours: key for key, ours in self.family.keys.renamed.items()}, plain_number(value)
         if name == "id2label":
-            if not isinstance(value, Mapping) or not all(isinstance(i, int) or str(i).isdigit() for i in value):
+            if not isinstance(value, Mapping) or not all(isinstance(i, int) or str(i).isdecimal() for i in value):
                 raise InputError(
                     f"id2label is {shorten(repr(value))}, expected labels by number: {{0: 'no', 1: 'yes'}}"
                 )
