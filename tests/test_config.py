@@ -9,7 +9,7 @@ import pytest
 
 import pellucid
 from pellucid import Config, InputError, blocks
-from pellucid.config import NextSentence, NoPosition, QuestionAnswering, SequenceClassification
+from pellucid.config import CausalLM, NextSentence, NoPosition, QuestionAnswering, SequenceClassification
 from pellucid.config.checks import ACTIVATIONS
 
 
@@ -119,3 +119,12 @@ def test_build_refuses_an_invalid_tokenizer() -> None:
     wrong: Any = "vocab.txt"
     with pytest.raises(InputError, match="tokenizer is str, expected that of a model of pellucid"):
         pellucid.build(Config.of("bert", **sizes), tokenizer=wrong)
+
+
+def test_head_tied_to_narrower_embeddings_is_refused() -> None:
+    sizes = dict.fromkeys(("hidden_size", "vocab_size"), 8) | {"num_hidden_layers": 1, "num_attention_heads": 2}
+    config = Config.of("gpt2", head=CausalLM(), embedding_size=4, **sizes)
+    tied = r"^head.decoder.weight \[8, 8\] cannot be tied to embeddings.token.weight \[8, 4\]: pass tie_word_emb"
+    with pytest.raises(InputError, match=tied):
+        pellucid.build(config)
+    assert pellucid.build(config.replace(tie_word_embeddings=False))([[1, 2]]).logits.shape == (1, 2, 8)

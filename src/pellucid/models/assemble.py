@@ -11,6 +11,7 @@ from pellucid import blocks
 from pellucid import config as facts
 from pellucid.config import Config
 from pellucid.config.checks import check_one_of
+from pellucid.errors import InputError
 from pellucid.machine import NARROWER_FLOATS, inference_mode, memory_errors, no_grad, require_memory
 from pellucid.models import heads
 from pellucid.models.decoder import Decoder
@@ -118,14 +119,14 @@ def attention_of(module: Network) -> str:
 
 
 def tie_parameters(module: nn.Module, tied: dict[str, str]) -> None:
-    """Makes each tied parameter the same object as its source."""
+    """Makes each tied parameter the same object as its source. Raises InputError where their shapes differ."""
     for name, source in tied.items():
+        shared, shape = module.get_parameter(source), module.get_parameter(name).shape
+        if shape != shared.shape:
+            unlike = f"{name} {[*shape]} cannot be tied to {source} {[*shared.shape]}"
+            raise InputError(f"{unlike}: pass tie_word_embeddings=False, or an embedding_size equal to hidden_size")
         owner, _, attribute = name.rpartition(".")
-        try:
-            target = module.get_submodule(owner)
-        except AttributeError:
-            continue
-        setattr(target, attribute, module.get_parameter(source))
+        setattr(module.get_submodule(owner), attribute, shared)
 
 
 # -- the parts --------------------------------------------------------------------------------------------------------
