@@ -100,9 +100,9 @@ def fused_model(folder: Path) -> onnx.ModelProto:
     ("setting", "value", "message"),
     [
         ("num_heads", 8, "it has 8 heads, config.json says 4"),
-        ("unidirectional", 1, "is causal, or"),
+        ("unidirectional", 1, "is causal, has a past, or"),
         ("mask_filter_value", -1.0, "masks its scores in another way"),
-        ("do_rotary", 1, "is causal, or"),
+        ("do_rotary", 1, "is causal, has a past, or"),
         ("scale", 0.5, "scales or masks its scores in another way"),
     ],
 )
@@ -117,6 +117,16 @@ def test_other_settings_of_a_fused_attention_are_refused(
         node.attribute.extend([*others, make_attribute(setting, value)])
     onnx.save(model, folder / "model.onnx")
     with pytest.raises(CheckpointMismatchError, match=message):
+        convert(folder, tmp_path / "ours")
+
+
+def test_fused_attention_with_keys_of_an_earlier_pass_is_refused(tmp_path: Path) -> None:
+    folder = export(tiny_bert("tokens", attn_implementation="eager"), tmp_path / "foreign", "traced", 17)
+    model = fused_model(folder)
+    for node in (node for node in model.graph.node if node.op_type == "Attention"):
+        node.input[:] = [*node.input, "", ""][:4] + node.input[:1]
+    onnx.save(model, folder / "model.onnx")
+    with pytest.raises(CheckpointMismatchError, match="has a past, or scales"):
         convert(folder, tmp_path / "ours")
 
 

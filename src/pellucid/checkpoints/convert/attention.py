@@ -91,7 +91,7 @@ def check_query(steps: Steps, query: Linear, heads: int) -> None:
 
 
 def check_attributes(steps: Steps, node: Node, heads: int, default_scale: float) -> None:
-    """Checks the attributes of a fused attention: number of heads, scale and mask."""
+    """Checks a fused attention: number of heads, scale, mask, and that no keys of an earlier pass are read."""
     attributes = node.attributes
     found = attributes.get("num_heads", attributes.get("q_num_heads", heads))
     if found != heads:
@@ -100,9 +100,12 @@ def check_attributes(steps: Steps, node: Node, heads: int, default_scale: float)
         attributes.get("kv_num_heads", heads),
         attributes.get("mask_filter_value", _MAX_MASK_VALUE),
     )
+    is_joint = node.outputs[0] in steps.fused_steps  # ONNX Runtime's, which holds the three products
+    past_places = (6, 7) if node.op_type == "MultiHeadAttention" else (4,) if is_joint else (4, 5)
     if any(attributes.get(key) for key in ("unidirectional", "is_causal", "softcap", "do_rotary")) or (
-        abs((attributes.get("scale") or default_scale) / default_scale - 1) > SCALE_TOLERANCE
+        any(map(node.input, past_places))
+        or abs((attributes.get("scale") or default_scale) / default_scale - 1) > SCALE_TOLERANCE
         or key_value_heads != heads
         or mask_value > _MAX_MASK_VALUE
     ):
-        raise steps.not_bert_error(f"{node} is causal, or scales or masks its scores in another way")
+        raise steps.not_bert_error(f"{node} is causal, has a past, or scales or masks its scores in another way")
