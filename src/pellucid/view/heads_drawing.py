@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pellucid.errors import format_count
 from pellucid.view.choice import Choice
 from pellucid.view.colours import head_colour, head_dash, mean_colour
 from pellucid.view.sheet import Sheet, percent
@@ -51,7 +52,8 @@ def draw_heads(choice: Choice, theme: str, threshold: float) -> str:
     sheet.notes += _notes(choice, head_lines, queries, keys, threshold, drawn_weight, total_weight)
     rows = queries if choice.token is None else [choice.token]
     weights = np.stack([one.weights[np.ix_(rows, keys)] for one in head_lines])
-    return sheet.text(f"{len(queries)} queries and {len(keys)} keys", weights)
+    shown = f"{format_count(len(queries), 'query', 'queries')} and {format_count(len(keys), 'key')}"
+    return sheet.text(shown, weights)
 
 
 def _shown_tokens(choice: Choice) -> tuple[list[int], list[int]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.errors import format_count
 from pellucid.view.choice import Choice
 from pellucid.view.colours import ramp, ramp_steps
 from pellucid.view.sheet import Sheet
@@ -54,7 +55,8 @@ def draw_matrix(choice: Choice, theme: str, scale: str) -> str:
         sheet.notes.append(f"Each cell is the largest of {fold} x {fold} of the {cells}.")
     if not chosen.attention_mask.all():
         sheet.notes.append("Empty cells are masked.")
-    description = f"{len(chosen.queries)} queries (rows), {len(chosen.keys)} keys (columns)"
+    queries = format_count(len(chosen.queries), "query", "queries")
+    description = f"{queries} (rows), {format_count(len(chosen.keys), 'key')} (columns)"
     return sheet.text(description, chosen.weights)
 
 
