@@ -387,6 +387,12 @@ def test_facts_of_another_family_are_refused() -> None:
         compat.PretrainedConfig.from_dict({"num_hidden_layers": 3})
 
 
+@pytest.mark.parametrize("key", ["x", "²", None, 1.5])
+def test_labels_are_by_number(key: Any) -> None:
+    with pytest.raises(pellucid.InputError, match="^id2label is .*, expected labels by number"):
+        compat.BertConfig(id2label={0: "no", key: "yes"})
+
+
 def test_labels_are_saved_in_order(tmp_path: Path) -> None:
     reference_model("bert", "SequenceClassification", tmp_path / "one")
     model = our_model("SequenceClassification", tmp_path / "one")

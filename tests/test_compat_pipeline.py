@@ -352,7 +352,6 @@ def test_stop_sequence_ends_at_each_of_its_tokens_or_the_first(
     pipe, options = pipeline(task, model=checkpoint(name)), {"do_sample": False, "num_beams": 1, "max_new_tokens": 12}
     ids = pipe.tokenizer(stop, add_special_tokens=False)["input_ids"]
     expected = [pipe("Once upon a time", eos_token_id=some, **options) for some in (ids[:1], ids)]
-    print(ids, expected)
     assert pipe("Once upon a time", stop_sequence=stop, **options) == expected[ends - 1] != expected[2 - ends]
 
 

@@ -7,6 +7,7 @@ import itertools
 import math
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -253,6 +254,28 @@ def test_unusual_texts_give_the_same_answer_each_time(pipeline_of: PipelineOf, t
         assert text[one["start"] : one["end"]] == one["word"] or "\ud800" in text
     numbers = [x for row in answers[0] for x in row] if task == "feature-extraction" else []
     assert all(map(math.isfinite, numbers))
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "item", "empty"),
+    [
+        ("feature-extraction", "gpt2-body", " \n", True),
+        ("text-classification", "gpt2-feelings", " \n", True),
+        ("token-classification", "gpt2-inside", " \n", True),
+        ("sentence-similarity", "gpt2-body", ("a", " \n"), True),
+        ("sentence-similarity", "gpt2-body", (" \n", "a"), True),
+        ("sentence-similarity", "gpt2-body", ("a", "b"), False),
+    ],
+)
+def test_text_of_spaces_counts_as_empty_also_where_they_have_tokens(
+    checkpoint: Callable[[str], Path], task: str, name: str, item: Any, empty: bool
+) -> None:
+    assert pellucid.pipeline(task, checkpoint(name))(item).read.empty is empty
+
+
+def test_documents_of_spaces_count_as_empty_one_by_one(checkpoint: Callable[[str], Path]) -> None:
+    ranked = pellucid.pipeline("text-ranking", checkpoint("gpt2-body"))(("a", [" \n", "b"]))
+    assert {one["corpus_id"]: one.read.empty for one in ranked} == {0: True, 1: False}
 
 
 def test_giant_text_is_refused_before_any_work(pipeline_of: PipelineOf) -> None:

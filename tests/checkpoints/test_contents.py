@@ -205,6 +205,14 @@ def test_vocabularies_must_fit_their_embedding_tables(
 
 def test_odd_folders_have_a_state_in_the_model_list(folder: Path, tmp_path: Path) -> None:
     assert _state(folder) == "ready"
+    adapter, weights = folder / "adapter_config.json", folder / "adapter_model.safetensors"
+    adapter.write_text('{"base_model_name_or_path": "no/such", "peft_type": "LORA"}')
+    assert _state(folder) == "incomplete: no weights"
+    weights.touch()
+    assert _state(folder) == "ready"  # the base is in the same folder, whatever the adapter names
+    adapter.write_text("{")
+    assert _state(folder) == "incomplete: no readable adapter_config.json"
+    adapter.unlink()
     edit_json(folder / "config.json", lambda facts: facts.update(model_type=["x"]))
     assert _state(folder) == "family ['x'] is not known yet"
     (folder / "config.json").write_text("[" * 100_000)

@@ -114,7 +114,7 @@ def test_false_config_values_are_refused(case: Case, tmp_path: Path) -> None:
     ("facts", "message"),
     [
         ({"n_heads": 7}, "dim 768 cannot be divided evenly among n_heads 7"),
-        ({"hidden_size": 7}, "hidden_size 7 cannot"),
+        ({"hidden_size": 7}, "hidden_size 7 cannot be divided evenly among n_heads 12"),
     ],
 )
 def test_absent_key_is_named_as_its_family_spells_it(facts: dict[str, int], message: str) -> None:

@@ -43,12 +43,13 @@ def load_in_process(name: str, *modules: str, path: Path | None = None) -> tuple
     return answer.split("|"), imported
 
 
-def announce(site: Path, name: str, value: str) -> None:
-    """A distribution that announces a checkpoint, as an installer leaves it."""
+def announce(site: Path, places: dict[str, str]) -> None:
+    """A distribution that announces checkpoints, `{name: "module:folder"}`, as an installer leaves it."""
     info = site / "fake_model-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.4\nName: fake-model\nVersion: 1.0\nLicense-Expression: MIT\n")
-    (info / "entry_points.txt").write_text(f"[{installed.ENTRY_POINT}]\n{name} = {value}\n")
+    lines = [f"[{installed.ENTRY_POINT}]", *(f"{name} = {place}" for name, place in places.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
 
 
 @pytest.fixture
@@ -122,14 +123,14 @@ def test_an_announced_package_is_found_and_not_imported(name: str, module: str, 
     (tmp_path / "fake_model" / "__init__.py").write_text(FAIL_ON_IMPORT)
     (home / "__init__.py").write_text(FAIL_ON_IMPORT)
     folder = valid_checkpoint(home / "files")
-    announce(tmp_path, "someone/fake", f"{module}:files")
+    announce(tmp_path, {"someone/fake": f"{module}:files"})
     answer, imported = load_in_process(name, "fake_model", path=tmp_path)
     assert answer == ["ok", "package", "someone/fake", str(folder)]
     assert imported == ""
 
 
 def test_removed_announced_package_names_the_install_command(tmp_path: Path) -> None:
-    announce(tmp_path, "someone/fake", "no_such_module:files")
+    announce(tmp_path, {"someone/fake": "no_such_module:files"})
     (error, message), _ = load_in_process("fake", path=tmp_path)
     assert error == "NotFoundError"
     assert "run: pip install --no-deps fake-model" in message
@@ -138,7 +139,7 @@ def test_removed_announced_package_names_the_install_command(tmp_path: Path) -> 
 def test_the_list_shows_announced_packages(tmp_path: Path) -> None:
     (tmp_path / "fake_model").mkdir()
     valid_checkpoint(tmp_path / "fake_model" / "files")
-    announce(tmp_path, "someone/fake", "fake_model:files\nsomeone/absent = no_such_module:files")
+    announce(tmp_path, {"someone/fake": "fake_model:files", "someone/absent": "no_such_module:files"})
     program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from pellucid.cli import main; main()"
     command = [sys.executable, "-c", program, "models", "--json"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

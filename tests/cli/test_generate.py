@@ -152,7 +152,9 @@ def test_why_may_be_the_last_argument(
     start = ("generate", "--model", folder, "-n", "5")
     shown = run(*start, "--why", "3", PROMPT)
     assert run(*start, PROMPT, "--why") == run(*start, "--why", "--", PROMPT) == shown and shown.code == 0
-    assert run(*start, "--why", "²").out.startswith(model.generate("²", max_new_tokens=5) + "\n"), "no number of others"
+    assert run(*start, "--why", "²").out.startswith(model.generate("²", max_new_tokens=5) + "\n"), (
+        "it is a prompt and no number"
+    )
     expected = "\n".join(model.generate(["a", "--why"], max_new_tokens=5)) + "\n"
     assert run(*start, "--", "a", "--why").out == expected
 

@@ -167,10 +167,18 @@ def test_score_is_the_penalized_sum_of_log_probabilities(penalty: float) -> None
             assert (text.ids[-1] in both.ours.config.end_tokens) == (text.finish_reason == "end")
 
 
+def test_negative_length_penalty_loses_no_text_whatever_its_score() -> None:
+    options = {"num_beams": 3, "num_return_sequences": 3, "length_penalty": -6.0, "max_new_tokens": 40}
+    [found] = search(pair("LlamaForCausalLM", (8,)).ours, [[5, 6, 3]], **options)
+    assert len(found) == 3 and min(text.score for text in found) < -1e9
+    for text in found:
+        assert text.score == pytest.approx(sum(text.log_probabilities) * len(text.ids) ** 6, rel=1e-5)
+
+
 def test_whole_length_penalty_may_give_a_power_beyond_64_bits() -> None:
     options = {"num_beams": 2, "length_penalty": 10, "early_stopping": "never", "max_new_tokens": 100}
     [[best]] = search(pair("LlamaForCausalLM", (8,)).ours, [[5, 6, 3]], **options)
-    assert best.score == pytest.approx(sum(best.log_probabilities) / len(best.ids) ** 10)
+    assert best.score == pytest.approx(sum(best.log_probabilities) / len(best.ids) ** 10, rel=1e-6, abs=0)
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0, 2.0])

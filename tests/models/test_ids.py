@@ -12,6 +12,7 @@ from tests.conftest import tiny_config
 
 IDS = torch.tensor([[2, 7, 9, 3], [2, 8, 3, 0]])
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
+SIZES: dict[str, Any] = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +100,7 @@ def test_decoder_inputs_need_one_row_per_text(family: str, rows: tuple[int, int]
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "bart"])
 def test_batch_without_a_text_gives_an_output_without_a_row(family: str) -> None:
-    sizes: dict[str, Any] = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    module: Any = pellucid.build(pellucid.Config.of(family, **sizes)).module
+    module: Any = pellucid.build(pellucid.Config.of(family, **SIZES)).module
     ids = torch.zeros(0, 4, dtype=torch.long)
     names = {"attention_mask", "decoder_attention_mask", "segments"}.intersection(module.input_names)
     for network in (module, module.packed_copy()):
@@ -112,8 +112,7 @@ def test_batch_without_a_text_gives_an_output_without_a_row(family: str) -> None
 
 def test_logits_to_keep_is_a_number_of_last_positions() -> None:
     """A negative one used to leave out as many first positions."""
-    sizes: dict[str, Any] = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    module: Any = pellucid.build(pellucid.Config.of("gpt2", **sizes, head=CausalLM()), dtype="float64").module
+    module: Any = pellucid.build(pellucid.Config.of("gpt2", **SIZES, head=CausalLM()), dtype="float64").module
     every = module(IDS).logits
     for number, first in ((0, 0), (1, 3), (3, 1), (9, 0)):
         kept = module(IDS, logits_to_keep=number).logits

@@ -53,7 +53,7 @@ LIST_CHANGES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize(("one", "name"), [(FULL, "answer"), (OUTPUT, "output")], ids=["answer", "output"])
-def test_answer_cannot_be_changed(one: Any, name: str, change: str) -> None:
+def test_answer_and_output_cannot_be_changed(one: Any, name: str, change: str) -> None:
     before = dict(one), vars(one).copy()
     with pytest.raises(TypeError, match=rf"cannot be changed: copy it with dict\({name}\)"):
         CHANGES[change](one)
@@ -127,7 +127,7 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize(
     "one", [FULL, SECOND, SEVERAL, Answers([]), OUTPUT], ids=["full", "plain", "several", "none", "output"]
 )
-def test_answers_survive_copying_and_pickling(one: Any, method: str) -> None:
+def test_answers_and_outputs_survive_copying_and_pickling(one: Any, method: str) -> None:
     copied = COPIES[method](one)
     assert type(copied) is type(one) and copied == one and vars(copied) == vars(one)
     with pytest.raises(TypeError):

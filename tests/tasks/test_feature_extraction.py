@@ -79,10 +79,8 @@ def test_states_of_minilm_pool_to_its_embedding(minilm: "pellucid.Model") -> Non
 def test_empty_text_gives_states_of_its_special_tokens(bert: "pellucid.Pipeline", checkpoint: Checkpoint) -> None:
     answer = bert("")
     assert len(answer) == 2 and answer.read.empty
-    pipe = pellucid.pipeline("feature-extraction", checkpoint("gpt2-body"))
-    assert pipe(" \n").read.empty and not pipe("a").read.empty, "its tokenizer has tokens for spaces"
     with pytest.raises(pellucid.InputError, match="item 1 has no tokens"):
-        pipe([TEXT, ""])
+        pellucid.pipeline("feature-extraction", checkpoint("gpt2-body"))([TEXT, ""])
 
 
 # -- long texts --------------------------------------------------------------------------------------------------------

@@ -18,9 +18,16 @@ Sentiments = Callable[..., list[dict[str, Any]]]
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def train_and_read_card(model: Any, rows: Any, out: Path, **options: Any) -> tuple[pellucid.Model, str]:
-    trained = pellucid.train(model, rows, "classify", out=out, max_steps=2, **options)
+def train_and_read_card(
+    model: Any, rows: Any, out: Path, task: str = "classify", **options: Any
+) -> tuple[pellucid.Model, str]:
+    trained = pellucid.train(model, rows, task, out=out, **{"max_steps": 2} | options)
     return trained, (out / "README.md").read_text(encoding="utf-8")
+
+
+def code_of(card: str) -> str:
+    """The example in a card."""
+    return card.partition("```python\n")[2].partition("```")[0]
 
 
 def test_hub_library_reads_the_front_matter(scratch: pellucid.Model, sentiments: Sentiments, tmp_path: Path) -> None:
@@ -72,17 +79,15 @@ def test_card_counts_rows_and_not_windows(scratch: pellucid.Model, tmp_path: Pat
 
 def test_code_of_the_card_has_the_mask_token_of_the_model(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
     rows = [{"text": "a good film about the sea"}] * 6
-    pellucid.train(checkpoint("roberta-nli"), rows, "fill-mask", out=tmp_path / "model", max_steps=1, validation=0)
-    code = (
-        (tmp_path / "model" / "README.md").read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
-    )
-    assert '"Paris is the <mask> of France."' in code
-    exec(code, {})
+    base, options = checkpoint("roberta-nli"), {"max_steps": 1, "validation": 0}
+    _, text = train_and_read_card(base, rows, tmp_path / "model", "fill-mask", **options)
+    assert '"Paris is the <mask> of France."' in code_of(text)
+    exec(code_of(text), {})
 
 
 def test_code_of_the_card_runs(scratch: pellucid.Model, sentiments: Sentiments, tmp_path: Path) -> None:
     _, text = train_and_read_card(scratch, sentiments(40), tmp_path / "o'brien")
-    code = text.partition("```python\n")[2].partition("```")[0]
+    code = code_of(text)
     namespace: dict[str, Any] = {}
     exec(compile(code, "README.md", "exec"), namespace)
     assert namespace["ask"]("It was good.")["label"] in ("positive", "negative")

@@ -216,6 +216,7 @@ def test_recipe_repeats_the_training_of_an_untrained_model(
     assert losses[0] == losses[1] and len(losses[0]) == 2
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_recipe_repeats_the_training_on_two_line_aligned_files(
     checkpoint: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -197,6 +197,7 @@ def test_matrix_of_a_token_is_its_row(token: int) -> None:
         "#{:02x}{:02x}{:02x}".format(*ramp("light")[step]) for step in steps
     ]
     assert [texts_of(svg).count(f"word{i}") for i in range(10)] == [1, 1, 1, 1, 2, 1, 1, 1, 1, 1]
+    assert "1 query (rows), 10 keys (columns)" in svg
 
 
 def test_large_matrix_keeps_its_strongest_weights() -> None:

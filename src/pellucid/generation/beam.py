@@ -32,7 +32,7 @@ TextJudge = Callable[[int, list[int]], str | None]
 """(index of the prompt, all tokens chosen for it in one beam)  ->  why the text ends, or None if it continues"""
 
 EXCLUDED_SCORE = -1e9
-"""The score of an empty beam, and what is added to that of a text that must not be chosen."""
+"""The sum of an empty running beam, and what is added to that of a text that must not be continued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ class Beams:
     lengths: Tensor
 
     @classmethod
-    def empty(cls, prompts: int, beams: int, like: Tensor) -> Self:
+    def empty(cls, prompts: int, beams: int, score: float, like: Tensor) -> Self:
         """Beams without texts."""
         numbers = torch.zeros(prompts, beams, 0, dtype=torch.long, device=like.device)
-        scores = torch.full((prompts, beams), EXCLUDED_SCORE, dtype=like.dtype, device=like.device)
+        scores = torch.full((prompts, beams), score, dtype=like.dtype, device=like.device)
         return cls(numbers, numbers.to(like.dtype), scores, torch.zeros_like(scores, dtype=torch.long))
 
     def select(self, indices: Tensor) -> "Beams":
@@ -165,8 +165,8 @@ class _Search:
         self.prompt_slots = self.shared_slots = state.cache.filled  # slots that all beams of a prompt share
         self.progress = initial_progress(loaded, prompts, max_new_tokens, settings)
         wide = logits.new_empty(0, dtype=torch.promote_types(logits.dtype, torch.float32))
-        self.finished = Beams.empty(len(prompts), self.beams, wide)
-        self.running = Beams.empty(len(prompts), self.beams, wide)
+        self.finished = Beams.empty(len(prompts), self.beams, -torch.inf, wide)
+        self.running = Beams.empty(len(prompts), self.beams, EXCLUDED_SCORE, wide)
         self.running.scores[:, 0] = 0  # all beams of a prompt begin alike, so one of them is enough
 
     @inference_mode()
@@ -240,9 +240,10 @@ class _Search:
 
     def add_finished(self, candidates: Beams, stopped: Tensor) -> None:
         """Keeps the best of the finished texts and those that end now, as many as beams; a text that is not among the
-        best when it ends is lost (line 3545)."""
-        stopped = stopped & (torch.arange(stopped.shape[1], device=stopped.device) < self.beams)
-        scores = candidates.scores / self.length**self.length_penalty + ~stopped * EXCLUDED_SCORE
+        best when it ends is lost (line 3545), and one that continues an empty beam is the copy of another."""
+        is_best = torch.arange(stopped.shape[1], device=stopped.device) < self.beams
+        stopped = stopped & is_best & (candidates.scores > EXCLUDED_SCORE / 2)
+        scores = (candidates.scores / self.length**self.length_penalty).masked_fill(~stopped, -torch.inf)
         both = self.finished.concatenate(replace(candidates, scores=scores, lengths=stopped * self.length))
         self.finished = both.select(both.scores.topk(self.beams).indices)
 
@@ -261,7 +262,8 @@ class _Search:
         early, penalty = self.settings.early_stopping, self.length_penalty
         final_length = self.max_new_tokens if early == "never" and penalty > 0 else self.length
         best_score = self.running.scores[:, 0] / final_length**penalty
-        hopeless = ~(best_score > self.finished.scores.amin(dim=1))  # EXCLUDED_SCORE or less while a beam is empty
+        hopeless = ~(best_score > self.finished.scores.amin(dim=1))  # -inf while a beam is empty
+        hopeless |= self.running.scores[:, 0] < EXCLUDED_SCORE / 2  # only copies of other texts continue
         enough = (self.finished.lengths > 0).all(dim=1) & (early is True)
         return hopeless | enough | stopped.all(dim=1)
 
@@ -285,8 +287,7 @@ class _Search:
         for rank in range(self.settings.num_return_sequences):
             length, score = int(texts.lengths[i, rank]), float(texts.scores[i, rank])
             ids, each = texts.ids[i, rank, :length].tolist(), texts.log_probabilities[i, rank, :length].tolist()
-            # neither empty nor a copy of another beam
-            if length and score * length**self.length_penalty > EXCLUDED_SCORE / 2:
+            if length:
                 found.append(Hypothesis(tuple(ids), score, tuple(each), self.finish_reason(i, ids) or "length"))
         return found
 

@@ -63,7 +63,7 @@ class Settings:
         if self.seed is not None and not isinstance(self.seed, torch.Generator):
             check_count("seed", self.seed, maximum=2**63 - 1, minimum=0)
         check_beams(self.num_beams)
-        check_range("length_penalty", self.length_penalty, minimum=-10, maximum=10)
+        check_range("length_penalty", self.length_penalty, minimum=-10, maximum=50)
         early = self.early_stopping
         if type(early) is not bool and not is_one_of(early, "never"):
             raise value_error("early_stopping", early, "true, false or 'never'")

@@ -100,6 +100,8 @@ def test_operations_are_those_of_onnx(case: int) -> None:
     expected = reference_outputs(kind, inputs, settings, len(found))
     for one, other in zip(found, expected, strict=True):
         assert tuple(one.shape) == other.shape
+        assert one.dtype.is_floating_point == (np.asarray(other).dtype.kind not in "biu")
+        assert (one.dtype == torch.bool) == (np.asarray(other).dtype == bool)
         np.testing.assert_allclose(one.double().numpy(), np.asarray(other, "float64"), rtol=1e-6, atol=1e-6)
 
 

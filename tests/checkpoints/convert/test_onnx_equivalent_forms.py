@@ -85,14 +85,16 @@ def test_position_ids_as_an_input_are_converted(tmp_path: Path) -> None:
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
-def fused_model(folder: Path) -> onnx.ModelProto:
+def fused_model(folder: Path, *, multi_head: bool = False) -> onnx.ModelProto:
+    """The model with ONNX Runtime's Attention, which contains the products of its input, or MultiHeadAttention."""
     from onnxruntime.transformers.fusion_options import FusionOptions
     from onnxruntime.transformers.optimizer import optimize_model
 
+    options = FusionOptions("bert")
+    options.use_multi_head_attention = multi_head
     result = optimize_model(
-        str(folder / "model.onnx"), "bert", num_heads=4, hidden_size=32, opt_level=0,
-        optimization_options=FusionOptions("bert"),
-    )  # fmt: skip
+        str(folder / "model.onnx"), "bert", num_heads=4, hidden_size=32, opt_level=0, optimization_options=options
+    )
     return result.model
 
 
@@ -120,11 +122,14 @@ def test_other_settings_of_a_fused_attention_are_refused(
         convert(folder, tmp_path / "ours")
 
 
-def test_fused_attention_with_keys_of_an_earlier_pass_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "place"), [("Attention", 4), ("MultiHeadAttention", 6), ("MultiHeadAttention", 7)])
+def test_fused_attention_with_keys_of_an_earlier_pass_is_refused(tmp_path: Path, kind: str, place: int) -> None:
     folder = export(tiny_bert("tokens", attn_implementation="eager"), tmp_path / "foreign", "traced", 17)
-    model = fused_model(folder)
-    for node in (node for node in model.graph.node if node.op_type == "Attention"):
-        node.input[:] = [*node.input, "", ""][:4] + node.input[:1]
+    model = fused_model(folder, multi_head=kind == "MultiHeadAttention")
+    onnx.save(model, folder / "model.onnx")
+    convert(folder, tmp_path / "without")
+    for node in (node for node in model.graph.node if node.op_type == kind):
+        node.input[:] = [*node.input, *[""] * place][:place] + node.input[:1]
     onnx.save(model, folder / "model.onnx")
     with pytest.raises(CheckpointMismatchError, match="has a past, or scales"):
         convert(folder, tmp_path / "ours")
@@ -245,6 +250,20 @@ def test_start_and_end_logits_are_recognised(tmp_path: Path, split: bool) -> Non
     export_traced(SeparateLogits(model, split), folder / "model.onnx", 17)
     result = convert(folder, tmp_path / "ours").folder
     assert json.loads((result / "config.json").read_text())["architectures"] == ["BertForQuestionAnswering"]
+
+
+def test_two_labels_that_are_split_and_joined_again_stay_labels(tmp_path: Path) -> None:
+    folder = export(tiny_bert("tokens", num_labels=2), tmp_path / "foreign", "traced", 17)
+    model = onnx.load(folder / "model.onnx")
+    (logits,) = model.graph.output
+    model.graph.node[-1].output[:] = ["joined"]
+    model.graph.node.extend([
+        onnx.helper.make_node("Split", ["joined"], ["first", "second"], axis=-1),
+        onnx.helper.make_node("Concat", ["first", "second"], [logits.name], axis=-1),
+    ])  # fmt: skip
+    onnx.save(model, folder / "model.onnx")
+    result = convert(folder, tmp_path / "ours").folder
+    assert json.loads((result / "config.json").read_text())["architectures"] == ["BertForTokenClassification"]
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])

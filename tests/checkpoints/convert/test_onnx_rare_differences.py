@@ -81,7 +81,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     ),
     "a bias added twice": (
         lambda m: insert(m, find(m, "Add", read="query.bias"), 1, ("Add", ["x", QUERY_BIAS], {})),
-        "the weights of encoder.layer.0|its scores are multiplied",
+        "its scores are multiplied",
     ),
     "a product in whole numbers": (
         lambda m: insert(m, find(m, "Add", read="query.bias"), 1, ("Cast", ["x"], {"to": 7}),
@@ -328,7 +328,7 @@ EXPENSIVE: dict[str, tuple[list[tuple[str, list[str], dict[str, int]]], str]] = 
         [("Expand", ["zero", "far"], {}), ("Tile", ["x", "seven"], {}), ("Tile", ["x", "seven"], {})],
         "makes",
     ),
-    "a fine range": ([("Range", ["zero", "high", "tiny"], {})], r"it makes a value of \[83886081\]"),
+    "a fine range": ([("Range", ["zero", "high", "tiny"], {})], r"it makes a value of \[8388608"),
     "twenty cuts": ([("Slice", ["x", "twenty", "ends", "twenty"], {})], "it has 20 sizes or axes"),
     "an index into a scalar": ([("Size", ["x"], {}), ("Gather", ["x", "three"], {})], "it indexes a scalar"),
     "too many products": ([("Expand", ["zero", "square"], {}), ("MatMul", ["x", "x"], {})], "68,719,476,736 products"),

@@ -87,11 +87,12 @@ def test_tokens_with_the_same_id_are_duplicates(side: str) -> None:
 
 
 def test_special_tokens_of_a_decoder_are_not_scored(minilm: pellucid.Model) -> None:
-    trace = built_model(minilm.tokenizer, "bart").trace(TEXT)
+    model = built_model(minilm.tokenizer, "bart")
+    trace = model.trace(TEXT)
     assert trace.target_tokens[1:3] == ("[CLS]", "time")
     weights = trace["decoder.layers.1.attention.weights"][0, 2]
     previous = weights.diagonal(-1)[2:].mean()  # the start token and [CLS] count neither as queries nor as earlier
-    scores = built_model(minilm.tokenizer, "bart").explain.head_scores(trace, side="decoder")
+    scores = model.explain.head_scores(trace, side="decoder")
     assert float(scores.previous[1, 2]) == pytest.approx(float(previous))
 
 
@@ -153,7 +154,7 @@ def test_text_without_repetition_has_no_induction_scores(minilm: pellucid.Model)
     assert repr(scores).count("this text has no token to score by") == 2
 
 
-def test_repr_lists_the_explanations(minilm: pellucid.Model) -> None:
+def test_repr_of_explain_lists_its_methods(minilm: pellucid.Model) -> None:
     names = "logit_lens, direct_logit_attribution, attention_rollout, gradient_x_input, integrated_gradients"
     assert repr(minilm.explain) == f"Explain({names}, head_scores)"
 
