@@ -412,6 +412,7 @@ def test_config_accepts_numbers_of_numpy_and_shows_any_value(tmp_path: Path) -> 
     config.save_pretrained(tmp_path)
     assert compat.AutoConfig.from_pretrained(tmp_path, num_labels=np.int64(4)).num_labels == 4
     assert compat.T5Config(num_layers=np.int64(3)).num_decoder_layers == 3
+    assert compat.BertConfig.from_dict({"num_hidden_layers": np.int64(3)}).num_hidden_layers == 3
     assert '"hidden_size": "{16}"' in repr(compat.BertConfig(hidden_size={16}))
 
 

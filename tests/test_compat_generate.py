@@ -311,6 +311,13 @@ def test_settings_of_a_model_may_be_tensors_and_arrays(tmp_path: Path) -> None:
         model.generate(IDS[:1], max_length=20)  # beside which it is ignored, with a warning
 
 
+def test_options_of_generate_may_be_numbers_of_numpy(tmp_path: Path) -> None:
+    _, model = models_with_settings("llama", tmp_path, {})
+    plain: dict[str, Any] = {"num_beams": 2, "max_length": IDS.shape[1] + 3, "do_sample": False}
+    arrays = {name: np.bool_(one) if type(one) is bool else np.int64(one) for name, one in plain.items()}
+    assert torch.equal(model.generate(IDS[:1], **arrays), model.generate(IDS[:1], **plain))
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_log_names_the_file_of_an_unsupported_setting(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     reference_model("llama", "CausalLM", tmp_path, eos_token_id=2)

@@ -389,7 +389,7 @@ def test_facts_of_another_family_are_refused() -> None:
 
 @pytest.mark.parametrize("key", ["x", "²", None, 1.5])
 def test_labels_are_by_number(key: Any) -> None:
-    with pytest.raises(pellucid.InputError, match="^id2label is .*, expected labels by number"):
+    with pytest.raises(pellucid.InputError, match=r"^id2label is .*, expected labels by number"):
         compat.BertConfig(id2label={0: "no", key: "yes"})
 
 

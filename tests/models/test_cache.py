@@ -270,6 +270,8 @@ def test_merged_cache_has_the_largest_capacity() -> None:
     found = module(torch.cat((text[:, 3:4], text[:, 7:8])), cache=both).logits[:, 0]
     expected = module(text).logits[0, [3, 7]]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    again = Cache.merge([Cache.merge([caches[0], caches[1]]), caches[0]])  # whose first part is not the longest
+    assert module(text[:, :1].expand(3, -1), cache=again).logits.shape[0] == 3
     with pytest.raises(InputError, match="9 positions do not fit into a cache of 8"):
         module(text[:, :1].expand(2, -1), cache=both)
 

@@ -208,6 +208,11 @@ def setting(*path: Any) -> Callable[[dict[str, Any]], None]:
         ),
         (setting("config", "facts", "dropout", "kind", "\0\x1b"), CorruptFileError, r"dropout: found a \\x00\\x1b, ex"),
         (setting("config", "facts", "inert", 3), CorruptFileError, "inert: found '3', expected dict"),
+        (
+            setting("edits", [{"kind": "EditRecord", "facts": {"name": "x", "change": "zero()"}}]),
+            CorruptFileError,
+            "an edit of the manifest is of no point: no point is called 'x'",
+        ),
         (lambda m: m["digests"].pop("pooled") and None, CorruptFileError, "hold different names: pooled"),
         (setting("digests", "pooled", 3), CorruptFileError, "digests of the manifest|is not what was written"),
         (lambda m: m["rows"].append(m["rows"][0]), CorruptFileError, r"has shape \[2, .* need \[3, "),

@@ -105,13 +105,12 @@ class KeyValues:
     @classmethod
     def merge(cls, parts: Sequence["KeyValues"], *, flush_right: bool) -> "KeyValues":
         """Joins the rows of several memories, right-aligned (`flush_right`) or left-aligned to the longest."""
-        first, merged = parts[0].memory, cls(parts[0].capacity)
+        capacity = max(part.capacity or part.filled for part in parts)
+        first, merged = parts[0].memory, cls(capacity)
         merged.filled, merged.widths = max(part.filled for part in parts), parts[0].widths
         merged.interleaved = parts[0].interleaved
-        rows, capacity = sum(len(part.memory) for part in parts), max(part.capacity or part.filled for part in parts)
-        merged.memory = first.new_zeros(
-            rows, first.shape[1], capacity, first.shape[3]
-        )  # slots of no text: finite values
+        rows = sum(len(part.memory) for part in parts)
+        merged.memory = first.new_zeros(rows, first.shape[1], capacity, first.shape[3])  # slots of no text: finite
         row = 0
         for part in parts:
             start, end = (merged.filled - part.filled if flush_right else 0), row + len(part.memory)

@@ -13,7 +13,7 @@ import torch
 
 from pellucid.checkpoints.folder import check_folder_link
 from pellucid.checkpoints.location import HubOptions
-from pellucid.config.checks import is_one_of
+from pellucid.config.checks import is_one_of, plain_number
 from pellucid.errors import InputError, did_you_mean
 from pellucid.files import cannot_write, path_of
 
@@ -114,6 +114,7 @@ def resolve_device(name: str, value: Any, default: str) -> str | torch.device:
         `default`.
     Raises InputError for a map that names several, or none.
     """
+    value = plain_number(value)
     if isinstance(value, Mapping):
         devices = {str(found): found for found in (resolve_device(name, one, default) for one in value.values())}
         if len(devices) != 1:

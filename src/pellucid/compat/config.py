@@ -76,7 +76,7 @@ class PretrainedConfig:
                 f"model_type is {family.model_type!r}, which is not for {cls.__name__}: use {kind.__name__}"
             )
         try:
-            config = family.read(dict(config_dict), Path("config_dict"))
+            config = family.read(plain_numbers(config_dict), Path("config_dict"))
         except CorruptFileError as error:  # no file is at fault: the caller passed it
             raise InputError(error) from error
         return PretrainedConfig.of(config, **changes)

@@ -12,7 +12,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.compat.arguments import without_unsupported
 from pellucid.compat.generation_config import UNSUPPORTED
 from pellucid.config import Config
-from pellucid.config.checks import check_token_id
+from pellucid.config.checks import check_token_id, plain_numbers
 from pellucid.config.positions import Learned, Sinusoidal
 from pellucid.errors import InputError, format_count, join_names, shorten
 from pellucid.generation.beam import beam_search
@@ -39,6 +39,7 @@ def generate_ids(loaded: Loaded, input_ids: Tensor, attention_mask: Tensor | Non
         rule that counts or compares tokens ignores padding, which the reference's rules include.
     ->  Int[Tensor, "batch*num_return_sequences seq"], padded on the right
     """
+    options = plain_numbers(options)
     streamer, requested = options.pop("streamer", None), without_unsupported(options, UNSUPPORTED)
     _check_streamer(streamer)
     check_types(requested)  # some of them determine which others apply

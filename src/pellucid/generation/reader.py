@@ -71,7 +71,7 @@ def prefill(
     """Reads the prompts, and allocates room for `max_new_tokens` more tokens of each.
 
     observer_factory: returns an observer for each pass.
-    start: the start token of a decoder with an encoder.
+    start: the start token of a decoder with an encoder; None for a decoder alone.
 
     Prompts of the same length are read as a batch, short ones of different lengths packed into one row, others
     separately, so that nothing is computed for padding.

@@ -11,7 +11,7 @@ from pellucid import blocks
 from pellucid import config as facts
 from pellucid.config import Config
 from pellucid.config.checks import check_one_of
-from pellucid.errors import InputError
+from pellucid.errors import Argument, InputError
 from pellucid.machine import NARROWER_FLOATS, inference_mode, memory_errors, no_grad, require_memory
 from pellucid.models import heads
 from pellucid.models.decoder import Decoder
@@ -123,8 +123,8 @@ def tie_parameters(module: nn.Module, tied: dict[str, str]) -> None:
     for name, source in tied.items():
         shared, shape = module.get_parameter(source), module.get_parameter(name).shape
         if shape != shared.shape:
-            unlike = f"{name} {[*shape]} cannot be tied to {source} {[*shared.shape]}"
-            raise InputError(f"{unlike}: pass tie_word_embeddings=False, or an embedding_size equal to hidden_size")
+            unlike = f"{name} {[*shape]} cannot be tied to {source} {[*shared.shape]}: pass "
+            raise InputError(unlike, Argument("tie_word_embeddings", False), ", or embeddings as wide as the model")
         owner, _, attribute = name.rpartition(".")
         setattr(module.get_submodule(owner), attribute, shared)
 

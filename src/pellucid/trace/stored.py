@@ -22,6 +22,7 @@ from pellucid.config.plain import from_json_value, to_json_value
 from pellucid.errors import CorruptFileError, InputError, escape_unprintable, join_names
 from pellucid.files import path_of, target_of, unique_keys
 from pellucid.text.truncation import MAX_CHARACTERS
+from pellucid.trace.aliases import resolve
 from pellucid.trace.points import points
 from pellucid.trace.reading import Reading
 from pellucid.trace.trace import EditRecord, Trace
@@ -89,6 +90,7 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
         padding=manifest["padding"],
     )
     _check_rows(path, trace)
+    _check_edits(path, trace)
     _check_shapes(path, trace)
     return trace
 
@@ -170,6 +172,14 @@ def _check_rows(path: Path, trace: Trace) -> None:
         offsets_fit = all(0 <= start <= end <= MAX_CHARACTERS for start, end in row.offsets)
         if not offsets_fit or not all(0 <= number < 2**31 for number in ids):
             raise CorruptFileError(f"{path}: row {i} of the manifest has ids or positions that no text has")
+
+
+def _check_edits(path: Path, trace: Trace) -> None:
+    for edit in trace.edits:
+        try:
+            resolve(edit.name, trace.config)
+        except InputError as error:
+            raise CorruptFileError(f"{path}: an edit of the manifest is of no point: {error}") from error
 
 
 def _check_shapes(path: Path, trace: Trace) -> None:

@@ -28,6 +28,7 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
       for start, end, axes in (([1], [2**62], [-1]), ([0, -2], [-1, 3], [2, 1]), ([-(2**62)], [2], [1]))],
     ("Slice", [REALS, np.array([1, 1]), np.array([2, 2**31 - 1])], {}),
     ("Slice", [REALS, *BACKWARDS], {}),
+    ("Slice", [REALS, np.array([-1]), np.array([-1 - REALS.shape[2]]), np.array([2]), np.array([-1])], {}),
     *[(kind, [np.array([7, -7, 7, -7]), np.array([3, 3, -3, -3])], settings)
       for kind, settings in (("Mod", {}), ("Mod", {"fmod": 1}), ("Div", {}))],
     ("Mod", [REALS, POSITIVE], {"fmod": 1}),

@@ -248,7 +248,8 @@ def _slice(attributes: Attributes, numbers: Tensor, *inputs: Tensor | None) -> T
     for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
         axis, step = axes[i] if axes else i, steps[i] if steps else 1
         size = numbers.shape[axis]
-        if any(size < abs(bound) < attributes["longest"] for bound in (start, end)):
+        limit = size + (step < 0)  # backwards, the first place is before -size - 1
+        if any(limit < abs(bound) < attributes["longest"] for bound in (start, end)):
             raise ValueError(f"it cuts an axis from {start} to {end}")
         chosen = range(size)[start:end:step]
         if len(chosen) < size or step != 1:
