@@ -567,7 +567,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "early_stopping is 1, expected true, false or 'never'",
     ),
     "a low penalty": ({"num_beams": 2, "length_penalty": -10.5}, "length_penalty is -10.5, expected at least"),
-    "a high penalty": ({"num_beams": 2, "length_penalty": 50.5}, "length_penalty is 50.5, expected at most"),
+    "a high penalty": (
+        {"num_beams": 2, "length_penalty": 50.5},
+        "length_penalty is 50.5, expected at least -10 and at most 50",
+    ),
     "several for early": ({"num_beams": 2, "early_stopping": torch.tensor([1, 0])}, "early_stopping is tensor"),
     "rules that are none": ({"rules": [1]}, "rules hold something that cannot be called"),
     "nothing drawn": ({"temperature": 0.5}, "do_sample=True"),
