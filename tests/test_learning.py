@@ -163,7 +163,7 @@ def test_trained_model_can_be_saved_and_edited(scratch: pellucid.Model, sentimen
     assert trained.save(tmp_path / "saved").is_dir()
     with trained.edit({"layers.0.attention.heads": zero(head=0)}) as edited:
         edited(["good people"])
-    for made in (edited, trained.reading(trained.tokenizer), trained.saying(trained.config)):
+    for made in (edited, trained.reading(trained.tokenizer), trained.saying(trained.config, {})):
         with pytest.raises(PellucidError, match=r"^an edited model, or one with another tokenizer or config, has no"):
             _ = made.report
 

@@ -81,7 +81,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     ),
     "a bias added twice": (
         lambda m: insert(m, find(m, "Add", read="query.bias"), 1, ("Add", ["x", QUERY_BIAS], {})),
-        "its scores are multiplied",
+        "the weights of encoder.layer.0",
     ),
     "a product in whole numbers": (
         lambda m: insert(m, find(m, "Add", read="query.bias"), 1, ("Cast", ["x"], {"to": 7}),
