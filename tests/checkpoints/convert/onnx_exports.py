@@ -51,6 +51,21 @@ def tiny_bert(head: str, **changes: Any) -> PreTrainedModel:
     return model
 
 
+def fused(folder: Path, *, multi_head: bool = False) -> Any:
+    """A folder's model with ONNX Runtime's fused operations, as its `OnnxModel`.
+
+    multi_head: MultiHeadAttention instead of Attention, which contains the products of its input.
+    """
+    from onnxruntime.transformers.fusion_options import FusionOptions
+    from onnxruntime.transformers.optimizer import optimize_model
+
+    logging.getLogger("onnxruntime.transformers").setLevel(logging.ERROR)
+    options = FusionOptions("bert")
+    options.use_multi_head_attention = multi_head
+    path = str(folder / "model.onnx")
+    return optimize_model(path, "bert", num_heads=4, hidden_size=32, opt_level=0, optimization_options=options)
+
+
 def example_inputs(rows: int = 2, length: int = 7) -> tuple[torch.Tensor, ...]:
     """Input ids, attention mask and token types, `[rows, length]` each; every row but the first is padded."""
     generator = torch.Generator().manual_seed(1)

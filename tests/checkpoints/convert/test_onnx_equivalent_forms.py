@@ -21,6 +21,7 @@ from tests.checkpoints.convert.onnx_exports import (
     example_inputs,
     export,
     export_traced,
+    fused,
     runtime_logits,
     tiny_bert,
 )
@@ -85,19 +86,6 @@ def test_position_ids_as_an_input_are_converted(tmp_path: Path) -> None:
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
-def fused_model(folder: Path, *, multi_head: bool = False) -> onnx.ModelProto:
-    """The model with ONNX Runtime's Attention, which contains the products of its input, or MultiHeadAttention."""
-    from onnxruntime.transformers.fusion_options import FusionOptions
-    from onnxruntime.transformers.optimizer import optimize_model
-
-    options = FusionOptions("bert")
-    options.use_multi_head_attention = multi_head
-    result = optimize_model(
-        str(folder / "model.onnx"), "bert", num_heads=4, hidden_size=32, opt_level=0, optimization_options=options
-    )
-    return result.model
-
-
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
@@ -112,7 +100,7 @@ def test_other_settings_of_a_fused_attention_are_refused(
     tmp_path: Path, setting: str, value: Any, message: str
 ) -> None:
     folder = export(tiny_bert("tokens", attn_implementation="eager"), tmp_path / "foreign", "traced", 17)
-    model = fused_model(folder)
+    model = fused(folder).model
     for node in (node for node in model.graph.node if node.op_type == "Attention"):
         others = [one for one in node.attribute if one.name != setting]
         del node.attribute[:]
@@ -125,7 +113,7 @@ def test_other_settings_of_a_fused_attention_are_refused(
 @pytest.mark.parametrize(("kind", "place"), [("Attention", 4), ("MultiHeadAttention", 6), ("MultiHeadAttention", 7)])
 def test_fused_attention_with_keys_of_an_earlier_pass_is_refused(tmp_path: Path, kind: str, place: int) -> None:
     folder = export(tiny_bert("tokens", attn_implementation="eager"), tmp_path / "foreign", "traced", 17)
-    model = fused_model(folder, multi_head=kind == "MultiHeadAttention")
+    model = fused(folder, multi_head=kind == "MultiHeadAttention").model
     onnx.save(model, folder / "model.onnx")
     convert(folder, tmp_path / "without")
     for node in (node for node in model.graph.node if node.op_type == kind):

@@ -1,6 +1,5 @@
 """Differences that show only for some tokens, positions or values, what a file may omit, and the cost of running."""
 
-import logging
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.checkpoints.convert.onnx_exports import (
     example_inputs,
     export,
     export_traced,
+    fused,
     runtime_logits,
     tiny_bert,
 )
@@ -299,20 +299,12 @@ def test_cast_between_a_product_and_its_bias_is_converted(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("half", [False, True])
 def test_multi_head_attention_with_fused_biases_is_converted(tmp_path: Path, half: bool) -> None:
-    from onnxruntime.transformers.fusion_options import FusionOptions
-    from onnxruntime.transformers.optimizer import optimize_model
-
-    logging.getLogger("onnxruntime.transformers").setLevel(logging.ERROR)
     model = tiny_bert("tokens", attn_implementation="eager")
     folder = export(model, tmp_path / "foreign", "traced", 17)
-    options = FusionOptions("bert")
-    options.use_multi_head_attention = True
-    fused = optimize_model(
-        str(folder / "model.onnx"), "bert", num_heads=4, hidden_size=32, opt_level=0, optimization_options=options
-    )
+    model_file = fused(folder, multi_head=True)
     if half:
-        fused.convert_float_to_float16(keep_io_types=True)
-    fused.save_model_to_file(str(folder / "model.onnx"))
+        model_file.convert_float_to_float16(keep_io_types=True)
+    model_file.save_model_to_file(str(folder / "model.onnx"))
     assert "MultiHeadAttention" in {node.op_type for node in onnx.load(folder / "model.onnx").graph.node}
     found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
     for name, value in model.named_parameters():
