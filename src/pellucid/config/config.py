@@ -216,7 +216,7 @@ class Config:
         if not _DEFAULTS:
             raise InputError("no family is known yet: take Config from pellucid itself, which reads their pages")
         if not is_one_of(family, *_DEFAULTS):
-            known = f"{did_you_mean(str(family), _DEFAULTS)}: one of {', '.join(sorted(_DEFAULTS))}"
+            known = f"{did_you_mean(family, _DEFAULTS)}: one of {', '.join(sorted(_DEFAULTS))}"
             raise InputError(f"unknown family {shorten(repr(family))}{known}")
         if "family" in changes:
             raise InputError(f"family is given twice, {family!r} and {changes['family']!r}: leave one of them out")
