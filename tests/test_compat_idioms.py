@@ -393,6 +393,26 @@ def test_labels_are_by_number(key: Any) -> None:
         compat.BertConfig(id2label={0: "no", key: "yes"})
 
 
+def test_config_shows_and_writes_labels_of_any_type(caplog: pytest.LogCaptureFixture) -> None:
+    """Those of different types could not be sorted, and the class reported ids that are no text as wrong."""
+    names: dict[int, Any] = {0: "none", 1: 1, 2: None, 3: np.int64(4)}
+    for config in (compat.BertConfig(id2label=names), compat.BertConfig.from_dict({"id2label": names})):
+        shown = json.loads(repr(config).removeprefix("BertConfig "))
+        assert shown == config.to_dict() == json.loads(config.to_json_string())
+        assert shown["label2id"] == {"none": 0, "1": 1, "None": 2, "4": 3}
+        assert config.to_config().labels == ("none", "1", "None", "4")
+    assert compat.BertConfig(label2id={"none": 0, 1: 1}).to_dict()["label2id"] == {"none": 0, "1": 1}
+    assert "id2label" not in caplog.text
+    with pytest.raises(pellucid.InputError, match=r"^id2label is \{0: \['a'\]\}, expected a name for each number$"):
+        compat.BertConfig(id2label={0: ["a"]})
+
+
+@pytest.mark.parametrize("facts", [{3: 4}, {"vocab_size": 9, None: 1}, None, "x"], ids=repr)
+def test_config_dict_has_names(facts: Any) -> None:
+    with pytest.raises(pellucid.InputError, match=r"^config_dict is .*, expected values by name"):
+        compat.BertConfig.from_dict(facts)
+
+
 def test_labels_are_saved_in_order(tmp_path: Path) -> None:
     reference_model("bert", "SequenceClassification", tmp_path / "one")
     model = our_model("SequenceClassification", tmp_path / "one")

@@ -37,6 +37,7 @@ def test_value_of_several_lines_is_shortened_to_one() -> None:
 
 def test_only_texts_are_suggested_as_similar_names() -> None:
     assert did_you_mean("text", [0, ("text", 1), "texts"]) == " (did you mean texts?)"  # type: ignore[list-item]
+    assert did_you_mean(3, ["text"]) == did_you_mean(None, ["text"]) == ""
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -214,6 +214,22 @@ def test_numpy_numbers_are_accepted(checkpoint: Checkpoint, index: pellucid.Inde
         index.loaded, ["a"], tmp_path / "kept", M=np.int64(8), passage_tokens=np.int64(16)
     )
     assert len(numpy_index) == 1 and pellucid.Index.open(numpy_index.folder).manifest.settings.M == 8
+    ids = torch.tensor([[1, 2, 3]])
+    assert writer.module(ids, cache=writer.module.new_cache(np.int64(3)), logits_to_keep=whole).logits.shape[1] == 1
+    tokenizer = compat.AutoTokenizer.from_pretrained(checkpoint("bert-body"), model_max_length=np.int64(4))
+    assert tokenizer.model_max_length == len(tokenizer("a dog sleeps", truncation=True).input_ids) == 4
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    assert compat.AutoTokenizer.from_pretrained(tmp_path / "tokenizer").model_max_length == 4
+
+
+def test_counts_of_explanations_may_be_of_numpy(checkpoint: Checkpoint) -> None:
+    two = np.int64(2)
+    classifier, writer = pellucid.load(checkpoint("bert-feelings")), pellucid.load(checkpoint("gpt2"))
+    assert writer.explain.logit_lens("a dog", k=two).ids.shape[-1] == 2
+    assert len(writer.explain.direct_logit_attribution("a dog", 5).strongest(two)) == 2
+    assert len(classifier.explain.gradient_x_input("a dog").strongest(two)) == 2
+    assert len(classifier.explain.head_scores().strongest("previous", two)) == 2
+    assert len(classifier.trace("a dog sleeps").strongest(0, 0, two)) == 2
 
 
 def test_values_that_only_resemble_numbers_are_refused(checkpoint: Checkpoint) -> None:

@@ -187,9 +187,13 @@ def handle_sigint(number: int, frame: Any) -> None:
     signal.default_int_handler(number, frame)
 
 
-def did_you_mean(name: str, known: Iterable[str], max_hits: int = 3) -> str:
+def did_you_mean(name: object, known: Iterable[str], max_hits: int = 3) -> str:
     """` (did you mean a, b?)` for the names most similar to `name`; "" for none, or a name that is too long. A hit that
-    looks identical but has other characters is shown with escapes."""
+    looks identical but has other characters is shown with escapes.
+
+    name: what was found in place of a name; a value that is no string is compared as `str` writes it.
+    """
+    name = str(name)
     hits = (
         difflib.get_close_matches(name, [*map(str, known)], n=max_hits, cutoff=0.6)
         if len(name) <= _MAX_NAME_LENGTH

@@ -105,7 +105,7 @@ def choose_dtype(
         chosen = DTYPES[dtype]
     else:
         known = (*DTYPES, "auto", "checkpoint", *more)
-        wrong = f" is {shorten(repr(dtype))}{did_you_mean(str(dtype), known)}, expected one of {', '.join(known)}"
+        wrong = f" is {shorten(repr(dtype))}{did_you_mean(dtype, known)}, expected one of {', '.join(known)}"
         raise InputError(Argument("dtype"), wrong)
     if chosen not in DTYPES.values():  # integer dtypes are for storage only, not for computing
         raise InputError(Argument("dtype"), f" is {chosen}, expected a kind of real number: {', '.join(DTYPES)}")

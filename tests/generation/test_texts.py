@@ -601,6 +601,8 @@ def test_settings_check_types_however_they_are_made(options: dict[str, Any]) -> 
         with pytest.raises(InputError, match=f"^{next(iter(options))} is "):
             make(options)
     assert read_settings({"stop": "END"}).stop == ("END",)
+    with pytest.raises(InputError, match=r"^there is no generation option 3$"):
+        read_settings({3: 4})  # type: ignore[dict-item]
     with pytest.raises(InputError, match="stop is str, expected a list of texts"):
         Settings(stop="END")  # the letters E, N and D
 

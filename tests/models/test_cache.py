@@ -3,6 +3,7 @@
 import copy
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -164,6 +165,12 @@ def test_caches_of_two_models_cannot_be_merged() -> None:
         one(ids(length=4), cache=cache)
     with pytest.raises(InputError, match="filled by several models"):
         Cache.merge(caches)
+
+
+@pytest.mark.parametrize("capacity", [None, "3", 1.5, -1, True], ids=repr)
+def test_capacity_is_a_whole_number(capacity: Any) -> None:
+    with pytest.raises(InputError, match=rf"^capacity is {capacity!r}, expected a whole number from 0 on$"):
+        decoder("llama").module.new_cache(capacity)
 
 
 def test_full_cache_raises_an_error() -> None:

@@ -14,7 +14,9 @@ import torch
 
 import pellucid
 from pellucid import Config
+from pellucid.config import SequenceToSequenceLM
 from pellucid.edits import add, fixed, scale, zero
+from pellucid.text import Tokenizer
 from pellucid.trace.explain import logit_lens
 from pellucid.view import page as page_module
 from pellucid.view.choice import choose_attention
@@ -22,6 +24,7 @@ from pellucid.view.numbers import block_numbers, head_weights
 from pellucid.view.page import render
 from pellucid.view.picture import draw
 from pellucid.view.svg import width_of
+from tests.generation.writers import byte_level, pieces
 from tests.trace.small_models import small_model
 from tests.view.conftest import READOUT, Show, wait_until
 from tests.view.test_picture import texts_of
@@ -554,6 +557,27 @@ def test_byte_level_tokens_are_shown_as_text(minilm: pellucid.Model) -> None:
         assert texts(*letters) == letters
     special: dict[str, Any] = token_entries(["Ġ"], [3], [True], by_bytes=True)[0]
     assert special == {"text": "Ġ", "id": 3, "kind": "special", "segment": 0}
+
+
+@pytest.mark.parametrize(("source", "target"), [(byte_level(), pieces()), (pieces(), byte_level())])
+def test_tokens_of_a_decoder_are_spelled_by_its_own_vocabulary(
+    source: Tokenizer, target: Tokenizer, tmp_path: Path
+) -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    sizes |= {"num_decoder_layers": 1, "decoder_attention_heads": 2, "decoder_intermediate_size": 16}
+    tables = {"vocab_size": len(target), "source_vocab_size": len(source), "share_embeddings": False}
+    tables["decoder_start_token_id"] = 1
+    config = Config.of("transformer", head=SequenceToSequenceLM(), **sizes, **tables)
+    loaded = pellucid.build(config).reading(source).loaded
+    model = pellucid.Model(dataclasses.replace(loaded, target_tokenizer=target))
+    trace = model.trace("a dog", target="a fox")
+    trace.save(tmp_path / "a.trace")
+    for one in (trace, pellucid.open_trace(tmp_path / "a.trace")):
+        sides = pellucid.view(one).data.manifest["sequences"]
+        texts = ["".join(token["text"] for token in side["tokens"]) for side in sides]
+        assert [text.replace("<s>", "").strip() for text in texts] == ["a dog", "a fo"]
+    shown = repr(model.explain.gradient_x_input("a dog", 2, decoder_text="a fox"))
+    assert "Ġ" not in shown and "▁" not in shown and shown.count("·") >= 2
 
 
 def test_page_has_the_letters_of_its_text(minilm: pellucid.Model, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pellucid.blocks.checks import kind_of
+from pellucid.blocks.checks import kind_of, require_whole_number
 from pellucid.errors import InputError, format_count
 
 
@@ -181,6 +181,7 @@ class Cache:
     """
 
     def __init__(self, num_layers: int, capacity: int) -> None:
+        capacity = require_whole_number("capacity", capacity)
         self.layers = [LayerCache(capacity) for _ in range(num_layers)]
         self.capacity = capacity
         self.filled = 0

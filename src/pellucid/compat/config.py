@@ -46,7 +46,7 @@ class PretrainedConfig:
 
     def __init__(self, **facts: Any) -> None:
         self._set_facts(self.family.defaults, facts)
-        self._set_derived_facts(plain_numbers(facts))
+        self._set_derived_facts({key: value for key, value in self.to_dict().items() if key in facts})
 
     @staticmethod
     def of(config: Config, name: str = "", **changes: Any) -> "PretrainedConfig":
@@ -68,15 +68,21 @@ class PretrainedConfig:
         Raises InputError for a `model_type` of no family here, or of another family than this class, and for a wrong
             value.
         """
-        own = getattr(cls, "family", None)
-        family = family_of_config({"model_type": own and own.model_type} | dict(config_dict), "config_dict")
+        if not isinstance(config_dict, Mapping) or not all(isinstance(key, str) for key in config_dict):
+            raise InputError(
+                f"config_dict is {shorten(repr(config_dict))}, expected values by name: {{'vocab_size': 9}}"
+            )
+        facts, own = plain_numbers(config_dict), getattr(cls, "family", None)
+        if isinstance(id2label := facts.get("id2label"), Mapping):
+            facts["id2label"] = {str(i): label for i, label in id2label.items()}  # as in a file
+        family = family_of_config({"model_type": own and own.model_type} | facts, "config_dict")
         kind = config_class(config_class_name(family))
         if not issubclass(kind, cls):
             raise InputError(
                 f"model_type is {family.model_type!r}, which is not for {cls.__name__}: use {kind.__name__}"
             )
         try:
-            config = family.read(plain_numbers(config_dict), Path("config_dict"))
+            config = family.read(facts, Path("config_dict"))
         except CorruptFileError as error:  # no file is at fault: the caller passed it
             raise InputError(error) from error
         return PretrainedConfig.of(config, **changes)
@@ -127,7 +133,10 @@ class PretrainedConfig:
     def to_dict(self) -> dict[str, Any]:
         """The keys of `config.json`, as copies: changing them has no effect here."""
         own = {name: copy.deepcopy(value) for name, value in vars(self).items() if name != "name_or_path"}
-        return own | {"id2label": {str(i): label for i, label in self.id2label.items()}}
+        own["id2label"] = {str(i): label for i, label in self.id2label.items()}
+        if isinstance(self.label2id, Mapping):
+            own["label2id"] = {str(label): i for label, i in self.label2id.items()}
+        return own
 
     def to_json_string(self, use_diff: bool = True) -> str:
         """The text of a `config.json`: every key, whatever `use_diff` is, so that it does not depend on defaults."""
@@ -180,7 +189,9 @@ class PretrainedConfig:
                 raise InputError(
                     f"id2label is {shorten(repr(value))}, expected labels by number: {{0: 'no', 1: 'yes'}}"
                 )
-            value = {int(i): label for i, label in value.items()}
+            value = {int(i): label for i, label in plain_numbers(value).items()}
+            if not all(isinstance(label, str | int | float | None) for label in value.values()):
+                raise InputError(f"id2label is {shorten(repr(value))}, expected a name for each number")
             vars(self)["label2id"] = {label: i for i, label in value.items()}
         object.__setattr__(self, theirs.get(name, name), value)
 

@@ -130,6 +130,6 @@ class PipelineCall:
         for one in values or {}:
             if one not in known:
                 raise InputError(
-                    f"{name} holds {one!r}{did_you_mean(str(one), known)}, and truncation and max_length are read"
+                    f"{name} holds {one!r}{did_you_mean(one, known)}, and truncation and max_length are read"
                 )
         return dict(values or {})

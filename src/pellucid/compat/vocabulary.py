@@ -7,7 +7,7 @@ from typing import Any
 
 from pellucid.compat.arguments import check_save_arguments, output_folder
 from pellucid.compat.encoding import check_side
-from pellucid.config.checks import check_bool
+from pellucid.config.checks import check_bool, plain_number
 from pellucid.errors import InputError, did_you_mean, shorten
 from pellucid.text import Tokenizer
 from pellucid.text.encoded import input_names
@@ -196,7 +196,7 @@ class Vocabulary:
         elif name in _TOKENS:
             self._set_special_token(name, value)
         elif name in SETTABLE:
-            _check_setting(name, value)
+            _check_setting(name, value := plain_number(value))
             self._set_tokenizer(with_settings(self.pellucid, {name: value}))
         else:
             raise InputError(

@@ -49,7 +49,7 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in choices:
         raise InputError(
             Argument(name),
-            f" is {shorten(repr(value))}{did_you_mean(str(value), choices)}, expected one of {', '.join(choices)}",
+            f" is {shorten(repr(value))}{did_you_mean(value, choices)}, expected one of {', '.join(choices)}",
         )
 
 

@@ -4,10 +4,19 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
-from pellucid.config.checks import check_bool, check_choice, check_count, check_range, check_token_id, is_one_of
+from pellucid.config.checks import (
+    check_bool,
+    check_choice,
+    check_count,
+    check_range,
+    check_token_id,
+    is_one_of,
+    value_error,
+)
+from pellucid.config.consistency import check_consistent
 from pellucid.config.heads import Head, QuestionAnswering
 from pellucid.config.parts import Attention, DecoderSide, Dropout, FeedForward, LayerNorm, Norm, Plain
-from pellucid.config.positions import AttentionPosition, Learned, NoPosition, Position, Rotary
+from pellucid.config.positions import AttentionPosition, Learned, NoPosition, Position
 from pellucid.errors import Argument, InputError, did_you_mean, shorten
 
 _DEFAULTS: dict[str, "Config"] = {}
@@ -80,11 +89,12 @@ class Config:
 
     def __post_init__(self) -> None:
         for name, kind in _PART_TYPES.items():
-            if not isinstance(value := getattr(self, name), kind):
+            value = getattr(self, name)
+            if not isinstance(value, kind):
                 names = [getattr(one, "__name__", "") for one in get_args(kind) or (kind,)]
                 expected = " or ".join("None" if one == "NoneType" else one for one in names)
                 expected += "" if kind is dict else " of pellucid.config"
-                raise InputError(Argument(name), f" is {shorten(repr(value))}, expected {expected}")
+                raise value_error(name, value, expected)
         object.__setattr__(self, "inert", dict(self.inert))  # a copy: the caller may change theirs later
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
             check_count(name, getattr(self, name))
@@ -92,10 +102,6 @@ class Config:
         check_range("initializer_range", self.initializer_range, minimum=0.0, maximum=100.0)
         check_choice("kind", self.kind, ("encoder", "decoder", "encoder-decoder"))
         check_choice("residual", self.residual, ("post", "pre"))
-        self._check_heads()
-        if (self.decoder is None) == (self.kind == "encoder-decoder"):
-            wrong = f" is {self.decoder!r} in a config of kind {self.kind!r}; encoder-decoders alone have one"
-            raise InputError(Argument("decoder"), wrong)
         if self.embedding_size is not None:
             check_count("embedding_size", self.embedding_size)
         if self.num_hidden_groups is not None:
@@ -110,73 +116,26 @@ class Config:
             "trainable_padding",
         ):
             check_bool(name, getattr(self, name))
-        self._check_tokens()
-        if self.pooler and self.kind != "encoder":
-            raise InputError(Argument("pooler"), f" is True in a config of kind {self.kind!r}: only encoders have one")
-        if getattr(self.position, "skip_padding", False) and self.kind != "encoder":
-            raise InputError(
-                Argument("skip_padding"),
-                f" is True in a config of kind {self.kind!r}: encoders alone read a text in one pass, "
-                "by whose tokens its positions are counted",
-            )
-        if self.head is not None and self.head.pooled and not self.pooler:
-            raise InputError(f"the head {self.head.name} reads a pooler, and this {self.family} config has none")
+        check_token_id("bos_token_id", self.bos_token_id)
+        for end in self.end_tokens:
+            check_token_id("eos_token_id", end)
         if not isinstance(self.labels, tuple | list) or not all(isinstance(one, str) for one in self.labels):
             raise InputError(Argument("labels"), f" are {shorten(repr(self.labels))}, expected a list of names")
         if not self.labels or len(set(self.labels)) != len(self.labels):
             shown = shorten(repr(list(self.labels)))
             raise InputError(Argument("labels"), f" are {shown}, expected at least one and no two alike")
         object.__setattr__(self, "labels", tuple(self.labels))  # immutable and hashable
+        check_consistent(self)
 
     def _check_part(self, name: str, value: object) -> None:
         """Refuses a plain value where one of the small types is expected."""
         if value is None or dataclasses.is_dataclass(value):
             return
-        expected = "one of the types of pellucid.config" if name in ("head", "decoder") else ""
-        if dataclasses.is_dataclass(part := getattr(self, name)):
-            expected = f"its facts one by one: {', '.join(vars(part)) or 'none'}"
-        if expected:
-            raise InputError(Argument(name), f" is {shorten(repr(value))}, expected {expected}")
-
-    def _check_tokens(self) -> None:
-        rows, side, position = self.vocab_size, self.decoder, self.position
-        if side is not None:
-            check_token_id("decoder_start_token_id", side.decoder_start_token_id, rows)
-            rows = min(rows, side.source_vocab_size or rows)
-        if isinstance(position, Learned) and position.skip_padding:  # one row for padding; real positions come after it
-            rows = min(rows, position.max_position_embeddings - 1)
-            if self.pad_token_id is None and self.kind == "encoder":  # other kinds have no such positions
-                expected = f", and positions are counted from it: expected the id of a token, 0 to {rows - 1}"
-                raise InputError(Argument("pad_token_id"), f" is {self.pad_token_id}", expected)
-        check_token_id("pad_token_id", self.pad_token_id, rows)
-        check_token_id("bos_token_id", self.bos_token_id)
-        for end in self.end_tokens:
-            check_token_id("eos_token_id", end)
-
-    def _check_heads(self) -> None:
-        shared = self.attention.num_key_value_heads
-        sides = [("num_attention_heads", self.num_attention_heads)]
-        if self.decoder is not None:
-            sides.append(("decoder_attention_heads", self.decoder.decoder_attention_heads))
-        for name, heads in sides:
-            if self.attention.head_dim is None and self.hidden_size % heads:
-                raise InputError(
-                    Argument("hidden_size"),
-                    f" {self.hidden_size} cannot be divided evenly among ",
-                    Argument(name),
-                    f" {heads}: it must be a multiple of it",
-                )
-            if shared is not None and heads % shared:
-                own = Argument("num_key_value_heads")
-                raise InputError(Argument(name), f" {heads} cannot share ", own, f" {shared}: it must be a multiple")
-            if (width := heads * self.head_dim) > 100_000_000:
-                both = Argument("head_dim"), " times ", Argument(name)
-                raise InputError(both, f" is {width}, expected a whole number from 1 to 100,000,000")
-        if isinstance(self.attention_position, Rotary) and self.head_dim % 2:
-            raise InputError(
-                Argument("head_dim"),
-                f" is {self.head_dim}, expected an even number: rotary positions rotate pairs of numbers",
-            )
+        part = getattr(self, name)
+        if dataclasses.is_dataclass(part):
+            raise value_error(name, value, f"its facts one by one: {', '.join(vars(part)) or 'none'}")
+        if name in ("head", "decoder"):
+            raise value_error(name, value, "one of the types of pellucid.config")
 
     # Derived facts, under the names that users know.
 
@@ -194,15 +153,18 @@ class Config:
     def max_sequence_length(self) -> int | None:
         """Maximum number of tokens that the model was made for; None where no position type limits it."""
         for position in (self.position, self.attention_position):
-            if (length := getattr(position, "max_position_embeddings", None)) is not None:
-                return length - (self.pad_token_id or 0) - 1 if getattr(position, "skip_padding", False) else length
+            length = getattr(position, "max_position_embeddings", None)
+            if length is not None:
+                unused = (self.pad_token_id or 0) + 1 if getattr(position, "skip_padding", False) else 0
+                return length - unused
         return None
 
     @property
     def end_tokens(self) -> tuple[int, ...]:
         """The ids of end-of-sequence tokens; empty where the model has none."""
-        ends = self.eos_token_id
-        return () if ends is None else ends if isinstance(ends, tuple) else (ends,)
+        if self.eos_token_id is None:
+            return ()
+        return self.eos_token_id if isinstance(self.eos_token_id, tuple) else (self.eos_token_id,)
 
     @property
     def pools(self) -> bool:
@@ -218,7 +180,9 @@ class Config:
     def answer_names(self) -> tuple[str, ...]:
         """What each logit stands for, in order; empty for a head over the vocabulary and for no head."""
         answers = self.head.answers if self.head else ()
-        return self.labels if answers == "labels" else () if answers == "vocabulary" else answers
+        if answers == "labels":
+            return self.labels
+        return () if answers == "vocabulary" else answers
 
     @property
     def num_labels(self) -> int:
@@ -252,7 +216,7 @@ class Config:
         if not _DEFAULTS:
             raise InputError("no family is known yet: take Config from pellucid itself, which reads their pages")
         if not is_one_of(family, *_DEFAULTS):
-            known = f"{did_you_mean(str(family), _DEFAULTS)}: one of {', '.join(sorted(_DEFAULTS))}"
+            known = f"{did_you_mean(family, _DEFAULTS)}: one of {', '.join(sorted(_DEFAULTS))}"
             raise InputError(f"unknown family {shorten(repr(family))}{known}")
         if "family" in changes:
             raise InputError(f"family is given twice, {family!r} and {changes['family']!r}: leave one of them out")
@@ -260,7 +224,8 @@ class Config:
 
     def facts(self) -> dict[str, Any]:
         """Every scalar fact by name: the config's own fields, then those of the small types."""
-        flat = {name: one for name, one in vars(self).items() if name != "inert" and not dataclasses.is_dataclass(one)}
+        values = {name: value for name, value in vars(self).items() if name != "inert"}
+        flat = {name: value for name, value in values.items() if not dataclasses.is_dataclass(value)}
         for part in _parts(self):
             flat |= vars(part)
         return flat
@@ -282,7 +247,9 @@ class Config:
             self._check_part(name, value)
         for name in vars(self):  # all at once, since facts of different parts are checked against each other
             part = top.get(name, getattr(self, name))
-            inner = {n: changes.pop(n) for n in list(changes) if dataclasses.is_dataclass(part) and n in vars(part)}
+            if not dataclasses.is_dataclass(part):
+                continue
+            inner = {fact: changes.pop(fact) for fact in list(changes) if fact in vars(part)}
             if inner:
                 top[name] = dataclasses.replace(part, **inner)
         if changes:

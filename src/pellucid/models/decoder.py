@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from pellucid.blocks import Cache, Embeddings, Observer
-from pellucid.errors import InputError, shorten
+from pellucid.blocks.checks import require_whole_number
 from pellucid.models.output import Output
 from pellucid.models.packable import PackableNetwork
 from pellucid.models.stack import Stack
@@ -47,8 +47,7 @@ class Decoder(Stack, PackableNetwork):
         segments: Int[Tensor, "batch seq"], texts packed into one row, 1, 2, 3, ..., 0 for padding: see `Stack.states`.
         ->  last_hidden_state Float[Tensor, "batch seq hidden"], logits
         """
-        if type(logits_to_keep) is not int or logits_to_keep < 0:
-            raise InputError(f"logits_to_keep is {shorten(repr(logits_to_keep))}, expected a whole number from 0 on")
+        logits_to_keep = require_whole_number("logits_to_keep", logits_to_keep)
         run = self.observed_pass(observer)
         stream = self.states(input_ids, attention_mask, run=run, cache=cache, segments=segments)
         answer = {"last_hidden_state": stream}

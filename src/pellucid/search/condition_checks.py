@@ -68,7 +68,7 @@ def check_deletion(segments: Sequence[OpenSegment], conditions: Sequence[Conditi
         named = condition.operator == "!=" and condition.values[0] != ""
         if named and not _any_row(segments, [alike]):
             same, column = join_names(map(str, condition.values)), condition.column
-            hint = did_you_mean(str(condition.values[0]), _values(segments, condition))
+            hint = did_you_mean(condition.values[0], _values(segments, condition))
             advice = "so it excludes no row: correct it, or leave the condition out; nothing was deleted"
             raise InputError(Argument("where"), f": no row has {column} = {same}{hint}, {advice}")
 

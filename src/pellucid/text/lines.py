@@ -97,7 +97,7 @@ def python_encoding(encoding: str) -> str:
     except (LookupError, ValueError):
         found = None
     if found is None or found.name in ("idna", "punycode") or not getattr(found, "_is_text_encoding", True):
-        hint = did_you_mean(str(encoding), _ENCODINGS)
+        hint = did_you_mean(encoding, _ENCODINGS)
         message = f" is {shorten(repr(encoding))}{hint}, expected utf-8, latin-1, utf-16, ..."
         raise InputError(Argument("encoding"), message)
     return "utf-8" if found.name == "utf-8-sig" else found.name

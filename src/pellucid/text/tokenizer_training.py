@@ -108,7 +108,7 @@ def _checked_roles(special_tokens: Mapping[str, str]) -> dict[str, str]:
     for role, token in special_tokens.items():
         if role not in ROLES:
             raise InputError(
-                f"special_tokens has the role {role!r}{did_you_mean(str(role), ROLES)}: one of {', '.join(ROLES)}"
+                f"special_tokens has the role {role!r}{did_you_mean(role, ROLES)}: one of {', '.join(ROLES)}"
             )
         if not isinstance(token, str) or not token.strip():
             raise InputError(f"special_tokens[{role!r}] is {token!r}, expected a token")

@@ -27,6 +27,7 @@ class Reading:
     target_tokens, target_ids: the tokens that the decoder read, from its start token on.
     before, before_ids: the tokens read in an earlier pass, whose keys and values are in the cache.
     by_bytes: whether the characters of tokens stand for bytes, as in the byte-level vocabulary of GPT-2.
+    target_by_bytes: the same of target_tokens, whose vocabulary may be another.
     """
 
     texts: tuple[str, ...]
@@ -42,13 +43,14 @@ class Reading:
     before_ids: tuple[int, ...] = ()
     target: str = ""
     by_bytes: bool = False
+    target_by_bytes: bool = False
 
 
 def read_texts(
     loaded: Loaded, text: Texts, pair: Texts | None, target: Texts | None, after: Texts | None, max_length: int | None
 ) -> tuple[Reading, ...]:
     """Tokenizes texts into rows. max_length: longer texts are cut; by default to the model's maximum."""
-    tokenizer = loaded.required_tokenizer
+    tokenizer, target_tokenizer = loaded.required_tokenizer, loaded.required_target_tokenizer
     texts = _list_of_texts(text, "text")
     pairs = None if pair is None else _list_of_texts(pair, "pair", len(texts))
     targets = [None] * len(texts) if target is None else _list_of_texts(target, "target", len(texts))
@@ -72,12 +74,13 @@ def read_texts(
                 offsets=tuple(row.offsets),
                 special=tuple(bool(flag) for flag in row.special),
                 cut=row.cut,
-                target_tokens=tuple(loaded.required_target_tokenizer.convert_ids_to_tokens(target_ids)),
+                target_tokens=tuple(target_tokenizer.convert_ids_to_tokens(target_ids)),
                 target_ids=tuple(target_ids),
                 before=tuple(tokenizer.convert_ids_to_tokens(before[i])),
                 before_ids=tuple(before[i]),
                 target=targets[i] or "",
                 by_bytes=tokenizer.by_bytes,
+                target_by_bytes=target_tokenizer.by_bytes,
             )
         )
     return tuple(readings)

@@ -27,7 +27,7 @@ from pellucid.trace.points import points
 from pellucid.trace.reading import Reading
 from pellucid.trace.trace import EditRecord, Trace
 
-FORMAT, VERSION = "pellucid-trace", 3
+FORMAT, VERSION = "pellucid-trace", 4
 DIGEST = f"{FORMAT}-digest"
 _GRADIENT = "gradients/"
 

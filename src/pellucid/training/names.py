@@ -120,5 +120,5 @@ def objective_named(task: str) -> Name:
         if is_one_of(task, one.name, *one.aliases):
             return one
     known = [name for one in OBJECTIVES for name in (one.name, *one.aliases)]
-    hint = did_you_mean(str(task), known) or f": one of {', '.join(known)}"
+    hint = did_you_mean(task, known) or f": one of {', '.join(known)}"
     raise InputError(f"unknown task {shorten(repr(task))}{hint}")

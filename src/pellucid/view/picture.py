@@ -56,7 +56,7 @@ def draw(
     first = data.manifest["show"]["view"]
     view = (first if first in DRAWABLE_VIEWS else "heads") if view is None else view
     if not checks.is_one_of(view, *DRAWABLE_VIEWS):
-        known = f"{' or '.join(map(repr, DRAWABLE_VIEWS))}{did_you_mean(str(view), DRAWABLE_VIEWS)}"
+        known = f"{' or '.join(map(repr, DRAWABLE_VIEWS))}{did_you_mean(view, DRAWABLE_VIEWS)}"
         raise InputError(f"view is {view!r}, expected {known}; the page draws the others")
     checks.check_one_of("scale", scale, ("sqrt", "linear"))
     if threshold is not None:

@@ -149,7 +149,7 @@ def _sequences(trace: Trace) -> list[dict[str, Any]]:
     facts = trace.config
     marks = {facts.pad_token_id, facts.bos_token_id, *facts.end_tokens, decoder.decoder_start_token_id}
     special = [number in marks for number in row.target_ids]
-    target = token_entries(row.target_tokens, row.target_ids, special, by_bytes=row.by_bytes)
+    target = token_entries(row.target_tokens, row.target_ids, special, by_bytes=row.target_by_bytes)
     return [{"name": "encoder", "tokens": tokens, "cut": row.cut}, {"name": "decoder", "tokens": target}]
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import check_count
+from pellucid.config.checks import check_count, plain_number
 from pellucid.machine import inference_mode
 from pellucid.trace.explain.embedding_function import AttributionTask, baseline_of, prepare, target_value
 from pellucid.trace.explain.integration import NODES, IntegrationPath
@@ -22,7 +22,7 @@ class Attribution:
     value: that number.  baseline: the same number for the baseline input; None where there is none.
     tokens: the tokens read, as the vocabulary spells them.  by_bytes: whether their characters stand for bytes.
     scores: Float64[Tensor, "tokens"], the contribution of each, positive or negative.
-    read, read_scores: the same for the tokens that the decoder of an encoder-decoder read; else empty.
+    read, read_scores, read_by_bytes: the same for the tokens that the decoder of an encoder-decoder read; else empty.
     error: the absolute difference between the sum of all scores and `value - baseline`; None where they need not agree.
     """
 
@@ -36,17 +36,20 @@ class Attribution:
     baseline: float | None = None
     error: float | None = None
     by_bytes: bool = False
+    read_by_bytes: bool = False
 
     def strongest(self, most: int = 5) -> list[tuple[int, str, float]]:
         """The tokens of the input with the largest absolute scores, as (position, token, score)."""
-        check_count("most", most)
+        check_count("most", most := plain_number(most))
         order = self.scores.abs().argsort(descending=True)[:most].tolist()
         return [(i, self.tokens[i], float(self.scores[i])) for i in order]
 
     def __repr__(self) -> str:
         note = "" if self.error is None else f" (of nothing {self.baseline:.4f}; the scores miss by {self.error:.1e})"
-        pairs = [*zip(self.tokens, self.scores.tolist()), *zip(self.read, self.read_scores.tolist())]
-        rows = [[format_token(token, self.by_bytes, 24), f"{score:+.4f}"] for token, score in pairs]
+        tokens = [format_token(token, self.by_bytes, 24) for token in self.tokens]
+        tokens += [format_token(token, self.read_by_bytes, 24) for token in self.read]
+        scores = [*self.scores.tolist(), *self.read_scores.tolist()]
+        rows = [[token, f"{score:+.4f}"] for token, score in zip(tokens, scores)]
         return f"Attribution by {self.method}: {self.target} is {self.value:.4f}{note}\n{table(rows)}"
 
 
@@ -144,4 +147,5 @@ def _attribution(
         baseline=baseline,
         error=error,
         by_bytes=task.reading.by_bytes,
+        read_by_bytes=task.reading.target_by_bytes,
     )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import check_count, is_one_of
+from pellucid.config.checks import check_count, is_one_of, plain_number
 from pellucid.errors import Argument, InputError, did_you_mean, format_count, shorten
 from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder, evaluation_copy
@@ -41,9 +41,9 @@ class HeadScores:
     def strongest(self, name: str, most: int = 5) -> list[tuple[int, int, float]]:
         """The heads with the highest score of this name, as (layer, head, score); empty where all are NaN."""
         if not is_one_of(name, *NAMES):
-            unknown = f"{shorten(repr(name))}{did_you_mean(str(name), NAMES)}"
+            unknown = f"{shorten(repr(name))}{did_you_mean(name, NAMES)}"
             raise InputError(f"there is no score {unknown}: choose one of {', '.join(NAMES)}")
-        check_count("most", most)
+        check_count("most", most := plain_number(most))
         scores = getattr(self, name)
         order = scores.nan_to_num(-1.0).flatten().argsort(descending=True)[:most].tolist()
         found = [divmod(i, scores.shape[1]) for i in order]
