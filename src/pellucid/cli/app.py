@@ -40,7 +40,7 @@ class LazyGroup(SingleUseGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in COMMANDS and cmd_name not in self.commands:
-            return importlib.import_module(f"pellucid.cli.{cmd_name}").command
+            self.add_command(importlib.import_module(f"pellucid.cli.{cmd_name}").command)
         return self.commands.get(cmd_name)
 
     def format_help(self, ctx: click.RichContext, formatter: click.RichHelpFormatter) -> None:

@@ -1,5 +1,7 @@
 """Shared kinds of options, and library errors with arguments spelled as options of the command line."""
 
+import ast
+import inspect
 import json
 import shlex
 import sys
@@ -66,8 +68,29 @@ class NonEmptyPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+def _help_of(command: click.Command) -> str | None:
+    """The help of a command: by default the docstring of its function, read from its source where Python runs with -OO,
+    which drops docstrings; None where there is no source."""
+    if command.help is not None or command.callback is None:
+        return command.help
+    try:
+        (function,) = ast.parse(inspect.getsource(command.callback)).body
+    except OSError:
+        return None
+    return ast.get_docstring(function) if isinstance(function, ast.FunctionDef) else None
+
+
 class SingleUseGroup(click.RichGroup):
-    """A group whose commands refuse an option of one value that is given twice."""
+    """A group whose commands have a help text without docstrings too, and refuse an option of one value that is given
+    twice."""
+
+    def __init__(self, *arguments: Any, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.help = _help_of(self)
+
+    def add_command(self, cmd: click.Command, *arguments: Any, **attributes: Any) -> None:
+        cmd.help = _help_of(cmd)
+        super().add_command(cmd, *arguments, **attributes)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
