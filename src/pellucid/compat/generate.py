@@ -234,8 +234,8 @@ def _set_new_tokens(
         return None
     if type(max_length) is not int or max_length <= prompt_length:
         raise InputError(
-            f"max_length is {max_length!r}, and {_num_tokens_message(prompt_length)} already: "
-            "raise it, or pass max_new_tokens"
+            f"max_length is {shorten(repr(max_length))}, expected more than the {format_count(prompt_length, 'token')} "
+            "before the first new one: raise it, or pass max_new_tokens"
         )
     return max_length - prompt_length
 
@@ -246,14 +246,10 @@ def _default_new_tokens(max_positions: int | None, prompt_length: int) -> int:
         return DEFAULT_LENGTH
     if prompt_length >= max_positions:
         raise InputError(
-            f"{_num_tokens_message(prompt_length)} already, and this model has {max_positions:,} positions: cut the "
-            "prompt"
+            f"the prompt has {format_count(prompt_length, 'token')} already, and this model has {max_positions:,} "
+            "positions: cut the prompt"
         )
     return min(DEFAULT_LENGTH, max_positions - prompt_length)
-
-
-def _num_tokens_message(tokens: int) -> str:
-    return f"the prompt has {format_count(tokens, 'token')}"
 
 
 def _as_list(ids: Any) -> Any:

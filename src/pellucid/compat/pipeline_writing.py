@@ -19,7 +19,7 @@ from pellucid.compat.generate import (
 from pellucid.compat.generation_config import UNSUPPORTED, options_from_settings
 from pellucid.compat.pipeline_call import ItemGroup, PipelineCall
 from pellucid.config.checks import check_count
-from pellucid.errors import InputError
+from pellucid.errors import InputError, format_count
 from pellucid.generation.checkpoint_settings import REFERENCE_LENGTH, required_start_token
 from pellucid.generation.settings import CONFLICT_NOTE, SAMPLING, check_beams
 from pellucid.generation.settings import option_names as names_of_writing
@@ -178,10 +178,13 @@ class GenerationCall(PipelineCall, ABC):
     def _new_token_budget(self, item: Any, max_length: int) -> int:
         """How many new tokens are left of `max_length` in total."""
         check_count("max_length", max_length)
-        new = max_length - self.prompt_length(item)
-        if new < 1:
-            raise InputError(f"max_length is {max_length}, and the prompt is as long: raise it, or pass max_new_tokens")
-        return new
+        before = self.prompt_length(item)
+        if max_length <= before:
+            raise InputError(
+                f"max_length is {max_length:,}, expected more than the {format_count(before, 'token')} before the "
+                "first new one: raise it, or pass max_new_tokens"
+            )
+        return max_length - before
 
     @abstractmethod
     def prompt_length(self, item: Any) -> int:
