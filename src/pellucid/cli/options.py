@@ -1,6 +1,7 @@
 """Shared kinds of options, and library errors with arguments spelled as options of the command line."""
 
 import ast
+import contextlib
 import inspect
 import json
 import shlex
@@ -68,16 +69,14 @@ class NonEmptyPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-def _help_of(command: click.Command) -> str | None:
-    """The help of a command: by default the docstring of its function, read from its source where Python runs with -OO,
-    which drops docstrings; None where there is no source."""
-    if command.help is not None or command.callback is None:
-        return command.help
-    try:
-        (function,) = ast.parse(inspect.getsource(command.callback)).body
-    except OSError:
-        return None
-    return ast.get_docstring(function) if isinstance(function, ast.FunctionDef) else None
+def with_help(command: click.Command) -> click.Command:
+    """The command, with the docstring of its function as help also where Python runs with -OO, which drops docstrings:
+    it is then read from the source, where there is one."""
+    if command.help is None and command.callback is not None:
+        with contextlib.suppress(OSError):
+            (function,) = ast.parse(inspect.getsource(command.callback)).body
+            command.help = ast.get_docstring(function) if isinstance(function, ast.FunctionDef) else None
+    return command
 
 
 class SingleUseGroup(click.RichGroup):
@@ -86,11 +85,10 @@ class SingleUseGroup(click.RichGroup):
 
     def __init__(self, *arguments: Any, **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
-        self.help = _help_of(self)
+        with_help(self)
 
     def add_command(self, cmd: click.Command, *arguments: Any, **attributes: Any) -> None:
-        cmd.help = _help_of(cmd)
-        super().add_command(cmd, *arguments, **attributes)
+        super().add_command(with_help(cmd), *arguments, **attributes)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
