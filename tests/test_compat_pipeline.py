@@ -751,5 +751,5 @@ def test_saved_pipeline_contains_model_and_tokenizer(
 
 def test_positional_labels_are_refused_with_their_name(checkpoint: Callable[[str], Path]) -> None:
     classify = pellucid.pipeline("zero-shot-classification", checkpoint("bert-nli"))
-    with pytest.raises(InputError, match=r"takes sequences, and 2 arguments were given: .* as candidate_labels=...$"):
+    with pytest.raises(InputError, match=r"takes sequences, and was given 2 arguments: .* as candidate_labels=...$"):
         classify(GOOD, ["a", "b"])

@@ -19,7 +19,7 @@ from pellucid.compat.generate import (
 from pellucid.compat.generation_config import UNSUPPORTED, options_from_settings
 from pellucid.compat.pipeline_call import ItemGroup, PipelineCall
 from pellucid.config.checks import check_count
-from pellucid.errors import InputError, format_count
+from pellucid.errors import InputError, format_count, shorten
 from pellucid.generation.checkpoint_settings import REFERENCE_LENGTH, required_start_token
 from pellucid.generation.settings import CONFLICT_NOTE, SAMPLING, check_beams
 from pellucid.generation.settings import option_names as names_of_writing
@@ -122,7 +122,9 @@ class GenerationCall(PipelineCall, ABC):
             if not isinstance(stop, str):
                 raise InputError(f"stop_sequence is {type(stop).__name__}, expected a text")
             if not (ids := self.tokenizer(stop, add_special_tokens=False)["input_ids"]):
-                raise InputError(f"stop_sequence is {stop!r}, which has no tokens: give another text, or leave it out")
+                raise InputError(
+                    f"stop_sequence is {shorten(repr(stop))}, which has no tokens: give another text, or leave it out"
+                )
             chosen["eos_token_id"] = self.stop_tokens(ids)
         elif (ends := _first_set("eos_token_id", self.arguments, self.model.loaded.generation)) is not None:
             # in place of those of `config.json`
