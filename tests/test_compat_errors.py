@@ -270,9 +270,9 @@ def test_generation_prompt_and_continuation_exclude_each_other() -> None:
         (lambda t: t.save_pretrained("a\0b"), "is not a valid path here: .*embedded null"),
         (lambda t: t.pad([]), "^the rows to be padded hold nothing, expected input_ids"),
         (lambda t: t.pad({"input_ids": [[3]], "labels": None}), "^labels of the rows to be padded is None, expected a"),
-        (lambda t: t(["one"]).token_to_chars(9, 1), "^there is no text 9 here, 1 were tokenised in this batch"),
+        (lambda t: t(["one"]).token_to_chars(9, 1), "^there is no text 9 here: this batch is of 1 text"),
         (lambda t: t(["one"]).word_to_tokens(1, 0), "^there is no text 1 here"),
-        (lambda t: t.pad({"input_ids": [[3]]}).tokens(), "^there is no text 0 here, 0 were tokenised"),
+        (lambda t: t.pad({"input_ids": [[3]]}).tokens(), "^there is no text 0 here: this batch is of 0 texts"),
     ],
 )
 def test_invalid_tokens_and_rows_are_refused(call: Callable[[Any], Any], fragment: str) -> None:

@@ -402,7 +402,7 @@ def test_set_seed() -> None:
         (
             IDS,
             {"max_length": 5},
-            "max_length is 5, and the prompt has 5 tokens already: raise it, or pass max_new_tokens",
+            "max_length is 5, expected more than the 5 tokens before the first new one: raise it",
         ),
         (IDS, {"num_beam": 3}, r"no generation option 'num_beam' \(did you mean num_beams"),
         (IDS, {"output_scores": True}, "output_scores is True, which is not supported here: model.pellucid.trace"),

@@ -551,8 +551,13 @@ def test_max_length_includes_the_prompt(checkpoint: Callable[[str], Path]) -> No
     for prompt in ("Once upon a time", "The dog"):
         assert len(pipe(prompt)[0]["generated_token_ids"]) == 14
     assert [len(one[0]["generated_token_ids"]) for one in pipe(["Once upon a time", "The dog"])] == [14, 14]
-    with pytest.raises(InputError, match="max_length is 14, and the prompt is as long"):
+    with pytest.raises(
+        InputError, match=r"max_length is 14, expected more than the \d+ tokens before the first new one"
+    ):
         pipe("Once upon a time there was a dog in the garden of a small house")
+    pipe = pipeline("summarization", model=checkpoint("bart"), max_length=1)
+    with pytest.raises(InputError, match="max_length is 1, expected more than the 1 token before the first new one"):
+        pipe("Once upon a time")  # the start token counts, and the text does not
 
 
 @pytest.mark.parametrize(
@@ -746,5 +751,5 @@ def test_saved_pipeline_contains_model_and_tokenizer(
 
 def test_positional_labels_are_refused_with_their_name(checkpoint: Callable[[str], Path]) -> None:
     classify = pellucid.pipeline("zero-shot-classification", checkpoint("bert-nli"))
-    with pytest.raises(InputError, match=r"takes sequences, and 2 arguments were given: .* as candidate_labels=...$"):
+    with pytest.raises(InputError, match=r"takes sequences, and was given 2 arguments: .* as candidate_labels=...$"):
         classify(GOOD, ["a", "b"])

@@ -2,10 +2,12 @@
 
 import copy
 import pickle
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
+from pellucid.config.pooling import Pooling
 from pellucid.errors import (
     Argument,
     InputError,
@@ -18,7 +20,12 @@ from pellucid.errors import (
     join_names,
     shorten,
 )
+from pellucid.tasks.fill_mask import FillMask
+from pellucid.tasks.zero_shot import ZeroShotClassification
+from pellucid.text.tokenizer_training import train_tokenizer
+from pellucid.training.classification import TextClassification
 
+_HUGE = "x" * 100_000
 KINDS = (InputError, NotFoundError, ResourceError, Interrupted)
 
 
@@ -33,6 +40,30 @@ def test_message_joins_its_parts() -> None:
 def test_value_of_several_lines_is_shortened_to_one() -> None:
     error = InputError(f"temperature is {np.ones((2, 2))!r}, expected a number: pass ", Argument("temperature", 1.0))
     assert str(error) == "temperature is array([[1., 1.], [1., 1.]]), expected a number: pass temperature=1.0"
+
+
+def test_characters_that_control_a_terminal_are_escaped() -> None:
+    assert str(InputError("the head \x1b[2J\u202e is not known: ", InputError("a\x00"))) == (
+        r"the head \x1b[2J\u202e is not known: a\x00"
+    )
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: Pooling(modes=(_HUGE,)),
+        lambda: ZeroShotClassification(hypothesis_template=_HUGE),
+        lambda: FillMask(targets=[_HUGE, 3]),  # type: ignore[list-item]
+        lambda: TextClassification(class_weights=_HUGE),  # type: ignore[arg-type]
+        lambda: TextClassification(classes=(_HUGE,)),
+        lambda: train_tokenizer(None, "bpe", texts=["a"], extra_tokens=_HUGE),
+        lambda: train_tokenizer(None, "bpe", texts=["a"], special_tokens={"unk": [_HUGE]}),  # type: ignore[dict-item]
+    ],
+)
+def test_huge_value_in_a_message_is_shortened(call: Callable[[], object]) -> None:
+    with pytest.raises(InputError) as caught:
+        call()
+    assert len(str(caught.value)) < 300
 
 
 def test_only_texts_are_suggested_as_similar_names() -> None:

@@ -77,7 +77,7 @@ def _flatten_parts(parts: tuple[MessagePart, ...]) -> Iterator[str | Argument | 
         if isinstance(part, StructuredError | tuple):
             yield from _flatten_parts(part.parts if isinstance(part, StructuredError) else part)
         else:
-            yield part if isinstance(part, Argument | Item) else _BREAK.sub(" ", part)
+            yield part if isinstance(part, Argument | Item) else escape_unprintable(_BREAK.sub(" ", part))
 
 
 class PellucidError(StructuredError, Exception):

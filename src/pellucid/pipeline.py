@@ -16,7 +16,7 @@ from pellucid.bars import check_progress, progress_bar
 from pellucid.checkpoints.load import open_checkpoint
 from pellucid.checkpoints.location import HubOptions
 from pellucid.config.checks import is_list_like, materialize_iterators, plain_numbers, unwrap_arrow
-from pellucid.errors import Argument, InputError, did_you_mean, join_names
+from pellucid.errors import Argument, InputError, did_you_mean, format_count, join_names
 from pellucid.machine import choose_dtype
 from pellucid.model import Model
 from pellucid.streams import growing_batches
@@ -151,7 +151,9 @@ class Pipeline:
         if len(inputs) > len(names):
             first = next((name for name in self.options() if name in self._task_class.__annotations__), names[0])
             advice = f": give options by name, such as {first}=..." if first not in names else ""
-            raise InputError(f"{self.task} takes {', '.join(names)}, and {len(inputs)} arguments were given{advice}")
+            raise InputError(
+                f"{self.task} takes {', '.join(names)}, and was given {format_count(len(inputs), 'argument')}{advice}"
+            )
         arguments, by_name = dict(zip(names, inputs)), {name: options[name] for name in names if name in options}
         if twice := next((name for name in by_name if name in arguments), None):
             advice = " twice, by position and by name: leave one of them out"

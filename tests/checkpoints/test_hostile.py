@@ -102,7 +102,7 @@ DAMAGED_FILES = [
     Case("A3 HTML page", with_file(WEIGHTS, "<!doctype html><h1>404"), CORRUPT, "is an HTML or XML page"),
     Case("A4 zip", write_zip, CORRUPT, "model.safetensors is a zip file"),
     Case("A5 truncated", with_bytes(lambda raw: raw[:-100]), CORRUPT, "model.safetensors is cut short"),
-    Case("A6 polyglot", with_bytes(lambda raw: raw + b"#!/bin/sh\nid"), CORRUPT, "has 12 bytes after its last"),
+    Case("A6 polyglot", with_bytes(lambda raw: raw + b"#!/bin/sh\nid"), CORRUPT, "has 12 bytes too many after"),
     Case("A7 header of 2^64-1", with_claimed_length(2**64 - 1), CORRUPT, "claims 18,446,744,073,709,551,615 bytes"),
     Case("A7 header of 100 MB", with_claimed_length(100_000_001), CORRUPT, "claims 100,000,001 bytes"),
     Case("A8 huge real header", many_names, CORRUPT, "more than the 10,000,000 that are read"),

@@ -179,7 +179,7 @@ def test_full_cache_raises_an_error() -> None:
     module(ids(), cache=cache)
     with pytest.raises(InputError, match="14 positions do not fit into a cache of 13"):
         module(ids(length=1), cache=cache)
-    with pytest.raises(InputError, match="3 rows were given to a cache of 2"):
+    with pytest.raises(InputError, match="a pass of 3 rows was given to a cache of 2"):
         cache = module.new_cache(20)
         module(ids(), cache=cache)
         module(ids(rows=3, length=1), cache=cache)

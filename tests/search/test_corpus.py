@@ -229,7 +229,7 @@ def test_equal_texts_are_embedded_once_and_duplicate_ids_follow_on_duplicate(
     index = pellucid.Index.open(tmp_path / "a.index", model=minilm)
     assert texts_by_id(index) == {"7": "last"} and "1 row, 2 embedded" in caplog.text
     caplog.clear()
-    with pytest.raises(InputError, match="the ids 7 are in the index already: pass update=True to replace them"):
+    with pytest.raises(InputError, match="the id 7 is in the index already: pass update=True to replace what is there"):
         index.add([{"id": "7", "text": "later"}], progress=False)
     with pytest.raises(InputError, match=r"twice, again as item 1: give each its own$"):
         index.add([{"id": "8", "text": "one"}, {"id": "8", "text": "two"}], progress=False)

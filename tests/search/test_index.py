@@ -126,7 +126,7 @@ def test_open_reader_keeps_its_generation(writable_index: pellucid.Index) -> Non
 
 
 def test_duplicate_and_unknown_ids_change_nothing(writable_index: pellucid.Index) -> None:
-    with pytest.raises(InputError, match="AAPL are in the index already: pass update=True to"):
+    with pytest.raises(InputError, match="the id AAPL is in the index already: pass update=True to"):
         writable_index.add([{"symbol": "AAPL", "name": "Another", "sector": ""}])
     with pytest.raises(InputError, match=r"and \d\d more are in the index already"):
         writable_index.add(

@@ -397,6 +397,14 @@ def test_long_texts_are_truncated_and_keep_the_end_token(caplog: pytest.LogCaptu
     assert "1 of 2 targets were cut to 3 tokens" in caplog.text
 
 
+def test_targets_need_room_for_their_special_tokens() -> None:
+    tokenizer = train_tokenizer(
+        None, "characters", texts=["abc"], special_tokens=SPECIAL_TOKENS, add_bos=True, add_eos=True
+    )
+    with pytest.raises(InputError, match=r"^max_target_length=1 leaves no room beside 2 special tokens"):
+        TextToText(max_target_length=1).examples(small_model(tokenizer).loaded, [{"text": "abc", "target": "cb"}])
+
+
 def test_line_aligned_files_are_read_as_pairs(tmp_path: Path) -> None:
     english, german = tmp_path / "a.en", tmp_path / "a.de"
     english.write_text("one\n\ntwo\n", encoding="utf-8")

@@ -246,7 +246,7 @@ class Cache:
         if needed > self.capacity:
             raise InputError(f"{needed} positions do not fit into a cache of {self.capacity}: make a larger one")
         if self.filled and rows != len(self.positions):
-            raise InputError(f"{rows} rows were given to a cache of {len(self.positions)}")
+            raise InputError(f"a pass of {format_count(rows, 'row')} was given to a cache of {len(self.positions)}")
         if not self.is_complete:
             raise InputError(f"a pass was interrupted at position {self.filled} of this cache: make a new one")
         if self.reader is not None and self.reader() is not reader:

@@ -20,7 +20,6 @@ TOKENIZER_FILES = (
     "vocab.txt",
 )
 OTHER_TOKENIZER_FILES = ("vocab.json", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
-TARGET_TOKENIZER = "target_tokenizer.json"
 SAFETENSORS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")
 PICKLED = ("pytorch_model.bin", "pytorch_model-*-of-*.bin", "pytorch_model.bin.index.json")
 WEIGHTS = tuple(name for name in SAFETENSORS + PICKLED if not name.endswith(".json"))
@@ -36,7 +35,7 @@ ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_SAFETENSORS, ADAPTER_PICKLED = "adapter_model.safetensors", "adapter_model.bin"
 """The weights of an adapter. Only files named above are fetched, and pickles only where there are no safetensors."""
 
-_DESCRIBING = (*CONFIG_FILES, *TOKENIZER_FILES, *OTHER_TOKENIZER_FILES, TARGET_TOKENIZER, *GENERATION_FILES)
+_DESCRIBING = (*CONFIG_FILES, *TOKENIZER_FILES, *OTHER_TOKENIZER_FILES, "target_tokenizer.json", *GENERATION_FILES)
 
 MODEL_FILES = (
     *_DESCRIBING,

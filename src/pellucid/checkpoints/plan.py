@@ -189,7 +189,7 @@ def _check_layer_count(config: Config, tensors: Sized, facts_path: Path) -> None
     layers = max(decoder, config.num_hidden_groups or config.num_hidden_layers)
     if layers > max(len(tensors), _MIN_CHECKED_LAYERS):
         raise CheckpointMismatchError(
-            f"{facts_path} says {layers} layers, and the weights hold {len(tensors)} tensors in all"
+            f"{facts_path} says {layers} layers, and the weights hold {format_count(len(tensors), 'tensor')} in all"
         )
 
 

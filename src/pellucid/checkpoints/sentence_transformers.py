@@ -15,7 +15,6 @@ from pellucid.errors import (
     CorruptFileError,
     UnsafeFileError,
     blaming,
-    escape_unprintable,
     join_names,
     shorten,
 )
@@ -63,7 +62,7 @@ def read_pooling(folder: Path) -> Pooling | None:
     kinds = [_module_type(path, module) for module in modules]
     is_cross_encoder = kinds == MODULE_ORDERS[0][:1] and _is_cross_encoder(folder)
     if not is_cross_encoder and kinds not in MODULE_ORDERS:
-        found = join_names(map(escape_unprintable, kinds), 9) or "none"
+        found = join_names(kinds, 9) or "none"
         raise CheckpointMismatchError(
             f"{path}: the modules are {found}; only Transformer, Pooling and then, if at all, Normalize are understood"
         )

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.errors import CorruptFileError, UnsafeFileError
+from pellucid.errors import CorruptFileError, UnsafeFileError, format_count
 from pellucid.files import check_regular, unique_keys
 
 MAX_HEADER_BYTES = 10_000_000
@@ -106,7 +106,8 @@ def _header(path: Path, size: int) -> tuple[dict[str, Any], int]:
         first = file.read(512)
         if len(first) < 8:
             raise CorruptFileError(
-                f"{path} is {'cut short' if first else 'empty'} ({size} bytes): an interrupted download? fetch it again"
+                f"{path} is {'cut short' if first else 'empty'} ({format_count(size, 'byte')}): an interrupted "
+                "download? fetch it again"
             )
         length = int.from_bytes(first[:8], "little")
         if length > min(MAX_HEADER_BYTES, size - 8):
@@ -172,7 +173,7 @@ def _check_coverage(path: Path, found: dict[str, TensorSpan], body: int, size: i
             f"{path} is cut short: expected {end:,} bytes, have {size:,} ({share:.0f} % of the body); fetch it again"
         )
     if end < size:
-        raise CorruptFileError(f"{path} has {size - end:,} bytes after its last tensor that belong to nothing")
+        raise CorruptFileError(f"{path} has {format_count(size - end, 'byte')} too many after its last tensor")
 
 
 def _are_naturals(value: Any) -> bool:

@@ -24,7 +24,8 @@ def _read_feed_forward(raw: dict[str, Any]) -> dict[str, Any]:
         found = raw.get(key, meant)
         if (_PLAIN.get(found, found) if isinstance(found, str) else found) != meant:  # the reference would follow it
             raise InputError(
-                f"{key} is {raw[key]!r}, and feed_forward_proj {activation!r} means {meant!r}: correct one of them"
+                f"{key} is {shorten(repr(raw[key]))}, and feed_forward_proj {activation!r} means {meant!r}: "
+                "correct one of them"
             )
     kind = Gated if activation.startswith(_GATED) else Plain
     return {"feed_forward": kind(width, _ACTIVATIONS[activation], False), "decoder_intermediate_size": width}

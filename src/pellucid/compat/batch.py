@@ -7,7 +7,7 @@ import numpy
 import torch
 
 from pellucid.config.checks import check_one_of
-from pellucid.errors import Argument, InputError, did_you_mean
+from pellucid.errors import Argument, InputError, did_you_mean, format_count
 from pellucid.text import Batch
 from pellucid.text.batch import RETURN_TENSORS, check_equally_long, text_list
 from pellucid.text.truncation import truncates_second
@@ -117,7 +117,7 @@ class BatchEncoding(Batch):
 
     def _row(self, number: int) -> Any:
         if not -len(self.rows) <= number < len(self.rows):
-            raise InputError(f"there is no text {number} here, {len(self.rows)} were tokenised in this batch")
+            raise InputError(f"there is no text {number} here: this batch is of {format_count(len(self.rows), 'text')}")
         return self.rows[number]
 
     def to(self, device: Any) -> "BatchEncoding":
@@ -255,7 +255,9 @@ def overflow_windows(
     side = int(truncates_second(strategy, second))
     size = room - sizes[1 - side]
     if not 0 <= stride < size:
-        raise InputError(f"stride is {stride}, and a window has room for {size} tokens: it must be less")
+        raise InputError(
+            f"stride is {stride}, and a window has room for {format_count(size, 'token')}: it must be less"
+        )
     long: Any = second if side else first
     long.truncate(size, stride=stride, direction=direction)
     parts = [long, *long.overflowing]

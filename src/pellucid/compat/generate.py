@@ -123,7 +123,8 @@ def _settings(loaded: Loaded, requested: dict[str, Any], width: int, prompts: Se
     settings = settings_of(loaded, compatible_lengths(without_idle_options(requested, from_checkpoint)))
     if settings.stop:
         raise InputError(
-            f"generation is to stop at {settings.stop!r}, and ids are not text: {UNSUPPORTED['stop_strings']}"
+            f"generation is to stop at {shorten(repr(settings.stop))}, and ids are not text: "
+            f"{UNSUPPORTED['stop_strings']}"
         )
     token_budgets = [token_budget(loaded, prompt, new, i) for i, prompt in enumerate(prompts)]
     if set_length is not None and min(token_budgets, default=new) < new:
@@ -212,7 +213,9 @@ def compatible_lengths(requested: Mapping[str, Any]) -> dict[str, Any]:
             "min_length is ignored beside min_new_tokens, which is %s: give min_new_tokens alone", min_new_tokens
         )
     if isinstance(min_new_tokens, int) and isinstance(max_new_tokens, int) and min_new_tokens > max_new_tokens:
-        log.warning("min_new_tokens is %d, and %d new tokens are generated at most", min_new_tokens, max_new_tokens)
+        log.warning(
+            "min_new_tokens is %d, and max_new_tokens %d: no more are generated", min_new_tokens, max_new_tokens
+        )
         found["min_new_tokens"] = max_new_tokens
     return found
 
@@ -234,8 +237,8 @@ def _set_new_tokens(
         return None
     if type(max_length) is not int or max_length <= prompt_length:
         raise InputError(
-            f"max_length is {max_length!r}, and {_num_tokens_message(prompt_length)} already: "
-            "raise it, or pass max_new_tokens"
+            f"max_length is {shorten(repr(max_length))}, expected more than the {format_count(prompt_length, 'token')} "
+            "before the first new one: raise it, or pass max_new_tokens"
         )
     return max_length - prompt_length
 
@@ -246,14 +249,10 @@ def _default_new_tokens(max_positions: int | None, prompt_length: int) -> int:
         return DEFAULT_LENGTH
     if prompt_length >= max_positions:
         raise InputError(
-            f"{_num_tokens_message(prompt_length)} already, and this model has {max_positions:,} positions: cut the "
-            "prompt"
+            f"the prompt has {format_count(prompt_length, 'token')} already, and this model has {max_positions:,} "
+            "positions: cut the prompt"
         )
     return min(DEFAULT_LENGTH, max_positions - prompt_length)
-
-
-def _num_tokens_message(tokens: int) -> str:
-    return f"the prompt has {format_count(tokens, 'token')}"
 
 
 def _as_list(ids: Any) -> Any:

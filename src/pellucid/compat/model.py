@@ -19,7 +19,7 @@ from pellucid.compat.output import ModelOutput, check_labels, loss_of, ordered_o
 from pellucid.compat.parts import Parts
 from pellucid.config import Config, Head, SequenceClassification, SequenceToSequenceLM
 from pellucid.config.checks import check_bool, check_count, plain_number
-from pellucid.errors import InputError, join_names
+from pellucid.errors import InputError, join_names, shorten
 from pellucid.files import path_of
 from pellucid.machine import no_grad
 from pellucid.model import Model, build
@@ -56,7 +56,7 @@ class PreTrainedModel(Parts):
         if not isinstance(config, PretrainedConfig):
             name = type(self).__name__
             raise InputError(
-                f"{name} is made of a config, not of {config!r}: {name}.from_pretrained opens a checkpoint"
+                f"{name} is made of a config, not of {shorten(repr(config))}: {name}.from_pretrained opens a checkpoint"
             )
         facts = config.to_config(self.head)
         facts = facts if add_pooling_layer else facts.replace(pooler=False)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from pellucid.compat.arguments import UnsupportedArguments
-from pellucid.errors import InputError, did_you_mean
+from pellucid.errors import InputError, did_you_mean, shorten
 from pellucid.model import Model
 from pellucid.text import Tokenizer
 
@@ -130,6 +130,6 @@ class PipelineCall:
         for one in values or {}:
             if one not in known:
                 raise InputError(
-                    f"{name} holds {one!r}{did_you_mean(one, known)}, and truncation and max_length are read"
+                    f"{name} holds {shorten(repr(one))}{did_you_mean(one, known)}, and truncation and max_length are read"
                 )
         return dict(values or {})

@@ -19,7 +19,7 @@ from pellucid.compat.generate import (
 from pellucid.compat.generation_config import UNSUPPORTED, options_from_settings
 from pellucid.compat.pipeline_call import ItemGroup, PipelineCall
 from pellucid.config.checks import check_count
-from pellucid.errors import InputError
+from pellucid.errors import InputError, format_count, shorten
 from pellucid.generation.checkpoint_settings import REFERENCE_LENGTH, required_start_token
 from pellucid.generation.settings import CONFLICT_NOTE, SAMPLING, check_beams
 from pellucid.generation.settings import option_names as names_of_writing
@@ -122,7 +122,9 @@ class GenerationCall(PipelineCall, ABC):
             if not isinstance(stop, str):
                 raise InputError(f"stop_sequence is {type(stop).__name__}, expected a text")
             if not (ids := self.tokenizer(stop, add_special_tokens=False)["input_ids"]):
-                raise InputError(f"stop_sequence is {stop!r}, which has no tokens: give another text, or leave it out")
+                raise InputError(
+                    f"stop_sequence is {shorten(repr(stop))}, which has no tokens: give another text, or leave it out"
+                )
             chosen["eos_token_id"] = self.stop_tokens(ids)
         elif (ends := _first_set("eos_token_id", self.arguments, self.model.loaded.generation)) is not None:
             # in place of those of `config.json`
@@ -178,10 +180,13 @@ class GenerationCall(PipelineCall, ABC):
     def _new_token_budget(self, item: Any, max_length: int) -> int:
         """How many new tokens are left of `max_length` in total."""
         check_count("max_length", max_length)
-        new = max_length - self.prompt_length(item)
-        if new < 1:
-            raise InputError(f"max_length is {max_length}, and the prompt is as long: raise it, or pass max_new_tokens")
-        return new
+        before = self.prompt_length(item)
+        if max_length <= before:
+            raise InputError(
+                f"max_length is {max_length:,}, expected more than the {format_count(before, 'token')} before the "
+                "first new one: raise it, or pass max_new_tokens"
+            )
+        return max_length - before
 
     @abstractmethod
     def prompt_length(self, item: Any) -> int:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from pellucid.errors import InputError, did_you_mean
+from pellucid.errors import InputError, did_you_mean, shorten
 
 MODES = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 """The ways to pool many vectors into one."""
@@ -39,7 +39,9 @@ class Pooling:
     def __post_init__(self) -> None:
         for mode in self.modes:
             if mode not in MODES:
-                raise InputError(f"pooling {mode!r} is not known{did_you_mean(mode, MODES)}: one of {', '.join(MODES)}")
+                raise InputError(
+                    f"pooling {shorten(repr(mode))} is not known{did_you_mean(mode, MODES)}: one of {', '.join(MODES)}"
+                )
 
     def width(self, hidden: int) -> int:
         """Width of the vector for hidden states of width `hidden`."""

@@ -95,7 +95,7 @@ def sequence_biases(name: str, value: Any, vocab_size: int | None) -> tuple[Toke
             )
         ids = _ids(f"the ids of {name}[{i}]", pair[0], vocab_size)
         if ids in biases:
-            raise InputError(f"{name} holds {list(ids)} twice, expected one bias for each sequence")
+            raise InputError(f"{name} holds {shorten(str(list(ids)))} twice, expected one bias for each sequence")
         biases[ids] = _bias(f"the bias of {name}[{i}]", pair[1])
     return _by_length(biases)
 

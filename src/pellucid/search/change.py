@@ -107,9 +107,10 @@ def add_texts(
     segment, settled, _ = _write_text_segment(generation.folder, number, builder, splitter, corpus, progress)
     known = [one.rows_with_ids(rows_by_id) for one in segments]
     if any(known) and not update:
-        ids = join_names(sorted({entry.id for rows, one in zip(known, segments) for entry in one.entries.get(rows)}))
-        advice = ": pass ", Argument("update", True), " to replace them"
-        raise InputError(f"the ids {ids} are in the index already", *advice)
+        ids = sorted({entry.id for rows, one in zip(known, segments) for entry in one.entries.get(rows)})
+        subject, verb = ("id", "is") if len(ids) == 1 else ("ids", "are")
+        advice = ": pass ", Argument("update", True), " to replace what is there"
+        raise InputError(f"the {subject} {join_names(ids)} {verb} in the index already", *advice)
     filled = [id_ for id_, rows in rows_by_id.items() if rows] if any(known) else []
     replaced = sum(len(one.rows_with_ids(filled)) for one in segments)
     _report(corpus, builder.embedded, segment, settled, splitter.texts, update, replaced)

@@ -267,7 +267,9 @@ def _column_conditions(column: str, operand: Any) -> list[Condition]:
             raise InputError(WHERE, f": {column} has no operator: give one of {' '.join(OPERATORS)} and its value")
         for operator in operand:
             if not isinstance(operator, str) or operator not in OPERATORS:
-                raise InputError(WHERE, f": {column} has {operator!r}, expected one of {' '.join(OPERATORS)}")
+                raise InputError(
+                    WHERE, f": {column} has {shorten(repr(operator))}, expected one of {' '.join(OPERATORS)}"
+                )
         return [Condition(column, operator, (_checked_value(column, value),)) for operator, value in operand.items()]
     values = [operand] if (found := as_list(operand)) is None else found
     if not values:

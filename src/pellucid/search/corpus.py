@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.config.checks import check_bool, is_list_like, plain_number, unwrap_arrow
-from pellucid.errors import Argument, InputError, Item, MessagePart, Placeholder, did_you_mean, join_names
+from pellucid.errors import Argument, InputError, Item, MessagePart, Placeholder, did_you_mean, join_names, shorten
 from pellucid.files import digest_of, file_errors, path_text
 from pellucid.search.entry import Entry
 from pellucid.search.files import find_files, read_text
@@ -273,5 +273,7 @@ class PassageSplitter:
             return
         if not self.keep_last:
             advice = () if self.keep_last is None else (", or pass ", Argument("on_duplicate", "keep-last"))
-            raise InputError(f"the id {id_!r} appears twice, again as ", Item(number), ": give each its own", advice)
+            raise InputError(
+                f"the id {shorten(repr(id_))} appears twice, again as ", Item(number), ": give each its own", advice
+            )
         self.replaced += before

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from pellucid.errors import InputError
+from pellucid.errors import InputError, shorten
 from pellucid.text.rows import base_value, is_missing
 from pellucid.text.truncation import replace_surrogates
 
@@ -26,7 +26,9 @@ def metadata_json(id_: str, metadata: dict[str, Any]) -> str:
     except _FAULTS as error:
         name = next((name for name, value in metadata.items() if not _writes(value)), "all")
         why = "it is too deep" if isinstance(error, RecursionError) else error
-        raise InputError(f"{str(name)!r} of {id_!r} cannot be written as JSON: {why}") from error
+        raise InputError(
+            f"{shorten(repr(str(name)))} of {shorten(repr(id_))} cannot be written as JSON: {why}"
+        ) from error
 
 
 def _to_json(value: Any) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from pellucid.config.checks import is_list_like, unwrap_arrow
-from pellucid.errors import InputError, Item
+from pellucid.errors import InputError, Item, format_count
 from pellucid.search.manifest import Manifest
 from pellucid.search.vectors import prepare_vectors
 from pellucid.text.truncation import clean_text
@@ -45,5 +45,7 @@ def prepare_queries(query: Any, manifest: Manifest) -> list[str] | np.ndarray:
         raise InputError(f"a query is a text or a vector, and this is neither: {type(query).__name__}")
     vectors = prepare_vectors(vectors[None] if is_single(query) else vectors, manifest.settings.metric, "queries")
     if vectors.shape[1] != manifest.encoder.dimension:
-        raise InputError(f"queries have {vectors.shape[1]} numbers, expected {manifest.encoder.dimension}")
+        raise InputError(
+            f"queries have {format_count(vectors.shape[1], 'number')}, expected {manifest.encoder.dimension}"
+        )
     return vectors

@@ -4,7 +4,7 @@ import numpy as np
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import check_count
-from pellucid.errors import CheckpointMismatchError
+from pellucid.errors import CheckpointMismatchError, shorten
 from pellucid.search.encoder import check_files, embed_texts
 from pellucid.search.opened_generation import Generation
 from pellucid.search.vectors import prepare_vectors
@@ -28,8 +28,8 @@ def verify_vectors(loaded: Loaded, generation: Generation, sample: int) -> int:
         if len(cosines) and cosines.min() < MIN_COSINE:
             worst = int(cosines.argmin())
             raise CheckpointMismatchError(
-                f"the vector of {entries[worst].id!r} has a cosine of {cosines[worst]:.3f} to the one that "
-                f"{generation.manifest.encoder.name} makes now: build the index again"
+                f"the vector of {shorten(repr(entries[worst].id))} has a cosine of {cosines[worst]:.3f} to the one "
+                f"that {generation.manifest.encoder.name} makes now: build the index again"
             )
         checked += len(rows)
     return checked

@@ -9,7 +9,7 @@ import numpy as np
 
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.errors import InputError, format_count
+from pellucid.errors import InputError, format_count, shorten
 from pellucid.machine import inference_mode
 from pellucid.tasks.feature_extraction import states_of
 from pellucid.text import Window, windows
@@ -64,7 +64,7 @@ def match(loaded: Loaded, query: str, hit: Mapping[str, Any], prompt: str = "") 
         raise InputError("the hit holds no text: give one of those that `search` found")
     query_spans, query_vectors, _ = _word_vectors(loaded, query, "")
     if not query_spans:
-        raise InputError(f"the query {query!r} holds no words that could be compared")
+        raise InputError(f"the query {shorten(repr(query))} holds no words that could be compared")
     text_spans, text_vectors, cut = _word_vectors(loaded, text, prompt)
     spans = query_spans, text_spans
     words = [tuple(whole[slice(*span)] for span in some) for whole, some in zip((query, text), spans)]

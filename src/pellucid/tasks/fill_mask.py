@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import check_count
-from pellucid.errors import Argument, InputError, Item
+from pellucid.errors import Argument, InputError, Item, shorten
 from pellucid.models import Network
 from pellucid.tasks.answer import Answer, Answers
 from pellucid.tasks.attribution import Target, logit_target
@@ -52,7 +52,7 @@ class FillMask(Reader):
         check_count("top_k", self.top_k)
         listed = isinstance(self.targets, str | Sequence)
         if self.targets is not None and not (listed and self._targets and all(map(_is_word, self._targets))):
-            raise InputError(f"targets is {self.targets!r}, expected a word or several")
+            raise InputError(f"targets is {shorten(repr(self.targets))}, expected a word or several")
 
     @classmethod
     def check(cls, loaded: Loaded) -> None:

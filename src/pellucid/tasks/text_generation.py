@@ -10,7 +10,7 @@ from pellucid.generation.prompts import end_of_turn
 from pellucid.generation.texts import GeneratedSequence
 from pellucid.tasks.answer import Answer, TextCoverage
 from pellucid.tasks.task import Work
-from pellucid.tasks.writer import GeneratedText, Prompt, Writer, text_coverage
+from pellucid.tasks.writer import GeneratedText, Prompt, Writer, chunk_coverage
 from pellucid.text import Tokenizer
 from pellucid.text.chat import check_messages
 from pellucid.text.chunks import PrefixedEncoder, TextChunk, ending_chunks
@@ -91,7 +91,7 @@ class TextGeneration(Writer):
         self, work: Work, item: str | Messages, prompts: list[Prompt], texts: list[list[GeneratedText]]
     ) -> Answer:
         portions = [prompt.portion for prompt in prompts]
-        read = text_coverage(item, portions) if isinstance(item, str) else TextCoverage(cut=portions[0].cut)
+        read = chunk_coverage(item, portions) if isinstance(item, str) else TextCoverage(cut=portions[0].cut)
         read = replace(read, ids=tuple(portions[-1].ids))
         window = len(prompts) - 1 if len(prompts) > 1 else None
         every = [self._one_answer(work, item, prompts[-1], one).replace(read=read, window=window) for one in texts[-1]]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import as_list, check_choice, is_one_of, require_list, require_names
-from pellucid.errors import Argument, InputError, Item, did_you_mean, join_names
+from pellucid.errors import Argument, InputError, Item, did_you_mean, join_names, shorten
 from pellucid.models import Output
 from pellucid.tasks.answer import Answer, Answers, TextCoverage
 from pellucid.tasks.attribution import Target
@@ -88,7 +88,9 @@ class TokenClassification(Reader):
             heuristic = is_one_of(options.get("boundaries"), "heuristic")
             for label in () if heuristic else {str(label) for label in ignored if isinstance(label, str)} - known:
                 has = join_names(sorted(known))
-                raise InputError(f"ignore_labels names {label!r}{did_you_mean(label, known)}, and this model has {has}")
+                raise InputError(
+                    f"ignore_labels names {shorten(repr(label))}{did_you_mean(label, known)}, and this model has {has}"
+                )
         return resolved
 
     def check_item(self, item: Any, index: int) -> AlignedText:

@@ -173,6 +173,6 @@ class Writer(Task):
         return AnswerAttribution(attributions[0].target, tokens, scores, attributions[0].method)
 
 
-def text_coverage(text: str, portions: Sequence[TextChunk]) -> TextCoverage:
-    """What was read of an item's text."""
-    return TextCoverage(tuple(one.span for one in portions), sum(one.cut for one in portions), not text.strip())
+def chunk_coverage(text: str, chunks: Sequence[TextChunk]) -> TextCoverage:
+    """What was read of an item's text, from its chunks."""
+    return TextCoverage(tuple(one.span for one in chunks), sum(one.cut for one in chunks), not text.strip())

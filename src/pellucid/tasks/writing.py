@@ -12,7 +12,7 @@ from pellucid.tasks.answer import Answer
 from pellucid.tasks.languages import LANGUAGES, code_of, language
 from pellucid.tasks.task import Work
 from pellucid.tasks.task_settings import params_of, prefix_of, translation_tasks
-from pellucid.tasks.writer import GeneratedText, Prompt, Writer, text_coverage
+from pellucid.tasks.writer import GeneratedText, Prompt, Writer, chunk_coverage
 from pellucid.text import Tokenizer
 from pellucid.text.chunks import PrefixedEncoder, sentence_chunks
 from pellucid.text.truncation import check_has_tokens
@@ -52,7 +52,7 @@ class Writing(Writer):
         return self.finish_text(self.decode(tokenizer, ids), sequence)
 
     def answer(self, work: Work, item: str, prompts: list[Prompt], texts: list[list[GeneratedText]]) -> Answer:
-        read = text_coverage(item, [prompt.portion for prompt in prompts])
+        read = chunk_coverage(item, [prompt.portion for prompt in prompts])
         every = [self._joined_answer(work, prompts, list(rank)).replace(read=read) for rank in zip(*texts)]
         return every[0].replace(all=every if len(every) > 1 else ())
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config.checks import check_choice, is_one_of
-from pellucid.errors import Argument, InputError, join_names
+from pellucid.errors import Argument, InputError, join_names, shorten
 from pellucid.tasks.answer import Answer
 from pellucid.tasks.attribution import Target, logit_target
 from pellucid.tasks.entailment import contradiction_index, entailment_index
@@ -50,7 +50,9 @@ class ZeroShotClassification(Reader):
         check_choice("roles", self.roles, ("named", "fixed"))
         template = self.hypothesis_template
         if not isinstance(template, str) or "{}" not in template:
-            raise InputError(f"hypothesis_template is {template!r}, expected a text with {{}} where the label goes")
+            raise InputError(
+                f"hypothesis_template is {shorten(repr(template))}, expected a text with {{}} where the label goes"
+            )
         if self.candidate_labels is not None:
             labels_of(self.candidate_labels)
 
@@ -140,6 +142,6 @@ def labels_of(candidate_labels: str | Sequence[str]) -> list[str]:
         if not label.strip():
             raise InputError(_LABELS, f"[{i}] is empty: leave it out or write what it stands for")
         if label in seen:
-            raise InputError(_LABELS, f"[{i}] is {label!r} again: give each label once")
+            raise InputError(_LABELS, f"[{i}] is {shorten(repr(label))} again: give each label once")
         seen.add(label)
     return labels

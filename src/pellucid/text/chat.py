@@ -41,11 +41,13 @@ def select_template(settings: Mapping[str, Any], chat_template: str | None, tool
     if isinstance(found, dict):
         name = chat_template or ("tool_use" if tools is not None and "tool_use" in found else "default")
         if name not in found:
-            raise InputError(f"this tokenizer has no chat template {name!r}; it has {join_names(map(str, found))}")
+            raise InputError(
+                f"this tokenizer has no chat template {shorten(repr(name))}; it has {join_names(map(str, found))}"
+            )
         found = found[name]
     elif chat_template not in (None, "default"):
         raise InputError(
-            f"this tokenizer has no chat template {chat_template!r}: its only one has no name, leave ",
+            f"this tokenizer has no chat template {shorten(repr(chat_template))}: its only one has no name, leave ",
             Argument("chat_template"),
             " out",
         )

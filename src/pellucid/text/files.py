@@ -7,7 +7,7 @@ from typing import Any
 
 import tokenizers
 
-from pellucid.errors import InputError
+from pellucid.errors import InputError, shorten
 from pellucid.text import sentencepiece
 from pellucid.text.assembly import add_special_tokens, with_default_roles
 from pellucid.text.bytelevel import open_bytelevel
@@ -68,8 +68,8 @@ def open_tokenizer(
         and (other := unfit_tokenizer_class(settings, _FORM_OF_FILE.get(name, "sentencepiece"))) is not None
     ):
         raise InputError(
-            f"{folder}: tokenizer_class is {other!r}, and {name} does not say how that class splits words: "
-            "add its tokenizer.json"
+            f"{folder}: tokenizer_class is {shorten(repr(other))}, and {name} does not say how that class splits "
+            "words: add its tokenizer.json"
         )
     backend, settings = _OPENERS[name](folder / name, settings, model_type)
     check_growth(backend, folder / name)
@@ -97,7 +97,9 @@ def with_reading(tokenizer: Tokenizer, settings: Mapping[str, Any], model_type: 
     followed = {"split_special_tokens", *followed_settings(backend, apply_settings(backend, every, model_type))}
     for name, value in settings.items():
         if name not in followed:
-            raise InputError(f"{name} is {value!r}, and no component of this tokenizer has it: leave it out")
+            raise InputError(
+                f"{name} is {shorten(repr(value))}, and no component of this tokenizer has it: leave it out"
+            )
     return _with_backend(backend, tokenizer, every)
 
 

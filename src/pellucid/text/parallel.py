@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pellucid.errors import InputError
+from pellucid.errors import InputError, format_count
 from pellucid.text.lines import lines
 from pellucid.text.rows import COLUMN_SUFFIXES, Row
 
@@ -18,7 +18,9 @@ def read_parallel(paths: Sequence[Path], names: Sequence[str], *, encoding: str 
     if tables := [path for path in paths if path.suffix.lower() in COLUMN_SUFFIXES]:
         raise InputError(f"{tables[0]} is a table, expected lines of plain text: put all columns into one table")
     if len(paths) != len(names):
-        raise InputError(f"{len(paths)} files were given, expected {len(names)}: one each for {', '.join(names)}")
+        raise InputError(
+            f"data are {format_count(len(paths), 'file')}, expected {len(names)}: one each for {', '.join(names)}"
+        )
     read = itertools.zip_longest(*(lines(path, encoding) for path in paths))
     for number, each in enumerate(read, 1):
         if None in each:

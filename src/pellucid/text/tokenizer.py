@@ -201,7 +201,7 @@ class Tokenizer(SpecialTokens, Spelling):
             argument = Argument("max_length", Placeholder("N"))
             raise InputError("this tokenizer states no greatest length: pass ", argument)
         if type(limit) is not int or limit < 1:
-            raise InputError(f"max_length is {limit!r}, expected a whole number from 1")
+            raise InputError(f"max_length is {shorten(repr(limit))}, expected a whole number from 1")
         return limit
 
     # -- ids to text --------------------------------------------------------------------------------------------------

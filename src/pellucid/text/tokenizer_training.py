@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import Regex, normalizers
 
 from pellucid.config.checks import check_bool, check_choice, check_count, require_names
-from pellucid.errors import InputError, did_you_mean
+from pellucid.errors import InputError, did_you_mean, shorten
 from pellucid.text.assembly import add_tokens_and_template
 from pellucid.text.corpus import FilePaths, corpus_of
 from pellucid.text.layouts import LAYOUTS, ROLES, Layout
@@ -111,14 +111,14 @@ def _checked_roles(special_tokens: Mapping[str, str]) -> dict[str, str]:
                 f"special_tokens has the role {role!r}{did_you_mean(role, ROLES)}: one of {', '.join(ROLES)}"
             )
         if not isinstance(token, str) or not token.strip():
-            raise InputError(f"special_tokens[{role!r}] is {token!r}, expected a token")
+            raise InputError(f"special_tokens[{role!r}] is {shorten(repr(token))}, expected a token")
     return dict(special_tokens)
 
 
 def _checked_extra_tokens(tokens: Sequence[str]) -> Sequence[str]:
     found = () if isinstance(tokens, str) else require_names("extra_tokens", tokens, "a list of tokens")
     if isinstance(tokens, str) or not all(token.strip() for token in found):
-        raise InputError(f"extra_tokens is {tokens!r}, expected a list of tokens")
+        raise InputError(f"extra_tokens is {shorten(repr(tokens))}, expected a list of tokens")
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
-from pellucid.errors import Argument, InputError
+from pellucid.errors import Argument, InputError, format_count
 from pellucid.text.corpus import Corpus
 from pellucid.text.truncation import panics_as_errors
 from pellucid.text.wordpiece import wordpiece
@@ -59,7 +59,7 @@ class TokenizerSpec:
         if self.vocab_size < least:
             raise InputError(
                 f"vocab_size is {self.vocab_size}, expected at least {least}: {what}, "
-                f"and {len(self.special_tokens)} special tokens"
+                f"and {format_count(len(self.special_tokens), 'special token')}"
             )
 
     def backend_with(self, model: Any) -> tokenizers.Tokenizer:
@@ -142,8 +142,9 @@ def train_characters(spec: TokenizerSpec) -> tokenizers.Tokenizer:
     room = len(counts) if spec.size is None else spec.size - len(spec.special_tokens)
     if room < 1 or (room < len(counts) and spec.unk_token is None):
         raise InputError(
-            f"vocab_size is {spec.size}, and {spec.corpus.name} has {len(counts)} characters beside "
-            f"{len(spec.special_tokens)} special tokens: ask for more, or name a token for those that are left out, ",
+            f"vocab_size is {spec.size}, and {spec.corpus.name} has {format_count(len(counts), 'character')} beside "
+            f"{format_count(len(spec.special_tokens), 'special token')}: ask for more, or name a token for "
+            "those that are left out, ",
             Argument("special_tokens", {"unk": "<unk>"}),
         )
     letters = sorted(sorted(counts, key=lambda one: (-counts[one], one))[:room])

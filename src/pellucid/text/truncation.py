@@ -125,7 +125,9 @@ def truncate_pair(first: Any, second: Any, limit: int | None, added: int, strate
     second_alone = truncates_second(strategy, second)
     room = sum(sizes) - excess
     if room < 0:
-        raise InputError(Argument("max_length", limit), f" leaves no room beside {added} special tokens")
+        raise InputError(
+            Argument("max_length", limit), f" leaves no room beside {format_count(added, 'special token')}"
+        )
     if strategy == "only_first" or second is None:
         keep = [sizes[0] - excess, sizes[1]]
     elif second_alone:
@@ -166,8 +168,8 @@ def overlap_tokens(stride: int | None, room: int) -> int:
     if type(shared) is not int or not 0 <= shared < room:
         raise InputError(
             Argument("stride"),
-            f" is {stride!r}, expected a whole number below the {format_count(room, 'token')} of a window: pass "
-            "fewer, or raise ",
+            f" is {shorten(repr(stride))}, expected a whole number below the {format_count(room, 'token')} of a "
+            "window: pass fewer, or raise ",
             Argument("max_length"),
         )
     return shared

@@ -19,7 +19,7 @@ from pellucid.checkpoints.facts import check_layer_count
 from pellucid.checkpoints.tensors import TensorSpan
 from pellucid.config import Config
 from pellucid.config.plain import from_json_value, to_json_value
-from pellucid.errors import CorruptFileError, InputError, escape_unprintable, join_names
+from pellucid.errors import CorruptFileError, InputError, join_names
 from pellucid.files import path_of, target_of, unique_keys
 from pellucid.text.truncation import MAX_CHARACTERS
 from pellucid.trace.aliases import resolve
@@ -75,9 +75,7 @@ def open_trace(path: str | os.PathLike[str]) -> Trace:
     spans, note = read_bundle(path)
     manifest = _read_manifest(path, note)
     if mismatched := sorted(spans.keys() ^ manifest["digests"].keys()):
-        raise CorruptFileError(
-            f"{path}: tensors and manifest hold different names: {escape_unprintable(join_names(mismatched))}"
-        )
+        raise CorruptFileError(f"{path}: tensors and manifest hold different names: {join_names(mismatched)}")
     tensors = {name: _read_tensor(path, name, spans[name], digest) for name, digest in manifest["digests"].items()}
     trace = Trace(
         points={name: tensor for name, tensor in tensors.items() if not name.startswith(_GRADIENT)},
@@ -135,9 +133,7 @@ def _read_manifest(path: Path, note: Mapping[str, Any]) -> dict[str, Any]:
 def _read_fields(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     wrong = [*(name for name in _FIELDS if name not in manifest), *(name for name in manifest if name not in _FIELDS)]
     if wrong:
-        raise CorruptFileError(
-            f"{path} has a manifest whose fields are not those of a trace: {escape_unprintable(join_names(wrong))}"
-        )
+        raise CorruptFileError(f"{path} has a manifest whose fields are not those of a trace: {join_names(wrong)}")
     found = {}
     for name, kind in _FIELDS.items():
         try:
@@ -145,7 +141,7 @@ def _read_fields(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
             if kind is Config:
                 check_layer_count(found[name])  # before points are listed for each layer
         except ValueError as error:
-            raise CorruptFileError(f"{path}: {name} of the manifest: {escape_unprintable(str(error))}") from error
+            raise CorruptFileError(f"{path}: {name} of the manifest: {error}") from error
     return found
 
 

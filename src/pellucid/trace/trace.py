@@ -63,52 +63,47 @@ class Trace(NamedTensors):
     @property
     def texts(self) -> tuple[str, ...]:
         """The text, or the two texts of a pair."""
-        return self._single_row("texts").texts
+        return single_row(self).texts
 
     @property
     def tokens(self) -> list[str]:
         """The tokens that the model read."""
-        return list(self._single_row("tokens").tokens)
+        return list(single_row(self).tokens)
 
     @property
     def ids(self) -> list[int]:
         """The ids of the tokens that the model read."""
-        return list(self._single_row("ids").ids)
+        return list(single_row(self).ids)
 
     @property
     def segments(self) -> list[int]:
         """For each token, 0 or 1: the text of a pair that it belongs to."""
-        return list(self._single_row("segments").segments)
+        return list(single_row(self).segments)
 
     @property
     def offsets(self) -> list[tuple[int, int]]:
         """The span of each token in its text, as (start, end) in characters."""
-        return list(self._single_row("offsets").offsets)
+        return list(single_row(self).offsets)
 
     @property
     def special(self) -> list[bool]:
         """For each token, whether it is a special token, which is not part of the text."""
-        return list(self._single_row("special").special)
+        return list(single_row(self).special)
 
     @property
     def cut(self) -> int:
         """The number of tokens that were cut off."""
-        return self._single_row("cut").cut
+        return single_row(self).cut
 
     @property
     def target_tokens(self) -> tuple[str, ...]:
         """The tokens that the decoder of an encoder-decoder read."""
-        return self._single_row("target_tokens").target_tokens
+        return single_row(self).target_tokens
 
     @property
     def before(self) -> tuple[str, ...]:
         """The tokens that were already in the cache when this pass began: the first columns of its attention."""
-        return self._single_row("before").before
-
-    def _single_row(self, fact: str) -> Reading:
-        if len(self.rows) != 1:
-            raise InputError(f"this trace is of {len(self.rows)} texts, each with {fact} of its own: use row(0).{fact}")
-        return self.rows[0]
+        return single_row(self).before
 
     # -- one of several -----------------------------------------------------------------------------------------------
 
@@ -163,22 +158,21 @@ class Trace(NamedTensors):
         In an encoder-decoder, those of the encoder. After a cache, those among the tokens of this pass. In a decoder,
         links to tokens that the causal mask or the sliding window hides are left out.
         """
-        if len(self.rows) != 1:
-            raise InputError(f"this trace is of {len(self.rows)} texts: use row(0).strongest")
+        row = single_row(self)
         side = "encoder." if self.config.kind == "encoder-decoder" else ""
-        every = self[f"{side}layers.{layer}.attention.weights"][0, :, :, len(self.before) :]
+        every = self[f"{side}layers.{layer}.attention.weights"][0, :, :, len(row.before) :]
         check_count("most", most := plain_number(most))
         head = require_integer("head", head, "the number of a head")
         if not 0 <= head < len(every):
             raise InputError(f"head {head} is not there: this model has heads 0 to {len(every) - 1}")
         weights = every[head].detach().cpu().clone()
-        real = torch.tensor([not special for special in self.special], device="cpu")
+        real = torch.tensor([not special for special in row.special], device="cpu")
         allowed = real[:, None] & real[None, :]
         if self.config.kind == "decoder":
             allowed = allowed.tril().triu(1 - (self.config.attention.sliding_window or len(allowed)))
         weights[~allowed | weights.isnan()] = -math.inf  # below any value that an edit can set
         links = zip(*weights.flatten().topk(min(most, weights.numel())))
-        return [(*divmod(int(i), len(self.tokens)), float(w)) for w, i in links if w > -math.inf]
+        return [(*divmod(int(i), len(row.tokens)), float(w)) for w, i in links if w > -math.inf]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the trace to one safetensors file; `pellucid.open_trace` reads it back bit for bit. A process killed
@@ -193,3 +187,10 @@ class Trace(NamedTensors):
         tokens = format_count(max_length, "token")
         contents = tokens if len(self.rows) == 1 else f"{len(self.rows)} texts of at most {tokens}"
         return f"Trace({contents}, {len(self.points)} tensors, {size:.1f} MiB, of {self.model})"
+
+
+def single_row(trace: Trace) -> Reading:
+    """What was read, where that was one text. Raises InputError for a trace of several."""
+    if len(trace.rows) != 1:
+        raise InputError(f"this trace is of {len(trace.rows)} texts: choose one, such as trace.row(0)")
+    return trace.rows[0]

@@ -12,7 +12,7 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceClassification
 from pellucid.config.checks import check_range
-from pellucid.errors import Argument, InputError, join_names
+from pellucid.errors import Argument, InputError, join_names, shorten
 from pellucid.training.data import check_at_least_two, is_blank, row_location, value_of
 from pellucid.training.distillation import DistillationObjective, distillation_loss, multilabel_distillation_loss
 from pellucid.training.label_losses import label_weights, row_losses
@@ -89,10 +89,12 @@ class TextClassification(DistillationObjective):
         if self.classes is not None:  # 0 and "0" are one label
             object.__setattr__(self, "classes", tuple(map(str, self.classes)))
         if self.classes is not None and (len(self.classes) < 2 or len(set(self.classes)) < len(self.classes)):
-            raise InputError(f"classes are {list(self.classes)}, expected at least two, and no two alike")
+            raise InputError(f"classes are {shorten(str(list(self.classes)))}, expected at least two, and no two alike")
         weights = self.class_weights
         if not (weights is None or weights == "balanced" or isinstance(weights, Mapping)):
-            raise InputError(f"class_weights is {weights!r}, expected 'balanced' or a weight for each label")
+            raise InputError(
+                f"class_weights is {shorten(repr(weights))}, expected 'balanced' or a weight for each label"
+            )
 
     # -- labels -------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from pellucid.config.checks import check_bool, check_choice, check_count, check_range
-from pellucid.errors import Argument, InputError
+from pellucid.errors import Argument, InputError, shorten
 from pellucid.training.schedule import SCHEDULES
 
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -115,7 +115,7 @@ class Settings:
     def _check_names(self, name: str, what: str) -> None:
         names = getattr(self, name)
         if not isinstance(names, tuple) or not all(type(one) is str and one for one in names):
-            raise InputError(f"{name} is {names!r}, expected names of {what}")
+            raise InputError(f"{name} is {shorten(repr(names))}, expected names of {what}")
 
     def _check_adapter(self) -> None:
         check_choice("adapter_dtype", self.adapter_dtype, ("float32", "bfloat16"))

@@ -91,7 +91,7 @@ class TokenClassification(Objective):
             found |= self.labels_of_row(row)
         if len(found) < 2:
             what = f"all words are {next(iter(found))!r}" if found else "there are no words"
-            raise InputError(f"there is nothing to tell apart in {len(rows)} sentences: {what}")
+            raise InputError(f"there is nothing to tell apart in {format_count(len(rows), 'sentence')}: {what}")
         if strange := tags.labels_without_prefix(found):
             message = "the labels %s lack B- and I-, so those of the others are part of the name: are they misspelt?"
             log.warning(message, join_names(strange))
@@ -136,7 +136,9 @@ class TokenClassification(Objective):
                 ]
         if changed:
             log.warning(
-                "%d entities begin with I- and are read as if with B- (the first: %s)", len(changed), changed[0]
+                "%s with I- at the start, read as if with B- (the first: %s)",
+                format_count(len(changed), "entity", "entities"),
+                changed[0],
             )
 
     def _windows_and_targets(
@@ -239,7 +241,9 @@ def _label_for_tag(tag: str, labels: Collection[str]) -> str:
 def _label_id(tag: str, numbers: Mapping[str, int], column: str) -> int:
     found = numbers.get(_label_for_tag(tag, numbers))
     if found is None:
-        raise InputError(f"{column} hold {tag!r}{did_you_mean(tag, numbers)}, and the labels are {', '.join(numbers)}")
+        raise InputError(
+            f"{column} hold {shorten(repr(tag))}{did_you_mean(tag, numbers)}, and the labels are {', '.join(numbers)}"
+        )
     return found
 
 

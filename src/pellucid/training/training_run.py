@@ -15,7 +15,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.save import save_checkpoint
 from pellucid.checkpoints.source import Source
 from pellucid.checkpoints.unchanged import with_stamps
-from pellucid.errors import InputError, Interrupted, MessagePart, PellucidError
+from pellucid.errors import InputError, Interrupted, MessagePart, PellucidError, format_count
 from pellucid.files import sync_to_disk
 from pellucid.machine import dtype_name, inference_mode
 from pellucid.training import low_rank
@@ -113,7 +113,9 @@ def _warn_of_learning_rate(settings: Settings, steps: int) -> None:
         log.warning("learning_rate is 0: nothing will be learned")
     elif settings.warmup >= max(steps, 2) or (steps > 2 and settings.warmup_steps(steps) == steps - 1):
         warmup = settings.warmup if settings.warmup < 1 else int(settings.warmup)
-        log.warning("warmup is %s, and the training has %d steps: the rate rises to the end", warmup, steps)
+        log.warning(
+            "warmup is %s, and the training has %s: the rate rises to the end", warmup, format_count(steps, "step")
+        )
 
 
 # -- from the first step to the folder --------------------------------------------------------------------------------

@@ -141,6 +141,10 @@ class TextToText(Objective):
         added = missing_end_token(loaded)
         limits = (loaded.config.max_sequence_length, target_tokenizer.model_max_length, self.max_target_length)
         max_tokens = min((one for one in limits if one), default=None)
+        special = target_tokenizer.added_tokens(pair=False) + len(added)
+        if max_tokens is not None and max_tokens < special:
+            argument = Argument("max_target_length", max_tokens)
+            raise InputError(argument, f" leaves no room beside {special} special tokens")
         room = max_tokens if max_tokens is None else max_tokens - len(added)
         rows = encode_with_prefix(
             target_tokenizer, begins, right, max_length=room, parse_special_tokens=self.parse_special_tokens

@@ -109,7 +109,7 @@ def _tokens(name: str, tokens: Sequence[str] | None, second: int | None) -> list
                 f"{name} hold {shorten(repr(token))}, expected text: tokenizer.convert_ids_to_tokens makes it of ids"
             )
     if not checked:
-        raise InputError(f"{name} are {tokens!r}, expected a list of one token or more")
+        raise InputError(f"{name} are {shorten(repr(tokens))}, expected a list of one token or more")
     if second is not None:
         second = require_integer("sentence_b_start", second, "the position of a token")
         if not 0 < second < len(checked):

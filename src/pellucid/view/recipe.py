@@ -17,16 +17,14 @@ from pellucid.trace import EditRecord, Trace
 from pellucid.trace.aliases import resolve
 from pellucid.trace.long_text import LongTrace
 from pellucid.trace.rotation import cosines_and_sines
+from pellucid.trace.trace import single_row
 from pellucid.view.arithmetic import Recipe, visible_keys
 from pellucid.view.subject import AttentionData, Subject, token_entries
 
 
 def subject_of(trace: Trace, layers: Collection[int] | None) -> Subject:
     """The subject of the page of `trace`. Raises InputError where the trace lacks what it needs."""
-    if len(trace.rows) != 1:
-        raise InputError(
-            f"this trace is of {len(trace.rows)} texts, and a page shows one: view(trace.row(0)) shows the first"
-        )
+    row = single_row(trace)
     names = _attention_paths(trace)
     if layers is not None:
         _check_layers(layers, {_layer_number(name) for name in names})
@@ -42,7 +40,6 @@ def subject_of(trace: Trace, layers: Collection[int] | None) -> Subject:
             " or ",
             Argument("keep", ["layers.*.attention.*"]),
         )
-    row = trace.rows[0]
     written = [row.target or " ".join(row.texts)] if trace.config.kind == "encoder-decoder" else []
     edits = tuple(map(str, trace.edits))
     label = "; ".join(edits) or " | ".join([*row.texts, row.target] if row.target else row.texts)

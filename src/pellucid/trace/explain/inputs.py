@@ -9,6 +9,7 @@ from pellucid.text import tokens_of
 from pellucid.text.spelling import token_text
 from pellucid.trace import Trace, record
 from pellucid.trace.reading import Reading, read_texts
+from pellucid.trace.trace import single_row
 
 
 def read_one_text(loaded: Loaded, text: str, pair: str | None = None, decoder_text: str | None = None) -> Reading:
@@ -41,7 +42,7 @@ def as_trace(loaded: Loaded, text: str | Trace, keep: Sequence[str], decoder_tex
             raise InputError("decoder_text was given beside a trace, which has read its own: give it to model.trace")
         if text.config != loaded.config:
             raise InputError(f"this trace is of {text.model}, whose facts are not those of this model: trace it again")
-        check_single_text(text)
+        single_row(text)
         return text
     if not isinstance(text, str):
         raise InputError(f"text is {type(text).__name__}, expected one text, or the trace of one text or pair")
@@ -97,12 +98,6 @@ def token_of(loaded: Loaded, number: int) -> str:
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------
-
-
-def check_single_text(trace: Trace) -> None:
-    """Raises InputError for a trace of several texts."""
-    if len(trace.rows) != 1:
-        raise InputError(f"this trace is of {len(trace.rows)} texts: explain one of them, trace.row(0) or another")
 
 
 def checked_position(position: int, tokens: int) -> int:

@@ -7,8 +7,9 @@ from pellucid.config.checks import check_range, plain_number
 from pellucid.errors import InputError
 from pellucid.machine import no_grad
 from pellucid.trace import Trace
-from pellucid.trace.explain.inputs import check_single_text, side_of
+from pellucid.trace.explain.inputs import side_of
 from pellucid.trace.points import layers_by_side
+from pellucid.trace.trace import single_row
 
 
 @no_grad()
@@ -28,7 +29,7 @@ def attention_rollout(trace: Trace, *, side: str | None = None, residual: float 
     """
     residual = plain_number(residual)
     check_range("residual", residual, minimum=0, maximum=1)
-    check_single_text(trace)
+    single_row(trace)
     found = torch.stack([layer.mean(dim=1)[0] for layer in weights_of(trace, side_of(trace, side, "encoder"))])
     own = torch.eye(found.shape[-1], dtype=found.dtype, device=found.device)
     mixed = (1 - residual) * found + residual * own

@@ -106,7 +106,9 @@ def _answer_index(loaded: Loaded, answer: str | int, name: str, size: int) -> in
         return number
     if answer not in labels:
         hint = did_you_mean(answer, labels)
-        raise InputError(f"{name} {answer!r} is not a label of this model{hint}: it has {join_names(labels, 12)}")
+        raise InputError(
+            f"{name} {shorten(repr(answer))} is not a label of this model{hint}: it has {join_names(labels, 12)}"
+        )
     return labels.index(answer)
 
 
