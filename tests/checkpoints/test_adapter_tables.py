@@ -133,18 +133,19 @@ def test_advice_for_tied_tables_gives_the_output_of_the_adapter(
     torch.testing.assert_close(our_output(folder), expected, rtol=1e-4, atol=1e-4)
 
 
-TRAINED_MODULES: list[tuple[str, str, dict[str, Any], tuple[str, ...]]] = [
+TRAINED_MODULES: list[tuple[str, str | None, dict[str, Any], tuple[str, ...]]] = [
     ("bert", "sequence-classification", {}, ("embeddings.*",)),
     ("gpt2", "token-classification", {}, ("embeddings.token.weight",)),
     ("bert", "masked-lm", {}, ("head.dense.*", "head.norm.*")),
     ("bert", "masked-lm", {"tie_word_embeddings": False}, ("head.*",)),
     ("distilbert", "masked-lm", {"tie_word_embeddings": False}, ("head.decoder.bias",)),
+    ("llama", None, {}, ("norm.weight",)),  # to PEFT, layers.0.input_layernorm as well
 ]
 
 
 @pytest.mark.parametrize(("kind", "head", "facts", "names"), TRAINED_MODULES)
 def test_fully_trained_modules_are_saved_whole(
-    kind: str, head: str, facts: dict[str, Any], names: tuple[str, ...], tmp_path: Path
+    kind: str, head: str | None, facts: dict[str, Any], names: tuple[str, ...], tmp_path: Path
 ) -> None:
     """A matrix that no head reads is saved like any other; PEFT saves a module with everything below it."""
     base = save_base(tmp_path, kind, head, **facts)

@@ -157,7 +157,8 @@ class _FileTensors:
         return self.names.location_of(parameter, prefixed=self.config.head is not None)
 
     def tensors_below(self, parameters: Iterable[str]) -> dict[str, Tensor]:
-        """Every tensor of the file in the modules of these parameters, and below them."""
+        """Every tensor of the file in the modules of these parameters, and below them; also in those whose path ends as
+        theirs, since PEFT replaces "input_layernorm" where "norm" is to be saved."""
         modules = {_module_path(self.location(one).tensor_name): one for one in parameters}
         if "" in modules:
             raise _unsupported_error(f"{modules['']} belongs to no module of the file")
@@ -165,7 +166,7 @@ class _FileTensors:
         located: list[tuple[TensorLocation, Tensor]] = []
         for parameter, value in self.module.state_dict().items():
             location = self.location(parameter)
-            module = next((one for one in modules if location.tensor_name.startswith(f"{one}.")), None)
+            module = next((one for one in modules if f"{one}." in location.tensor_name), None)
             if module is not None:
                 if parameter in tied_names:
                     raise _unsupported_error(
