@@ -240,7 +240,9 @@ def test_start_and_end_logits_are_recognised(tmp_path: Path, split: bool) -> Non
     assert json.loads((result / "config.json").read_text())["architectures"] == ["BertForQuestionAnswering"]
 
 
-def test_two_labels_that_are_split_and_joined_again_stay_labels(tmp_path: Path) -> None:
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_two_labels_that_are_split_and_joined_again_stay_labels(tmp_path: Path, outputs: int) -> None:
+    """Also where the joined logits are returned twice."""
     folder = export(tiny_bert("tokens", num_labels=2), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
     (logits,) = model.graph.output
@@ -248,7 +250,9 @@ def test_two_labels_that_are_split_and_joined_again_stay_labels(tmp_path: Path) 
     model.graph.node.extend([
         onnx.helper.make_node("Split", ["joined"], ["first", "second"], axis=-1),
         onnx.helper.make_node("Concat", ["first", "second"], [logits.name], axis=-1),
+        onnx.helper.make_node("Identity", [logits.name], ["again"]),
     ])  # fmt: skip
+    model.graph.output.extend([onnx.helper.make_tensor_value_info("again", 1, None)] * (outputs - 1))
     onnx.save(model, folder / "model.onnx")
     result = convert(folder, tmp_path / "ours").folder
     assert json.loads((result / "config.json").read_text())["architectures"] == ["BertForTokenClassification"]
