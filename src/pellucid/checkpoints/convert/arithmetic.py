@@ -74,7 +74,7 @@ def _dropout(
     attributes: Attributes, numbers: Tensor, ratio: Tensor | None = None, training: Tensor | None = None
 ) -> Tensor:
     """Dropout in inference, where it changes nothing; refuses training mode."""
-    if training is not None and bool(training):
+    if bool(training):
         raise ValueError("it applies dropout")
     return numbers
 
