@@ -95,7 +95,9 @@ def export_traced(
         )
 
 
-def export(model: PreTrainedModel, folder: Path, exporter: str, opset: int = 14, name: str = "model.onnx") -> Path:
+def export(
+    model: PreTrainedModel, folder: Path, exporter: str, opset: int | None = None, name: str = "model.onnx"
+) -> Path:
     """A folder with config.json, vocab.txt and the model as ONNX."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
@@ -107,7 +109,7 @@ def export(model: PreTrainedModel, folder: Path, exporter: str, opset: int = 14,
         warnings.simplefilter("ignore")
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         if exporter == "traced":
-            export_traced(NamedInputs(model), path, opset)
+            export_traced(NamedInputs(model), path, opset or 14)
         else:
             batch, seq = torch.export.Dim("batch", min=1, max=8), torch.export.Dim("seq", min=2, max=30)
             shapes = {name: {0: batch, 1: seq} for name in INPUTS}
@@ -119,6 +121,7 @@ def export(model: PreTrainedModel, folder: Path, exporter: str, opset: int = 14,
                 dynamo=True,
                 dynamic_shapes=shapes,
                 external_data=False,
+                opset_version=opset,
                 verbose=False,
             )
     return folder

@@ -11,6 +11,7 @@ import pytest
 import torch
 from onnx.helper import make_attribute, make_node
 from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
+from safetensors.torch import load_file
 
 from pellucid import load
 from pellucid.checkpoints.convert import convert
@@ -121,6 +122,24 @@ def test_fused_attention_with_keys_of_an_earlier_pass_is_refused(tmp_path: Path,
     onnx.save(model, folder / "model.onnx")
     with pytest.raises(CheckpointMismatchError, match="has a past, or scales"):
         convert(folder, tmp_path / "ours")
+
+
+def test_attention_of_onnx_itself_is_converted(tmp_path: Path) -> None:
+    """From opset 23 on, PyTorch's exporter writes attention as one operation, which can mask keys in other ways."""
+    original = tiny_bert("tokens")
+    folder = export(original, tmp_path / "foreign", "captured", 23)
+    found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
+    assert all(torch.equal(found[name], value) for name, value in original.named_parameters())
+    unchanged = (folder / "model.onnx").read_bytes()
+    lengths, window = ["", "", "attention_mask"], make_attribute("left_window_size", 300)
+    for inputs, attributes in ((lengths, []), ([], [window])):
+        model = onnx.load_from_string(unchanged)
+        node = next(node for node in model.graph.node if node.op_type == "Attention")
+        node.input.extend(inputs)
+        node.attribute.extend(attributes)
+        onnx.save(model, folder / "model.onnx")
+        with pytest.raises(CheckpointMismatchError, match="is causal, has a past, or scales or masks its scores"):
+            convert(folder, tmp_path / "other")
 
 
 def test_product_fused_with_its_activation_is_converted(tmp_path: Path) -> None:
@@ -240,7 +259,9 @@ def test_start_and_end_logits_are_recognised(tmp_path: Path, split: bool) -> Non
     assert json.loads((result / "config.json").read_text())["architectures"] == ["BertForQuestionAnswering"]
 
 
-def test_two_labels_that_are_split_and_joined_again_stay_labels(tmp_path: Path) -> None:
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_two_labels_that_are_split_and_joined_again_stay_labels(tmp_path: Path, outputs: int) -> None:
+    """Also where the joined logits are returned twice."""
     folder = export(tiny_bert("tokens", num_labels=2), tmp_path / "foreign", "traced", 17)
     model = onnx.load(folder / "model.onnx")
     (logits,) = model.graph.output
@@ -248,7 +269,9 @@ def test_two_labels_that_are_split_and_joined_again_stay_labels(tmp_path: Path) 
     model.graph.node.extend([
         onnx.helper.make_node("Split", ["joined"], ["first", "second"], axis=-1),
         onnx.helper.make_node("Concat", ["first", "second"], [logits.name], axis=-1),
+        onnx.helper.make_node("Identity", [logits.name], ["again"]),
     ])  # fmt: skip
+    model.graph.output.extend([onnx.helper.make_tensor_value_info("again", 1, None)] * (outputs - 1))
     onnx.save(model, folder / "model.onnx")
     result = convert(folder, tmp_path / "ours").folder
     assert json.loads((result / "config.json").read_text())["architectures"] == ["BertForTokenClassification"]

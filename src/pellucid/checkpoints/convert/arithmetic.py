@@ -74,7 +74,7 @@ def _dropout(
     attributes: Attributes, numbers: Tensor, ratio: Tensor | None = None, training: Tensor | None = None
 ) -> Tensor:
     """Dropout in inference, where it changes nothing; refuses training mode."""
-    if training is not None and bool(training):
+    if bool(training):
         raise ValueError("it applies dropout")
     return numbers
 
@@ -101,7 +101,7 @@ def _cast_like(attributes: Attributes, numbers: Tensor, other: Tensor) -> Tensor
 
 def _clip(attributes: Attributes, numbers: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
     lower, upper = (attributes.get(name) if bound is None else bound for name, bound in (("min", low), ("max", high)))
-    return torch.clamp(numbers, lower, upper)
+    return numbers if lower is None and upper is None else torch.clamp(numbers, lower, upper)
 
 
 # -- along axes --------------------------------------------------------------------------------------------------------
@@ -268,7 +268,8 @@ OPERATIONS: dict[str, Callable[..., Tensor | tuple[Tensor, ...]]] = {
     **dict.fromkeys(("Gelu", "BiasGelu"), _gelu),
     "FastGelu": lambda attributes, numbers, bias=None: gelu_by_tanh(numbers),
     "QuickGelu": lambda attributes, numbers: numbers * torch.sigmoid(attributes.get("alpha", 1.702) * numbers),
-    **dict.fromkeys(("Silu", "Swish"), _elementwise(functional.silu)),
+    "Swish": lambda attributes, numbers: numbers * torch.sigmoid(attributes.get("alpha", 1.0) * numbers),
+    "Silu": _elementwise(functional.silu),
     "Add": _elementwise(torch.add), "Sub": _elementwise(torch.sub), "Mul": _elementwise(torch.mul),
     "Pow": _elementwise(lambda base, exponent: torch.pow(base, exponent).to(base.dtype)),
     "Mod": lambda attributes, *parts: _elementwise(torch.fmod if attributes.get("fmod") else torch.remainder)(

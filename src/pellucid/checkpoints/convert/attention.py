@@ -101,11 +101,12 @@ def check_attributes(steps: Steps, node: Node, heads: int, default_scale: float)
         attributes.get("mask_filter_value", _MAX_MASK_VALUE),
     )
     is_joint = node.outputs[0] in steps.fused_steps  # ONNX Runtime's, which holds the three products
-    past_places = (6, 7) if node.op_type == "MultiHeadAttention" else (4,) if is_joint else (4, 5)
+    past_places = (6, 7) if node.op_type == "MultiHeadAttention" else (4,) if is_joint else (4, 5, 6)
     if any(attributes.get(key) for key in ("unidirectional", "is_causal", "softcap", "do_rotary")) or (
         any(map(node.input, past_places))
         or abs((attributes.get("scale") or default_scale) / default_scale - 1) > SCALE_TOLERANCE
         or key_value_heads != heads
         or mask_value > _MAX_MASK_VALUE
+        or any(attributes.get(f"{side}_window_size", -1) != -1 for side in ("left", "right"))
     ):
         raise steps.not_bert_error(f"{node} is causal, has a past, or scales or masks its scores in another way")

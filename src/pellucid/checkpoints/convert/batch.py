@@ -57,7 +57,7 @@ def trial_batch(
     count, tokens = prod(texts), shape[-1]
     if count * tokens**2 * heads > _MAX_SCORES:
         fault = f"it takes {count} texts of {tokens} tokens and no others"
-        raise steps.not_understood_error(f"{fault}, which are too many to try; export with free sizes")
+        raise steps.not_understood_error(f"{fault}, which are too many to try; export with dynamic axes")
     padding_counts = torch.tensor([min(_PADDED[i % 3], tokens // 2) for i in range(count)], device="cpu")
     return TrialBatch(
         count, tokens, torch.arange(tokens, device="cpu") < (tokens - padding_counts)[:, None], shape, max_length

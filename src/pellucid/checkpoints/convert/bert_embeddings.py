@@ -34,7 +34,7 @@ def read_embeddings(body: Body, facts: dict[str, Any]) -> Norm:
     if len(roles) < len(lookups):
         raise body.steps.not_bert_error(f"of {len(lookups)} tables, several are looked up as one of {', '.join(roles)}")
     for role in (role for role in _ROLES if role not in roles):
-        raise body.steps.not_bert_error(f"no table is looked up as {role}; export with all inputs and free lengths")
+        raise body.steps.not_bert_error(f"no table is looked up as {role}; export with all inputs and dynamic axes")
     if norm.width != facts["hidden_size"]:
         raise body.steps.not_bert_error(f"it is {norm.width} wide, config.json says hidden_size {facts['hidden_size']}")
     _check_every_index(body, roles, facts)

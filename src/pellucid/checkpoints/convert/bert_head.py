@@ -116,9 +116,9 @@ def _assign_classifier(
         is_multiple_choice = architecture == "BertForMultipleChoice"
         return architecture if is_multiple_choice else "BertForSequenceClassification"
     if before == [body.last_norm] and isinstance(step, Linear):
+        body.run.check_input(step, _last_state(body), "the classifier (a product for every token)", _STATES)
         is_span_head = step.weight.shape[0] == 2 and _is_split(body, step)
         name = "qa_outputs" if is_span_head else "classifier"
-        body.run.check_input(step, _last_state(body), f"{name} (a product for every token)", _STATES)
         body.add_weights(step, name)
         return "BertForQuestionAnswering" if is_span_head else "BertForTokenClassification"
     raise body.steps.not_bert_error(f"{step.node} follows the last layer and belongs to no head of BERT that is known")
@@ -126,7 +126,9 @@ def _assign_classifier(
 
 def _is_split(body: Body, step: Linear) -> bool:
     """Whether the two columns become separate outputs, as start and end of an answer do."""
-    return sum(body.steps.steps_before(name) == [step] for name in body.steps.graph.outputs) >= 2
+    outputs = [name for name in body.steps.graph.outputs if body.steps.steps_before(name) == [step]]
+    sizes = [body.run.value_of(name, f"the output {printable(name)}").numel() for name in outputs]
+    return sizes.count(body.run.state_of(step).numel() // 2) >= 2
 
 
 class _KnownOutput(NamedTuple):

@@ -132,10 +132,10 @@ def _attach_bias(steps: Steps, node: Node, value: str, bias: ConstantTensor | No
 
 def _attention(steps: Steps, node: Node) -> Iterator[Step]:
     """ONNX Runtime's attention that contains the query, key and value products: one table `[hidden, 3 * hidden]`."""
-    table, bias = steps.constants.table(node.input(1)), _bias(steps, node, 2)
+    table = steps.constants.table(node.input(1))
     if table is None or "num_heads" not in node.attributes:
         return
-    width = table.shape[1] // 3
+    bias, width = _bias(steps, node, 2), table.shape[1] // 3
     if node.attributes.get("qkv_hidden_sizes", [width] * 3) != [width] * 3 or table.shape[1] != 3 * width:
         raise steps.not_understood_error(
             f"{node} makes query, key and value of different widths, which is not understood"
