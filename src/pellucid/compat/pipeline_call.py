@@ -130,6 +130,7 @@ class PipelineCall:
         for one in values or {}:
             if one not in known:
                 raise InputError(
-                    f"{name} holds {shorten(repr(one))}{did_you_mean(one, known)}, and truncation and max_length are read"
+                    f"{name} holds {shorten(repr(one))}{did_you_mean(one, known)}, and truncation and "
+                    "max_length are read"
                 )
         return dict(values or {})
