@@ -126,6 +126,8 @@ def test_embed_writes_json_npy_and_text(command: RunCommand, tmp_path: Path, min
 @pytest.mark.parametrize("arguments", [["describe", "all-MiniLM-L6-v2"], ["models"], ["doctor"]])
 def test_json_output_is_valid(command: RunCommand, arguments: list[str]) -> None:
     assert json.loads(command(*arguments, "--json").out)
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(command(*arguments).out)
 
 
 def test_describe_gives_the_lengths_that_are_read(command: RunCommand, minilm: pellucid.Model, tmp_path: Path) -> None:

@@ -442,6 +442,7 @@ def test_graph_check_accepts_what_faiss_writes(tmp_path: Path) -> None:
         ("starts", lambda a: a + 1, "do not follow one another"),
         ("starts", lambda a: np.where(np.arange(len(a)) == 9, 2**63, a).astype("u8"), "do not follow one another"),
         ("upto", lambda a: -a, "not counted upwards"),
+        ("upto", lambda a: np.append(a[:-1], 2**30), "not counted upwards"),
         ("upto", lambda a: a * 2, "do not follow one another"),
         ("entry", lambda a: a * 0 - 1, "does not start on the top level"),
         ("entry", lambda a: a * 0 + 2**30, "does not start on the top level"),

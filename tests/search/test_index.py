@@ -233,6 +233,9 @@ def test_k_is_clipped_and_empty_queries_are_refused(index: pellucid.Index) -> No
     for query in ("", "  ", ["Apple", ""], [None, "Apple"]):
         with pytest.raises(InputError, match="query"):
             index.search(query)  # type: ignore[arg-type]
+    for query in (None, [None], {"a": 1}, [[1.0, 2.0], [3.0]]):
+        with pytest.raises(InputError, match=r"^a query is a text or a vector, and this is neither"):
+            index.search(query)  # type: ignore[arg-type]
 
 
 def test_long_texts_are_found_by_their_passages(minilm: pellucid.Model) -> None:
@@ -268,6 +271,10 @@ def test_passage_length_leaves_room_for_the_prompt(minilm: pellucid.Model, caplo
     index.add(["else " * 240 + "The capital of Japan is Tokyo."], progress=False)
     assert len(index.manifest.segments) == 2 and index.manifest.rows == 4
     assert "were cut" not in caplog.text
+    passage_span_function(minilm.loaded, 256, "")
+    assert "passages have" not in caplog.text
+    passage_span_function(minilm.loaded, 257, "")
+    assert "passages have 256 tokens, as many as the model reads at once, instead of 257" in caplog.text
     with pytest.raises(InputError, match="prompt has 300 tokens, which leaves no room for a text"):
         pellucid.Index.build(minilm, [text], prompt="so " * 300, progress=False)
 

@@ -234,6 +234,7 @@ def test_rerank_accepts_cross_encoders_and_encoders(
     assert [(hit.similarity, hit.words) for hit in hits] == [scores[hit["id"]] for hit in hits]
     metrics = index.evaluate(["a bank"], [ids(hits)[4]], (1, 5, 60), rerank=model)
     assert (metrics.recall[1], metrics.mrr[5]) == (0.0, 1 / 5)
+    assert index.search("qqqqqqqq", mode="words", rerank=model) == []
 
 
 def test_rerank_refuses_a_model_with_several_labels(index: pellucid.Index, checkpoint: Callable[[str], Path]) -> None:

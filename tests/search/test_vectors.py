@@ -303,19 +303,24 @@ def test_scores_do_not_depend_on_the_number_of_rows() -> None:
         assert together[-9:].tolist() == alone
 
 
-def test_flat_index_stays_flat_and_auto_becomes_a_graph(
+def test_kind_of_each_segment_follows_the_requested_kind_and_its_size(
     minilm: pellucid.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(building, "FLAT_UP_TO", 30)
     kinds = {}
-    for kind in ("flat", "auto"):
+    for kind in ("flat", "auto", "hnsw"):
         index = pellucid.Index.build(minilm, [f"text number {i}" for i in range(20)], kind=kind, progress=False)
         index.add([f"another text {i}" for i in range(35)], progress=False)
+        index.add(["a text alone"], progress=False)
         kinds[kind] = [segment["kind"] for segment in index.info()["segments"]]
         index.compact(progress=False)
         kinds[kind].append(index.manifest.segments[0].kind)
         assert index.manifest.settings.kind == index.info()["settings"]["kind"] == kind
-    assert kinds == {"flat": ["flat", "flat", "flat"], "auto": ["flat", "hnsw", "hnsw"]}
+    assert kinds == {
+        "flat": ["flat", "flat", "flat", "flat"],
+        "auto": ["flat", "hnsw", "flat", "hnsw"],
+        "hnsw": ["hnsw", "hnsw", "flat", "hnsw"],
+    }
 
 
 def test_tuned_effort_is_stored_when_a_graph_is_added(minilm: pellucid.Model, monkeypatch: pytest.MonkeyPatch) -> None:

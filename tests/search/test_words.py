@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import pellucid
@@ -280,6 +280,7 @@ def test_compacting_repairs_words_split_by_older_versions(
 
 @settings(deadline=None)
 @given(st.text("ab1 -éß手机㍾ไทย½\u0301\u00ad", max_size=40), st.lists(st.integers(0, 40), max_size=6))
+@example("ab a", [1])
 def test_terms_between_cuts_are_the_terms_of_the_text(text: str, cuts: list[int]) -> None:
     """Equally often: a term that is cut belongs to the part in which it begins."""
     boundaries = [0, *sorted({min(cut, len(text)) for cut in cuts}), len(text)]
@@ -288,11 +289,21 @@ def test_terms_between_cuts_are_the_terms_of_the_text(text: str, cuts: list[int]
 
 
 def test_terms_of_overlapping_passages_are_joined_within_each_text() -> None:
-    """Two texts with the same id follow each other where the last one stays."""
+    """Two texts with the same id follow each other where the last one stays; a gap is no part of a word."""
     passages = [("x", "alpha be", 0), ("x", "betaga", 6), ("x", "gamma", 10), ("x", "omega ps", 0), ("x", "psi", 6)]
+    passages += [("x", "chi", 11)]
     rows = [Entry(id_, text, {}, first, first + len(text)) for id_, text, first in passages]
     terms_of_rows = [words for _, words in with_terms([*rows, Entry("y", "whole"), Entry("z", "on", {}, 0, 2)])]
-    assert terms_of_rows == [["alpha", "betagamma"], ["betagamma"], [], ["omega", "psi"], ["psi"], ["whole"], ["on"]]
+    assert terms_of_rows == [
+        ["alpha", "betagamma"],
+        ["betagamma"],
+        [],
+        ["omega", "psi"],
+        ["psi"],
+        ["chi"],
+        ["whole"],
+        ["on"],
+    ]
 
 
 def test_giant_word_is_read_in_linear_time() -> None:

@@ -188,6 +188,29 @@ def test_span_attribution_explains_its_start_and_end_logits(load_float64: Load) 
     )
 
 
+def test_attribution_of_a_divided_span_explains_both_windows(load_float64: Load) -> None:
+    """The cut goes through the answer, between two words."""
+    model = load_float64("bert-reader")
+    reader = pellucid.pipeline("question-answering", model, long="windows", max_length=18, stride=0, explain=True)
+    answer = reader(question=QUESTION, context=CONTEXT)
+    parts = [CONTEXT[start:end] for start, end in answer.read.windows]
+    assert (answer["answer"], [part[-5:] for part in parts]) == ("Curie lives", ["Curie", "aris."])
+    expected = []
+    for part, word, column in zip(parts, ("Curie", "lives"), (0, 1)):
+        (row,) = model.tokenizer.encode([QUESTION], [part])
+        place = part.index(word) + (len(word) if column else 0)
+        position = max(i for i, kind in enumerate(row.type_ids) if kind and row.offsets[i][column] == place)
+
+        def logit(
+            edited: "pellucid.Model", row: Any = row, index: tuple[int, int] = (position, column)
+        ) -> torch.Tensor:
+            return edited(torch.tensor([row.ids]), token_type_ids=torch.tensor([row.type_ids])).logits[0][index]
+
+        expected += integrated_gradients(model, logit, row.ids)[0]
+    target = "logits of the start and of the end of 'Curie lives' in window 1 of 2 and window 2 of 2"
+    assert_attribution(answer.why, expected, target)
+
+
 def test_mask_attribution_explains_the_logit_of_the_word(load_float64: Load) -> None:
     model = load_float64("roberta-filler")
     text = "The <mask> sleeps in <mask>."

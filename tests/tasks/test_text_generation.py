@@ -52,7 +52,7 @@ def test_generated_texts_equal_the_reference_s(name: str, options: dict[str, Any
     assert write(STORY, **settings)["generated_text"] == full_text
 
 
-@pytest.mark.parametrize("messages", [CONVERSATION, UNFINISHED, [*UNFINISHED, *CONVERSATION[1:]]])
+@pytest.mark.parametrize("messages", [CONVERSATION, [CONVERSATION[0], *UNFINISHED], [*UNFINISHED, *CONVERSATION[1:]]])
 def test_conversations_continue_as_in_the_reference(messages: list[dict[str, str]]) -> None:
     loaded, tokenizer = reference("qwen2-chat")
     pipe = pipeline("text-generation", model("qwen2-chat"), **SHORT)

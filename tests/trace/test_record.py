@@ -1,6 +1,7 @@
 """Recording: every point once, exact, and unknown names are never silently ignored."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,13 @@ def test_strongest_links_of_a_head(trace: "pellucid.trace.Trace") -> None:
         assert weights[source, target].item() == weight
         assert not trace.special[source] and not trace.special[target]
     assert all(weights[i, j] <= links[0][2] for i in range(1, 6) for j in range(1, 6))
+
+
+def test_strongest_links_of_an_encoder_decoder_are_those_of_its_encoder(checkpoint: Callable[[str], Path]) -> None:
+    trace = pellucid.load(checkpoint("t5-tied")).trace("time flies like an arrow")
+    weights = trace["encoder.layers.1.attention.weights"][0, 1]
+    links = trace.strongest(1, 1)
+    assert len(links) == 5 and all(weights[i, j].item() == weight for i, j, weight in links)
 
 
 @pytest.mark.parametrize("window", [None, 2])

@@ -84,8 +84,9 @@ def test_byte_level_tokens_are_shown_as_characters(smollm: pellucid.Model) -> No
 
 
 def test_token_with_newlines_stays_in_its_cell(minilm: pellucid.Model) -> None:
-    lens = built_model(minilm.tokenizer, "gpt2", "causal-lm").explain.logit_lens("word " * 30)
-    assert "the last 8 of 32 positions" in repr(lens)
+    explain = built_model(minilm.tokenizer, "gpt2", "causal-lm").explain
+    lens = explain.logit_lens("word " * 30)
+    assert "the last 8 of 32 positions" in repr(lens) and "positions" not in repr(explain.logit_lens("word"))
     odd = pellucid.trace.explain.LogitLens(
         lens.kind, lens.points, ("a\nb",) * 32, lens.ids, lens.log_probabilities, lens.tokens_by_id
     )
