@@ -8,7 +8,7 @@ import sys
 import rich_click as click
 
 from pellucid import __version__
-from pellucid.cli.options import SingleUseGroup, with_help
+from pellucid.cli.options import SingleUseGroup
 from pellucid.cli.output import CleanFormatter
 
 COMMANDS = {
@@ -40,7 +40,7 @@ class LazyGroup(SingleUseGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in COMMANDS and cmd_name not in self.commands:
-            return with_help(importlib.import_module(f"pellucid.cli.{cmd_name}").command)
+            return importlib.import_module(f"pellucid.cli.{cmd_name}").command
         return self.commands.get(cmd_name)
 
     def format_help(self, ctx: click.RichContext, formatter: click.RichHelpFormatter) -> None:

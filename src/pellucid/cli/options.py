@@ -1,8 +1,5 @@
 """Shared kinds of options, and library errors with arguments spelled as options of the command line."""
 
-import ast
-import contextlib
-import inspect
 import json
 import shlex
 import sys
@@ -69,26 +66,8 @@ class NonEmptyPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-def with_help(command: click.Command) -> click.Command:
-    """The command, with the docstring of its function as help also where Python runs with -OO, which drops docstrings:
-    it is then read from the source, where there is one."""
-    if command.help is None and command.callback is not None:
-        with contextlib.suppress(OSError):
-            (function,) = ast.parse(inspect.getsource(command.callback)).body
-            command.help = ast.get_docstring(function) if isinstance(function, ast.FunctionDef) else None
-    return command
-
-
 class SingleUseGroup(click.RichGroup):
-    """A group whose commands have a help text without docstrings too, and refuse an option of one value that is given
-    twice."""
-
-    def __init__(self, *arguments: Any, **attributes: Any) -> None:
-        super().__init__(*arguments, **attributes)
-        with_help(self)
-
-    def add_command(self, cmd: click.Command, *arguments: Any, **attributes: Any) -> None:
-        super().add_command(with_help(cmd), *arguments, **attributes)
+    """A group whose commands refuse an option of one value that is given twice."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
