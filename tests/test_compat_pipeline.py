@@ -566,7 +566,7 @@ def test_max_length_includes_the_prompt(checkpoint: Callable[[str], Path]) -> No
         (
             {"max_new_tokens": 3, "min_new_tokens": 9},
             {"max_new_tokens": 3, "min_new_tokens": 3},
-            "3 new tokens are generated",
+            "max_new_tokens 3: no more are generated",
         ),
         (
             {"min_new_tokens": 2, "min_length": 9},

@@ -432,12 +432,12 @@ def test_error_messages_have_no_control_characters_on_a_terminal(models: Path, t
             output = os.read(controller, 4096)
             process.wait(60)
         os.close(controller)
-        assert b"\x1b" not in output and b"\x07" not in output and "did you mean text\ufffd\ufffd".encode() in output
+        assert b"\x1b" not in output and b"\x07" not in output and rb"did you mean text\x1b\x07" in output
 
 
 def test_error_messages_have_no_control_characters_in_a_pipe(command: RunCommand) -> None:
     result = command("ner", "a", "-o", "no\x1b[2J\u202e/there")
-    assert result.code == 3 and "cannot write no\ufffd[2J\ufffd/there: " in result.err and "\x1b" not in result.err
+    assert result.code == 3 and r"cannot write no\x1b[2J\u202e/there: " in result.err and "\x1b" not in result.err
 
 
 def test_truncation_is_reported(command: RunCommand) -> None:

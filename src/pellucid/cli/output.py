@@ -131,13 +131,20 @@ def score_colour(share: float) -> str:
 
 
 def clean(text: str, *, err: bool = False) -> str:
-    """A text with terminal controls replaced by U+FFFD: for stdout only at a terminal, for stderr (`err`) always."""
-    return _CONTROL_CHARACTERS.sub("\ufffd", text) if err or sys.stdout.isatty() else text
+    """A text without terminal controls: for stderr (`err`) they are escaped, as in errors; for stdout, and only at a
+    terminal, replaced by U+FFFD."""
+    if err:
+        return _CONTROL_CHARACTERS.sub(_escape, text)
+    return _CONTROL_CHARACTERS.sub("\ufffd", text) if sys.stdout.isatty() else text
 
 
 def on_one_line(text: str) -> str:
     """A text on one line, with line breaks escaped, such as `\\n`."""
-    return _LINE_BREAKS.sub(lambda one: ascii(one[0])[1:-1], text)
+    return _LINE_BREAKS.sub(_escape, text)
+
+
+def _escape(character: re.Match[str]) -> str:
+    return ascii(character[0])[1:-1]
 
 
 def to_json(value: Any, **options: Any) -> str:
