@@ -258,6 +258,7 @@ def read_json_value(path: Path, max_bytes: int = MAX_BYTES) -> Any:
 
 def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
     """A checkpoint's UTF-8 text of at most `max_bytes` bytes; refused where it is too large or damaged."""
+    check_regular(path)
     check_byte_count(path, max_bytes)
     try:
         return path.read_text(encoding="utf-8")

@@ -157,10 +157,26 @@ def test_a_damaged_file_is_refused(case: Case, tmp_path: Path) -> None:
 
 def replaced_by(make: Damage, name: str = WEIGHTS) -> Damage:
     def damage(folder: Path) -> None:
-        (folder / name).unlink()
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).unlink(missing_ok=True)
         make(folder / name)
 
     return damage
+
+
+SIDE_FILES = (
+    "generation_config.json",
+    "modules.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "additional_chat_templates/tools.jinja",
+    "tokenizer.json",
+    "vocab.txt",
+    "spiece.model",
+)
+"""Files that a checkpoint may have: without them, other settings would hold in silence."""
 
 
 def link_outside(path: Path) -> None:
@@ -174,6 +190,11 @@ IRREGULAR_FILES = [
     Case("A23 folder", replaced_by(Path.mkdir), CORRUPT, "model.safetensors is not a regular file"),
     Case("A23 pipe of facts", replaced_by(os.mkfifo, "config.json"), CORRUPT, "config.json is not a regular file"),
     Case("A23 folder of facts", replaced_by(Path.mkdir, "config.json"), CORRUPT, "config.json is not a regular file"),
+    *[
+        Case(f"{kind} of {name}", replaced_by(make, name), CORRUPT, f"{name} is not a regular file")
+        for kind, make in (("pipe", os.mkfifo), ("folder", Path.mkdir))
+        for name in SIDE_FILES
+    ],
     Case("A23 device", replaced_by(lambda p: p.symlink_to("/dev/zero")), UNSAFE, "link to /dev/zero, outside"),
     Case("A35 link outside", replaced_by(link_outside), UNSAFE, "outside the checkpoint"),
     Case("dangling link", replaced_by(lambda p: p.symlink_to("nothing")), ABSENT, "is a link to a file that is gone"),

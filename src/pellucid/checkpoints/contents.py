@@ -116,7 +116,7 @@ class _FolderContents(Contents):
     @cached_property
     def generation(self) -> dict[str, Any]:
         path = self.folder / FILE
-        if not path.is_file():
+        if not path.exists():
             return legacy_generation(self.facts, self.facts_path)
         return check_generation({key: value for key, value in read_json(path).items() if key not in CODE}, path)
 

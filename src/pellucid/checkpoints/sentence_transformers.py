@@ -56,7 +56,7 @@ _INERT_KEYS = ("__version__", "model_type")
 def read_pooling(folder: Path) -> Pooling | None:
     """The pooling in `modules.json` and the files that it names, or None where the folder is a plain checkpoint."""
     path = folder / "modules.json"
-    if not path.is_file():
+    if not path.exists():
         return None
     modules = _modules(path)
     kinds = [_module_type(path, module) for module in modules]
@@ -91,7 +91,7 @@ def read_cross_encoder(folder: Path) -> dict[str, Any]:
 
     sentence-transformers 6 and later write them so. Raises CheckpointMismatchError for unsupported settings.
     """
-    if not ((folder / "modules.json").is_file() and _is_cross_encoder(folder)):
+    if not ((folder / "modules.json").exists() and _is_cross_encoder(folder)):
         return {}
     path = folder / SENTENCE_CONFIG
     found = _read_known_keys(path, ("activation_fn", "default_prompt_name", *_INERT_KEYS))
@@ -107,7 +107,7 @@ def read_cross_encoder(folder: Path) -> dict[str, Any]:
 
 def _is_cross_encoder(folder: Path) -> bool:
     """Whether the files describe a cross-encoder that answers by its classification head."""
-    found = read_json(folder / SENTENCE_CONFIG) if (folder / SENTENCE_CONFIG).is_file() else {}
+    found = read_json(folder / SENTENCE_CONFIG) if (folder / SENTENCE_CONFIG).exists() else {}
     path = _transformer_config_path(folder)
     task = read_json(path).get("transformer_task") if path else None
     return found.get("model_type") == "CrossEncoder" and task in (None, "sequence-classification")
@@ -191,7 +191,7 @@ def _modes(path: Path, found: dict[str, Any]) -> tuple[str, ...]:
 
 def _transformer_config_path(folder: Path) -> Path | None:
     """The file with the settings for reading texts."""
-    return next((folder / name for name in TRANSFORMER_CONFIGS if (folder / name).is_file()), None)
+    return next((folder / name for name in TRANSFORMER_CONFIGS if (folder / name).exists()), None)
 
 
 def _read_transformer_module(
@@ -243,7 +243,7 @@ def _refuse_other_inputs(path: Path, found: dict[str, Any], task: str, output: s
 
 def _read_sentence_config(path: Path) -> dict[str, Any]:
     """The settings of the whole model."""
-    if not path.is_file():
+    if not path.exists():
         return {}
     found = _read_known_keys(
         path, ("similarity_fn_name", "truncate_dim", "prompts", "default_prompt_name", *_INERT_KEYS)

@@ -63,7 +63,7 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
 
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
-    if not path.is_file():
+    if not path.exists():
         raise CorruptFileError(f"{path} is missing, expected it beside vocab.json")
     merges = []
     for number, line in enumerate(read_text(path, MAX_BYTES).split("\n"), 1):

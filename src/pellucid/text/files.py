@@ -8,6 +8,7 @@ from typing import Any
 import tokenizers
 
 from pellucid.errors import InputError, shorten
+from pellucid.files import check_regular
 from pellucid.text import sentencepiece
 from pellucid.text.assembly import add_special_tokens, with_default_roles
 from pellucid.text.bytelevel import open_bytelevel
@@ -51,7 +52,7 @@ def open_tokenizer(
         settings = {"tokenizer_class": stated_class} | settings
     if pads_left(settings):
         settings = {"padding_side": "left"} | settings
-    name = next((name for name in _OPENERS if (folder / name).is_file()), None)
+    name = next((name for name in _OPENERS if (folder / name).exists()), None)
     if name is None:
         return None
     listed = settings.get("model_input_names")
@@ -71,6 +72,7 @@ def open_tokenizer(
             f"{folder}: tokenizer_class is {shorten(repr(other))}, and {name} does not say how that class splits "
             "words: add its tokenizer.json"
         )
+    check_regular(folder / name)
     backend, settings = _OPENERS[name](folder / name, settings, model_type)
     check_growth(backend, folder / name)
     if name != "tokenizer.json":
@@ -145,8 +147,9 @@ def _with_backend(backend: tokenizers.Tokenizer, other: Tokenizer, settings: dic
 def open_target_tokenizer(folder: Path) -> Tokenizer | None:
     """The tokenizer of the decoder of an encoder-decoder, where it has its own vocabulary; else None."""
     path = folder / TARGET_TOKENIZER_FILE
-    if not path.is_file():
+    if not path.exists():
         return None
+    check_regular(path)
     settings = read_settings(folder)
     backend = _read_backend(path, settings)
     check_growth(backend, path)

@@ -133,7 +133,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.is_file() else {}
+    return read_json(path) if path.exists() else {}
 
 
 def _checked_settings(settings: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -182,8 +182,8 @@ def _tokens_by_id(stated: Any, path: Path, ids_first: bool = False) -> dict[str,
 
 def _read_templates(folder: Path) -> dict[str, Any]:
     """The chat template, or templates by name, from files of their own, which override those in the settings."""
-    named = {path.stem: path for path in sorted(folder.glob("additional_chat_templates/*.jinja")) if path.is_file()}
-    if (default := folder / "chat_template.jinja").is_file():
+    named = {path.stem: path for path in sorted(folder.glob("additional_chat_templates/*.jinja"))}
+    if (default := folder / "chat_template.jinja").exists():
         named = {"default": default, **named}
     if named:
         texts = [{"name": name, "template": read_text(path)} for name, path in named.items()]
