@@ -1,6 +1,7 @@
 """The README is true: its commands are run, and the files that it draws exist."""
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -100,7 +101,7 @@ def test_command_line_page_is_up_to_date() -> None:
     assert documents.CLI_PAGE.read_text(encoding="utf-8") == result.stdout.decode(), "run: python -m tests.documents"
 
 
-def test_every_command_shows_an_example() -> None:
+def test_every_command_shows_an_example_that_fits_a_terminal() -> None:
     from pellucid.cli.app import COMMANDS
 
     page = documents.cli_page()
@@ -109,3 +110,7 @@ def test_every_command_shows_an_example() -> None:
         for one in part.split("\n### pellucid "):
             command = one.partition("\n")[0] if one.startswith(f"{name} ") else name
             assert f"\n    pellucid {command}" in one, command
+    blocks = re.findall(r"\n  (?:Examples|Tasks):\n((?:    .*\n)+)", page)
+    assert blocks and not [
+        line for block in blocks for line in block.splitlines() if len(line) > 78
+    ]  # a terminal of 80

@@ -26,7 +26,8 @@ columns that `pellucid train` takes.
 \b
 Examples:
   pellucid evaluate auto test.csv --model my-model
-  pellucid evaluate classify test.csv --model my-model --column label=sentiment --json
+  pellucid evaluate classify test.csv --model my-model \\
+      --column label=sentiment --json
   pellucid evaluate similarity sts-test.csv -m all-MiniLM-L6-v2
 """)  # fmt: skip
 @click.argument("task")

@@ -33,11 +33,13 @@ def command() -> None:
 
     \b
     Examples:
-      pellucid index build companies.csv --column name --id-column symbol -o companies.index
+      pellucid index build companies.csv --column name --id-column symbol \\
+          -o companies.index
       pellucid search companies.index "Apple"
       pellucid index add companies.index more.csv
       pellucid index delete companies.index AAPL MSFT
-      pellucid index evaluate companies.index queries.csv --query-column query --id-column symbol
+      pellucid index evaluate companies.index queries.csv --query-column query \\
+          --id-column symbol
     """
 
 
@@ -104,7 +106,8 @@ def build(sources: tuple[str, ...], output: Path, model: str, dtype: str, **opti
 
     \b
     Examples:
-      pellucid index build companies.csv --column name --id-column symbol -o companies.index
+      pellucid index build companies.csv --column name --id-column symbol \\
+          -o companies.index
       pellucid index build 'notes/*.md' -o notes.index
     """
     import pellucid
@@ -160,7 +163,8 @@ def delete(index: Path, ids: tuple[str, ...], where: tuple[str, ...]) -> None:
     \b
     Examples:
       pellucid index delete companies.index AAPL MSFT
-      pellucid index delete companies.index --where "sector = Financials" --where "founded < 1900"
+      pellucid index delete companies.index --where "sector = Financials" \\
+          --where "founded < 1900"
     """
     import pellucid
 

@@ -61,8 +61,10 @@ def command(
 
     \b
     Examples:
-      pellucid index evaluate companies.index queries.csv --query-column query --id-column symbol
-      pellucid index evaluate companies.index sp500.csv -q Security -i Symbol --by symbol --skip-unlisted --json
+      pellucid index evaluate companies.index queries.csv --query-column query \\
+          --id-column symbol
+      pellucid index evaluate companies.index sp500.csv -q Security -i Symbol \\
+          --by symbol --skip-unlisted --json
       pellucid index evaluate companies.index --plot recall.svg
     """
     import pellucid

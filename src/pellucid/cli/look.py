@@ -71,9 +71,12 @@ def command(
     \b
     Examples:
       pellucid look "time flies like an arrow"
-      pellucid look "time flies like an arrow" --pair "fruit flies like a banana" --layer 0 --head 8 -o flies.html
-      pellucid look "The capital of France is" -m SmolLM2-135M-Instruct --lens --view lens
-      pellucid look "translate English to German: Good morning" -m t5-small --target "Guten Morgen"
+      pellucid look "time flies like an arrow" \\
+          --pair "fruit flies like a banana" --layer 0 --head 8 -o flies.html
+      pellucid look "The capital of France is" -m SmolLM2-135M-Instruct --lens \\
+          --view lens
+      pellucid look "translate English to German: Good morning" -m t5-small \\
+          --target "Guten Morgen"
       pellucid look "time flies" --head 8 --svg flies.svg
       pellucid look - -m SmolLM2-135M-Instruct --serve --open < long.txt
     """

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pellucid.learning import Report
 
 _TASKS = "\n".join(
-    f"  {name:<22} {line}"
+    textwrap.fill(line, 76, initial_indent=f"  {name:<22} ", subsequent_indent=" " * 25, break_on_hyphens=False)
     for one in OBJECTIVES
     for name, line in (
         (one.name, one.summary),
@@ -43,9 +44,12 @@ Tasks:
 \b
 Examples:
   pellucid train classify train.csv --model all-MiniLM-L6-v2 -o my-model
-  pellucid train classify train.csv -m all-MiniLM-L6-v2 --column label=sentiment --epochs 2 --lora 16 -o my-model
-  pellucid train tag train.conll -m all-MiniLM-L6-v2 --validation dev.conll -o my-tagger
-  pellucid train text-generation book.txt --recipe small.toml --set schedule=cosine -o my-writer
+  pellucid train classify train.csv -m all-MiniLM-L6-v2 \\
+      --column label=sentiment --epochs 2 --lora 16 -o my-model
+  pellucid train tag train.conll -m all-MiniLM-L6-v2 --validation dev.conll \\
+      -o my-tagger
+  pellucid train text-generation book.txt --recipe small.toml \\
+      --set schedule=cosine -o my-writer
   pellucid train --recipe my-model/recipe.toml -o the-same-again
 """
 

@@ -41,7 +41,8 @@ def command(checkpoint: str, texts: tuple[str, ...], tokens: int, dtype: str, as
     \b
     Examples:
       pellucid verify all-MiniLM-L6-v2
-      pellucid verify ./my-model --dtype float64 --text "a sentence of my own" --json
+      pellucid verify ./my-model --dtype float64 --text "a sentence of my own" \\
+          --json
     """
     from pellucid.tasks.verify import TEXTS, verify
 
