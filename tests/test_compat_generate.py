@@ -252,30 +252,6 @@ UNSUPPORTED_OPTIONS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "fragment"),
-    [
-        ("top_k", 3.0, r"generation_config.json: top_k is 3.0, expected a whole number$"),
-        ("do_sample", 1, r"generation_config.json: do_sample is 1, expected true or false$"),
-        ("sequence_bias", {(1,): 2.0}, r"generation_config.json: sequence_bias is .*, which JSON cannot hold$"),
-        ("note", {9}, r"generation_config.json: note is \{9\}, which JSON cannot hold$"),
-    ],
-)
-def test_settings_that_would_be_refused_on_opening_are_not_saved(
-    name: str, value: Any, fragment: str, tmp_path: Path
-) -> None:
-    _, model = models_with_settings("llama", tmp_path / "one", {})
-    setattr(model.generation_config, name, value)
-    with pytest.raises(pellucid.InputError, match=f"^{fragment}"):
-        model.save_pretrained(tmp_path / "two")
-    assert not (tmp_path / "two").exists()
-    setattr(model.generation_config, name, None)
-    model.generation_config.forced_eos_token_id, model.generation_config.bad_words_ids = (1, 2), [(3, 4)]
-    model.save_pretrained(tmp_path / "two")
-    saved = compat.GenerationConfig.from_pretrained(tmp_path / "two")
-    assert (saved.forced_eos_token_id, saved.bad_words_ids) == ([1, 2], [[3, 4]])
-
-
 @pytest.mark.parametrize("name", UNSUPPORTED_OPTIONS)
 def test_unsupported_options_are_refused_in_every_form(name: str, tmp_path: Path) -> None:
     _, model = models_with_settings("llama", tmp_path, TOKEN_SETTINGS)

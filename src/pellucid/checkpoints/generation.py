@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints.model_files import GENERATION
-from pellucid.errors import CorruptFileError, InputError, shorten
+from pellucid.errors import CorruptFileError, shorten
 
 FILE = GENERATION
 MAX_ENTRIES = 100_000
@@ -81,18 +81,6 @@ def check_generation(settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
             shown = type(value).__name__ if isinstance(value, list | dict) else shorten(ascii(value))
             raise CorruptFileError(f"{path}: {key} is {shown}, expected {kind.expected}")
     return found
-
-
-def check_writable(generation: Mapping[str, Any]) -> None:
-    """Checks settings by what the file written from them would hold. Raises InputError, which names the key, for a
-    value that would be refused on opening or that JSON cannot hold."""
-    for key, value in generation.items():
-        try:
-            check_generation({key: json.loads(json.dumps(value))}, Path(FILE))
-        except CorruptFileError as error:  # no file is at fault: the caller set it
-            raise InputError(error) from error
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{FILE}: {key} is {shorten(repr(value))}, which JSON cannot hold") from error
 
 
 def legacy_generation(facts: Mapping[str, Any], path: Path) -> dict[str, Any]:

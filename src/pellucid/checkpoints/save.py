@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.facts import warn_of_encoder_states
 from pellucid.checkpoints.folder import atomic_folder, check_target, write_tensors
-from pellucid.checkpoints.generation import check_writable, write_generation
+from pellucid.checkpoints.generation import write_generation
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.names import TensorNames, gather_tensors
 from pellucid.checkpoints.network import check_network
@@ -36,7 +36,6 @@ def save_checkpoint(loaded: Loaded, name: str | os.PathLike[str], *, overwrite: 
         warn_of_encoder_states(loaded.config, loaded.family.encoder_states_only, target)
     loaded.module.require_float("saving")
     loaded.family.check_expressible(loaded.config)
-    check_writable(loaded.generation)
     check_network(loaded, "saved")
     check_target(target, overwrite=overwrite)
     with atomic_folder(target) as folder:
