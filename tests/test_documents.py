@@ -111,6 +111,5 @@ def test_every_command_shows_an_example_that_fits_a_terminal() -> None:
             command = one.partition("\n")[0] if one.startswith(f"{name} ") else name
             assert f"\n    pellucid {command}" in one, command
     blocks = re.findall(r"\n  (?:Examples|Tasks):\n((?:    .*\n)+)", page)
-    assert blocks and not [
-        line for block in blocks for line in block.splitlines() if len(line) > 78
-    ]  # a terminal of 80
+    too_long = [line for block in blocks for line in block.splitlines() if len(line) > 80]
+    assert blocks and not too_long

@@ -2,12 +2,10 @@
 
 import copy
 import pickle
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from pellucid.config.pooling import Pooling
 from pellucid.errors import (
     Argument,
     InputError,
@@ -20,12 +18,7 @@ from pellucid.errors import (
     join_names,
     shorten,
 )
-from pellucid.tasks.fill_mask import FillMask
-from pellucid.tasks.zero_shot import ZeroShotClassification
-from pellucid.text.tokenizer_training import train_tokenizer
-from pellucid.training.classification import TextClassification
 
-_HUGE = "x" * 100_000
 KINDS = (InputError, NotFoundError, ResourceError, Interrupted)
 
 
@@ -46,24 +39,6 @@ def test_characters_that_control_a_terminal_are_escaped() -> None:
     assert str(InputError("the head \x1b[2J\u202e is not known: ", InputError("a\x00"))) == (
         r"the head \x1b[2J\u202e is not known: a\x00"
     )
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: Pooling(modes=(_HUGE,)),
-        lambda: ZeroShotClassification(hypothesis_template=_HUGE),
-        lambda: FillMask(targets=[_HUGE, 3]),  # type: ignore[list-item]
-        lambda: TextClassification(class_weights=_HUGE),  # type: ignore[arg-type]
-        lambda: TextClassification(classes=(_HUGE,)),
-        lambda: train_tokenizer(None, "bpe", texts=["a"], extra_tokens=_HUGE),
-        lambda: train_tokenizer(None, "bpe", texts=["a"], special_tokens={"unk": [_HUGE]}),  # type: ignore[dict-item]
-    ],
-)
-def test_huge_value_in_a_message_is_shortened(call: Callable[[], object]) -> None:
-    with pytest.raises(InputError) as caught:
-        call()
-    assert len(str(caught.value)) < 300
 
 
 def test_only_texts_are_suggested_as_similar_names() -> None:

@@ -12,7 +12,12 @@ import torch
 
 import pellucid
 from pellucid import compat
+from pellucid.config.pooling import Pooling
 from pellucid.errors import InputError
+from pellucid.tasks.fill_mask import FillMask
+from pellucid.tasks.zero_shot import ZeroShotClassification
+from pellucid.text.tokenizer_training import train_tokenizer
+from pellucid.training.classification import TextClassification
 
 Checkpoint = Callable[[str], Path]
 
@@ -296,6 +301,13 @@ def test_long_values_are_shortened_in_errors(checkpoint: Checkpoint) -> None:
         lambda: explain.integrated_gradients("a", steps=long_list),
         lambda: explain.logit_lens("a", k=long_list),
         lambda: model.explain.attention_rollout("a", residual=long_list),
+        lambda: Pooling(modes=(long_text,)),
+        lambda: ZeroShotClassification(hypothesis_template=long_text),
+        lambda: FillMask(targets=[long_text, 3]),  # type: ignore[list-item]
+        lambda: TextClassification(class_weights=long_text),  # type: ignore[arg-type]
+        lambda: TextClassification(classes=(long_text,)),
+        lambda: train_tokenizer(None, "bpe", texts=["a"], extra_tokens=long_text),
+        lambda: train_tokenizer(None, "bpe", texts=["a"], special_tokens={"unk": long_list}),  # type: ignore[dict-item]
     ]
     for call in calls:
         with pytest.raises(InputError) as error:

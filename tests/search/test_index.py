@@ -233,7 +233,7 @@ def test_k_is_clipped_and_empty_queries_are_refused(index: pellucid.Index) -> No
     for query in ("", "  ", ["Apple", ""], [None, "Apple"]):
         with pytest.raises(InputError, match="query"):
             index.search(query)  # type: ignore[arg-type]
-    for query in (None, [None], {"a": 1}, [[1.0, 2.0], [3.0]]):
+    for query in (None, 3.0, [None], {"a": 1}, [[1.0, 2.0], [3.0]]):
         with pytest.raises(InputError, match=r"^a query is a text or a vector, and this is neither"):
             index.search(query)  # type: ignore[arg-type]
 

@@ -540,7 +540,7 @@ def test_labels_that_look_misspelt_are_reported(body: "pellucid.Model", caplog: 
     assert caplog.messages == []
     labels_of(body, rows_with(*[f"label{one}" for one in range(10)], *["label"] * 2))
     assert len(caplog.messages) == 6
-    assert caplog.messages[5] == "5 more labels similar to others: is this the right column?"
+    assert caplog.messages[5] == "5 more labels are similar to others: is this the right column?"
     caplog.clear()
     labels_of(body, rows_with(*range(30)))
     assert caplog.messages == ["each of 30 rows has a label of its own: is 'label' the right column?"]

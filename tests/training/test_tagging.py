@@ -220,7 +220,7 @@ def test_iob1_tags_are_converted_and_reported(body: "pellucid.Model", caplog: py
     data = [{"tokens": list("abcde"), "tags": ["I-LOC", "I-LOC", "B-LOC", "O", "I-PER"]}]  # IOB1
     _, _, (one,) = prepare_training(body, read(data).rows)
     assert one.target.truth == ["B-LOC", "I-LOC", "B-LOC", "O", "B-PER"]
-    assert "2 entities with I- at the start, read as if with B- (the first: row 0, word 0)" in caplog.text
+    assert "2 entities begin with I-, which is read as B- (the first: row 0, word 0)" in caplog.text
 
 
 def test_label_without_prefix_among_prefixed_ones_is_reported(caplog: pytest.LogCaptureFixture) -> None:

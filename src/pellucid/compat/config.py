@@ -190,7 +190,7 @@ class PretrainedConfig:
                     f"id2label is {shorten(repr(value))}, expected labels by number: {{0: 'no', 1: 'yes'}}"
                 )
             value = {int(i): label for i, label in plain_numbers(value).items()}
-            if not all(isinstance(label, str | int | float | None) for label in value.values()):
+            if any(isinstance(label, list | dict | set) for label in value.values()):
                 raise InputError(f"id2label is {shorten(repr(value))}, expected a name for each number")
             vars(self)["label2id"] = {label: i for i, label in value.items()}
         object.__setattr__(self, theirs.get(name, name), value)

@@ -19,7 +19,7 @@ def read_parallel(paths: Sequence[Path], names: Sequence[str], *, encoding: str 
         raise InputError(f"{tables[0]} is a table, expected lines of plain text: put all columns into one table")
     if len(paths) != len(names):
         raise InputError(
-            f"data are {format_count(len(paths), 'file')}, expected {len(names)}: one each for {', '.join(names)}"
+            f"data has {format_count(len(paths), 'file')}, expected {len(names)}: one each for {', '.join(names)}"
         )
     read = itertools.zip_longest(*(lines(path, encoding) for path in paths))
     for number, each in enumerate(read, 1):

@@ -242,7 +242,7 @@ def warn_of_misspelt(labels: Sequence[Label], row_labels: Sequence[Sequence[str]
         advice = "they differ only by the spaces at their ends" if name.strip() == other.strip() else "is it misspelt?"
         log.warning("the label %s occurs %s, and %s in %d: %s", one, many, two, counts[other], advice)
     if len(doubtful) > MAX_WARNED:
-        more = format_count(len(doubtful) - MAX_WARNED, "more label")
+        more = format_count(len(doubtful) - MAX_WARNED, "more label is", "more labels are")
         log.warning("%s similar to others: is this the right column?", more)
 
 

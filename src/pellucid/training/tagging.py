@@ -136,8 +136,8 @@ class TokenClassification(Objective):
                 ]
         if changed:
             log.warning(
-                "%s with I- at the start, read as if with B- (the first: %s)",
-                format_count(len(changed), "entity", "entities"),
+                "%s with I-, which is read as B- (the first: %s)",
+                format_count(len(changed), "entity begins", "entities begin"),
                 changed[0],
             )
 

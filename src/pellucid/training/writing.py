@@ -10,7 +10,7 @@ from torch import Tensor
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Head, SequenceToSequenceLM
 from pellucid.config.checks import check_bool, check_count, check_range
-from pellucid.errors import Argument, InputError, shorten
+from pellucid.errors import Argument, InputError, format_count, shorten
 from pellucid.generation.checkpoint_settings import required_start_token, with_end_tokens
 from pellucid.generation.prompts import GenerationRequest, missing_end_token
 from pellucid.generation.texts import decode_sequence, generate_all
@@ -142,9 +142,9 @@ class TextToText(Objective):
         limits = (loaded.config.max_sequence_length, target_tokenizer.model_max_length, self.max_target_length)
         max_tokens = min((one for one in limits if one), default=None)
         special = target_tokenizer.added_tokens(pair=False) + len(added)
-        if max_tokens is not None and max_tokens < special:
-            argument = Argument("max_target_length", max_tokens)
-            raise InputError(argument, f" leaves no room beside {special} special tokens")
+        if max_tokens is not None and max_tokens <= special:
+            room = f"a target may have {format_count(max_tokens, 'token')}, and {special} are special ones: "
+            raise InputError(room, "none is left for its text; raise ", Argument("max_target_length"))
         room = max_tokens if max_tokens is None else max_tokens - len(added)
         rows = encode_with_prefix(
             target_tokenizer, begins, right, max_length=room, parse_special_tokens=self.parse_special_tokens

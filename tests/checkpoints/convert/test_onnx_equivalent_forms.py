@@ -131,8 +131,9 @@ def test_attention_of_onnx_itself_is_converted(tmp_path: Path) -> None:
     found = load_file(convert(folder, tmp_path / "ours").folder / "model.safetensors")
     assert all(torch.equal(found[name], value) for name, value in original.named_parameters())
     unchanged = (folder / "model.onnx").read_bytes()
-    lengths, window = ["", "", "attention_mask"], make_attribute("left_window_size", 300)
-    for inputs, attributes in ((lengths, []), ([], [window])):
+    lengths = ["", "", "attention_mask"]
+    windows = [make_attribute(f"{side}_window_size", 300) for side in ("left", "right")]
+    for inputs, attributes in ((lengths, []), *(([], [window]) for window in windows)):
         model = onnx.load_from_string(unchanged)
         node = next(node for node in model.graph.node if node.op_type == "Attention")
         node.input.extend(inputs)
