@@ -143,8 +143,8 @@ class TextToText(Objective):
         max_tokens = min((one for one in limits if one), default=None)
         special = target_tokenizer.added_tokens(pair=False) + len(added)
         if max_tokens is not None and max_tokens <= special:
-            room = f"a target may have {format_count(max_tokens, 'token')}, and {special} are special ones: "
-            raise InputError(room, "none is left for its text; raise ", Argument("max_target_length"))
+            fault = f"a target may have {format_count(max_tokens, 'token')}, and {special} are special ones: "
+            raise InputError(fault, "none is left for its text; raise ", Argument("max_target_length"))
         room = max_tokens if max_tokens is None else max_tokens - len(added)
         rows = encode_with_prefix(
             target_tokenizer, begins, right, max_length=room, parse_special_tokens=self.parse_special_tokens
