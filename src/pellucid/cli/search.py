@@ -67,7 +67,8 @@ def command(
     \b
     Examples:
       pellucid search companies.index "Apple" -k 5 --json
-      pellucid search companies.index "a bank" --where "sector = Banks" --why
+      pellucid search companies.index "a bank" \\
+          --where "sector = Financials" --why
       pellucid search companies.index "soft drinks" --why -o why.html
       cat queries.txt | pellucid search companies.index - --json
     """
