@@ -9,29 +9,15 @@ from pathlib import Path
 
 import torch
 
-from pellucid.checkpoints.family_page import Family
+from pellucid.checkpoints.family_page import Family, HeadPage
 from pellucid.checkpoints.names import TensorLocation, TensorNames
+from pellucid.checkpoints.sorted_tensors import Duplicate, SortedTensors, extracted_shape, sort_tensors
 from pellucid.checkpoints.weights import StoredTensor
 from pellucid.config import Config
 from pellucid.errors import CheckpointMismatchError, did_you_mean, format_count, join_names
 from pellucid.models import assemble, tied_parameters
 
 log = logging.getLogger("pellucid")
-
-
-@dataclass(frozen=True)
-class Duplicate:
-    """A second copy of a tensor in a file.
-
-    location: of the second copy.  parameter: our name of the parameter that is filled from the first.
-    may_differ: whether the copy is known to be unused, so that it may differ; otherwise both must be equal.
-    tying_fact: the fact that ties the two, where a file could also set it to false.
-    """
-
-    location: TensorLocation
-    parameter: str
-    may_differ: bool = False
-    tying_fact: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,62 +72,40 @@ def make_plan(
     names = replace(own, prefix=_prefix_in_file([own, *others.values()], tensors))
     _check_layer_count(config, tensors, facts_path)
     _check_wrapper(tensors, error_start or str(facts_path.parent))
-    locations: dict[str, TensorLocation] = {}
-    duplicates: list[Duplicate] = []
-    dropped: dict[str, str] = {}
-    of_other_heads: dict[str, str] = {}
-    unexpected: list[str] = []
-    for tensor_name in tensors:
-        found = names.parameters_of(tensor_name)
-        if any(parameter.startswith("pooler.") for parameter in found) and not config.pools:
-            dropped[tensor_name] = "the pooled first token is not read by this head"
-        elif found:
-            may_differ = page.duplicate_names.get(tensor_name) in tensors
-            repeated = {name: one for name, one in found.items() if may_differ or name in locations}
-            duplicates += [Duplicate(location, name, may_differ) for name, location in repeated.items()]
-            locations |= {name: location for name, location in found.items() if name not in repeated}
-        elif (reason := names.drop_reason(tensor_name)) is not None:
-            dropped[tensor_name] = reason
-        elif (other := next((one for one in others if others[one].parameters_of(tensor_name)), None)) is not None:
-            of_other_heads[tensor_name] = f"belongs to {other}, which was not requested"
-        else:
-            unexpected.append(tensor_name)
+    found = sort_tensors(tensors, names, page, config.pools, others)
+    config = _settled_by_tensors(config, page, found.locations)
+    tied_names = tied_parameters(config)
+    found.tie(tied_names)
+    expected_shapes = _expected_shapes(config)
+    reshaped = found.drop_other_labels(expected_shapes, tensors) if new_labels else ()
+    missing = [name for name in expected_shapes if name not in found.locations]
+    tied = {name: first for name, first in tied_names.items() if name in missing}
+    zeros = tuple(name for name in missing if name in page.zeros)
+    unset = [name for name in missing if name not in tied and name not in zeros]
+    bare = any(name.startswith("head.") for name in unset) and not found.holds("head.")
+    if bare and not new_head:  # often so for sentence encoders: the config of a head, the weights of a body
+        log.warning("%s names %s, but the weights hold no head: opened without", facts_path, page.architecture)
+        return make_plan(family, config.replace(head=None), tensors, facts_path, new_head, error_start)
+    new_prefixes = ("head.",) if found.holds("pooler.") else ("head.", "pooler.")
+    newly_initialized = tuple(name for name in unset if name in reshaped or (bare and name.startswith(new_prefixes)))
+    unset = [name for name in unset if name not in newly_initialized]
+    problems = _problems(names, expected_shapes, found, tensors, unset)
+    if problems:
+        raise CheckpointMismatchError(f"{error_start or _misfit(facts_path)}: {'; '.join(problems)}")
+    dropped, other_heads = found.dropped | found.of_other_heads, tuple(found.of_other_heads)
+    return Plan(config, found.locations, tuple(found.duplicates), tied, zeros, newly_initialized, dropped, other_heads)
+
+
+def _settled_by_tensors(config: Config, page: HeadPage, locations: Collection[str]) -> Config:
+    """The config with its pooler and its tying as the file has them. `locations`: our names that the file holds."""
     if config.head is None and not any(name.startswith("pooler.") for name in locations):
         config = config.replace(pooler=False)  # saved without one, as sentence encoders often are
     if page.tied_if_absent and "head.decoder.weight" not in locations:
         config = config.replace(tie_word_embeddings=True)
-    tied_names = tied_parameters(config)
-    if page.untied_if_present(config) and all(
-        name in locations for name in ("head.decoder.weight", tied_names["head.decoder.weight"])
-    ):
-        config = config.replace(tie_word_embeddings=False)
-        tied_names = tied_parameters(config)
-    for name, first in tied_names.items():  # tied parameters: the second copy must equal the first
-        if name in locations and first in locations:
-            fact = "tie_word_embeddings" if name == "head.decoder.weight" else ""
-            duplicates.append(Duplicate(locations.pop(name), first, tying_fact=fact))
-        elif name in locations:
-            locations[first] = locations.pop(name)
-    duplicates = [replace(one, parameter=tied_names.get(one.parameter, one.parameter)) for one in duplicates]
-    expected_shapes = _expected_shapes(config)
-    reshaped = _pop_other_labels(locations, dropped, expected_shapes, tensors) if new_labels else ()
-    missing = [name for name in expected_shapes if name not in locations]
-    tied = {name: first for name, first in tied_names.items() if name in missing}
-    zeros = tuple(name for name in missing if name in page.zeros)
-    unset = [name for name in missing if name not in tied and name not in zeros]
-    bare = any(name.startswith("head.") for name in unset) and not any(name.startswith("head.") for name in locations)
-    if bare and not new_head:  # often so for sentence encoders: the config of a head, the weights of a body
-        log.warning("%s names %s, but the weights hold no head: opened without", facts_path, page.architecture)
-        return make_plan(family, config.replace(head=None), tensors, facts_path, new_head, error_start)
-    new_prefixes = ("head.",) if any(name.startswith("pooler.") for name in locations) else ("head.", "pooler.")
-    newly_initialized = tuple(name for name in unset if name in reshaped or (bare and name.startswith(new_prefixes)))
-    located = [*locations.items(), *((one.parameter, one.location) for one in duplicates)]
-    unset = [name for name in unset if name not in newly_initialized]
-    problems = _problems(names, expected_shapes, located, tensors, unexpected, unset)
-    if problems:
-        raise CheckpointMismatchError(f"{error_start or _misfit(facts_path)}: {'; '.join(problems)}")
-    all_dropped, other_heads = dropped | of_other_heads, tuple(of_other_heads)
-    return Plan(config, locations, tuple(duplicates), tied, zeros, newly_initialized, all_dropped, other_heads)
+    untied = page.untied_if_present(config) and all(
+        name in locations for name in ("head.decoder.weight", tied_parameters(config)["head.decoder.weight"])
+    )
+    return config.replace(tie_word_embeddings=False) if untied else config
 
 
 def _misfit(facts_path: Path) -> str:
@@ -149,24 +113,6 @@ def _misfit(facts_path: Path) -> str:
     is_gguf = facts_path.suffix.lower() == ".gguf"
     whole, facts = (facts_path, "own facts") if is_gguf else (facts_path.parent, facts_path.name)
     return f"{whole} does not fit its {facts}"
-
-
-def _pop_other_labels(
-    locations: dict[str, TensorLocation],
-    dropped: dict[str, str],
-    expected_shapes: dict[str, tuple[int, ...]],
-    tensors: dict[str, StoredTensor],
-) -> list[str]:
-    """Takes the classifier out of `locations` where the file holds it in another shape. ->  names of its weights"""
-    names = [
-        name
-        for name, location in locations.items()
-        if name.startswith("head.classifier.")
-        and name in expected_shapes
-        and expected_shapes[name] != _extracted_shape(location, tensors[location.tensor_name])
-    ]
-    dropped |= {locations.pop(name).tensor_name: "has another shape" for name in names}
-    return names
 
 
 _WRAPPER_PREFIXES = {"module.": "DataParallel", "_orig_mod.": "torch.compile"}
@@ -210,13 +156,13 @@ def _prefix_in_file(all_names: Sequence[TensorNames], tensors: Iterable[str]) ->
 def _problems(
     names: TensorNames,
     expected_shapes: dict[str, tuple[int, ...]],
-    located: list[tuple[str, TensorLocation]],
+    found: SortedTensors,
     tensors: dict[str, StoredTensor],
-    unexpected: list[str],
     missing: list[str],
 ) -> list[str]:
     """All mismatches at once, in the file's own names."""
     prefixed = any(tensor_name.startswith(names.prefix) for tensor_name in tensors) if names.prefix else False
+    located = [*found.locations.items(), *((one.parameter, one.location) for one in found.duplicates)]
     problems = []
     if missing:
         tensor_names = list(dict.fromkeys(names.location_of(name, prefixed=prefixed).tensor_name for name in missing))
@@ -228,17 +174,17 @@ def _problems(
     surplus = list(
         dict.fromkeys(location.tensor_name for parameter, location in located if parameter not in expected_shapes)
     )
-    if extra := unexpected + surplus:
+    if extra := found.unexpected + surplus:
         expected = [names.location_of(name, prefixed=prefixed).tensor_name for name in expected_shapes]
         hint = did_you_mean(extra[0].rpartition(".")[0] or extra[0], expected, max_hits=1) if missing else ""
-        if unexpected and all(name.startswith("network.") for name in unexpected):
+        if found.unexpected and all(name.startswith("network.") for name in found.unexpected):
             hint = ": a state dict of pellucid.compat, whose save_pretrained(folder) writes a checkpoint"
         problems.append(f"{format_count(len(extra), 'unexpected tensor')} ({join_names(extra, 3)}){hint}")
     for parameter, location in located:
         if (shape := expected_shapes.get(parameter)) is None:
             continue
         stored = tensors[location.tensor_name]
-        if _extracted_shape(location, stored) != shape:
+        if extracted_shape(location, stored) != shape:
             problems.append(
                 f"{location.tensor_name} has shape {list(stored.shape)}, "
                 f"expected {list(location.layout.file_shape(shape, location.parts))}"
@@ -249,11 +195,3 @@ def _problems(
             )
     problems = list(dict.fromkeys(problems))
     return problems[:4] + ([f"and {len(problems) - 4} more"] if len(problems) > 4 else [])
-
-
-def _extracted_shape(location: TensorLocation, stored: StoredTensor) -> tuple[int, ...]:
-    """The shape of our part of a stored tensor, without reading it."""
-    try:
-        return tuple(location.extract(torch.empty(stored.shape, device="meta")).shape)
-    except (IndexError, RuntimeError):
-        return ()  # a tensor of this shape cannot be taken apart
