@@ -1,6 +1,7 @@
 """Where `tokenizer_config.json` overrides `tokenizer.json`: followed where the reference's classes follow it."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,19 @@ def test_tokens_named_only_in_the_settings_are_added(tmp_path: Path, name: str, 
         assert row.ids == theirs(text)["input_ids"], text
         assert ours.decode(row.ids, True) == theirs.decode(row.ids, True), text
     assert (ours.pad_token_id, ours.bos_token_id) == (theirs.pad_token_id, theirs.bos_token_id)
+
+
+@pytest.mark.parametrize("name", ["added_tokens_decoder", "additional_special_tokens"])
+def test_tens_of_thousands_of_tokens_are_added_in_linear_time(tmp_path: Path, name: str) -> None:
+    special = {"normalized": False, "special": True}
+    first, tokens = 600, [ADDED | special | {"content": f"<{i}>"} for i in range(40_000)]  # some models of speech do
+    numbered = {str(i): token for i, token in enumerate(tokens, start=first)}
+    folder = golden_folder(tmp_path, "bert", **{name: numbered if name == "added_tokens_decoder" else tokens})
+    start = time.process_time()
+    tokenizer = opened_tokenizer(folder)
+    (row,), (plain,) = (tokenizer.encode(["the <39999>"], parse_special_tokens=parse) for parse in (True, False))
+    assert row.ids[-2] == first + 39_999 and row.ids[-2] not in plain.ids
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize("by_file", [False, True], ids=["settings", "file"])

@@ -46,21 +46,29 @@ def add_special_tokens(backend: tokenizers.Tokenizer, settings: dict[str, Any]) 
     vocabulary become special, others get the next ids."""
     roles: list[Any] = [token for role in ROLES_AS_ADDED if token_content(token := settings.get(f"{role}_token"))]
     extra, listed = extra_tokens(settings), _added_tokens_by_content(backend)
+    special, any_special = set(map(token_content, roles)), set(map(token_content, [*roles, *extra]))
+    added = []
     for token in added_tokens(settings).values():
         if len(token) > 1:
-            _add_token(backend, token, special=token["content"] in map(token_content, roles))
+            added.append(_added_token(token, special=token["content"] in special))
         elif token["content"] not in listed:  # `added_tokens.json` has only the text of a token
-            _add_token(backend, token, special=token["content"] in map(token_content, [*roles, *extra]))
+            added.append(_added_token(token, special=token["content"] in any_special))
+    backend.add_tokens(added)
+    listed = _added_tokens_by_content(backend)
+    further: dict[str, AddedToken] = {}
     for token in roles:
-        known = _added_tokens_by_content(backend).get(str(token_content(token)))
+        content = str(token_content(token))
+        known = listed.get(content)
         if known is None:
-            _add_token(backend, token, special=True)
+            further.setdefault(content, _added_token(token, special=True))
         elif not known.special:
             known.special = True
-            backend.add_special_tokens([known])
+            further[content] = known
     for token in extra:
-        if str(token_content(token)) not in _added_tokens_by_content(backend):
-            _add_token(backend, token, special=True)
+        content = str(token_content(token))
+        if content not in listed:
+            further.setdefault(content, _added_token(token, special=True))
+    backend.add_special_tokens(list(further.values()))
 
 
 def _added_tokens_by_content(backend: tokenizers.Tokenizer) -> dict[str, AddedToken]:
@@ -79,26 +87,24 @@ def _templates(layout: Layout, settings: dict[str, Any]) -> tuple[str, str]:
 
 def _add_tokens(backend: tokenizers.Tokenizer, layout: Layout, settings: dict[str, Any], path: Path) -> None:
     numbered = added_tokens(settings)
-    for token in numbered.values():
-        _add_token(backend, token)
+    added = [_added_token(token) for token in numbered.values()]
     for role in ROLES:
         token = settings.get(f"{role}_token")
         if token_content(token):
             spaced = role == "mask" and layout.mask_takes_space
-            _add_token(
-                backend, token if isinstance(token, dict) else {"content": token, "lstrip": spaced}, special=True
+            added.append(
+                _added_token(token if isinstance(token, dict) else {"content": token, "lstrip": spaced}, special=True)
             )
-    for token in extra_tokens(settings):
-        _add_token(backend, token, special=True)
+    added += [_added_token(token, special=True) for token in extra_tokens(settings)]
+    backend.add_tokens(added)
     for i, token in numbered.items():
         if (found := backend.token_to_id(token["content"])) != i:
             raise CorruptFileError(f"{path}: token {token['content']!a} has the id {found}, the settings say {i}")
 
 
-def _add_token(backend: tokenizers.Tokenizer, token: str | dict[str, Any], special: bool = False) -> None:
+def _added_token(token: str | dict[str, Any], special: bool = False) -> AddedToken:
     token = token if isinstance(token, dict) else {"content": token}
     flags = {name: bool(token.get(name)) for name in ("lstrip", "rstrip", "single_word")}
     special = special or bool(token.get("special"))
     normalized = bool(token.get("normalized", not special))
-    one = AddedToken(token["content"], normalized=normalized, special=special, **flags)
-    (backend.add_special_tokens if special else backend.add_tokens)([one])
+    return AddedToken(token["content"], normalized=normalized, special=special, **flags)

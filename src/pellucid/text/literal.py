@@ -47,7 +47,8 @@ def may_come_from_normalizing(backend: tokenizers.Tokenizer, tokens: Sequence[st
     """Whether normalisation may produce any of `tokens` from a text that does not contain it."""
     if backend.normalizer is None or isinstance(backend.model, models.Unigram):
         return backend.normalizer is not None
-    found = [token for token in backend.get_added_tokens_decoder().values() if token.content in tokens]
+    contents = set(tokens)
+    found = [token for token in backend.get_added_tokens_decoder().values() if token.content in contents]
     return any(token.normalized or _model_yields(backend, token.content) for token in found)
 
 
