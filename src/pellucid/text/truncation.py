@@ -18,6 +18,7 @@ from pellucid.errors import (
     format_count,
     shorten,
 )
+from pellucid.integers import as_integer
 
 log = logging.getLogger("pellucid")
 
@@ -164,8 +165,8 @@ def too_long_error(index: int | str, excess: int, limit: int) -> InputError:
 
 def overlap_tokens(stride: int | None, room: int) -> int:
     """The number of tokens that windows of `room` tokens share: `stride`, by default a quarter of `room`."""
-    shared = room // 4 if stride is None else stride
-    if type(shared) is not int or not 0 <= shared < room:
+    shared = room // 4 if stride is None else as_integer(stride)
+    if shared is None or not 0 <= shared < room:
         raise InputError(
             Argument("stride"),
             f" is {shorten(repr(stride))}, expected a whole number below the {format_count(room, 'token')} of a "
