@@ -75,7 +75,7 @@ def check_generation(settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
     found = {key: value for key, value in settings.items() if value is not None}
     for key, value in found.items():
         if len(list(islice(_entries(value), MAX_ENTRIES + 1))) > MAX_ENTRIES:
-            raise CorruptFileError(f"{path}: {ascii(key)[1:-1][:80]} holds more than {MAX_ENTRIES:,} entries")
+            raise CorruptFileError(f"{path}: {shorten(key)} holds more than {MAX_ENTRIES:,} entries")
         kind = _EXPECTED.get(key)
         if kind is not None and not kind.fits(value):
             shown = type(value).__name__ if isinstance(value, list | dict) else shorten(ascii(value))
