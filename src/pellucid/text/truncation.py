@@ -49,10 +49,11 @@ def check_has_tokens(ids: Sequence[int], name: MessagePart, advice: str = "") ->
         raise InputError(name, " has no tokens: a model reads at least one", advice)
 
 
-def warn_of_truncation(number: int, total: int, max_tokens: int | None, what: str = "texts") -> None:
+def warn_of_truncation(number: int, total: int, max_tokens: int | None, what: str = "text") -> None:
     """Logs how many of all texts were truncated, if any.  max_tokens: the number of tokens kept of each."""
     if number and max_tokens is not None:
-        log.warning("%d of %d %s were cut to %s", number, total, what, format_count(max_tokens, "token"))
+        were, limit = "was" if number == 1 else "were", format_count(max_tokens, "token")
+        log.warning("%d of %s %s cut to %s", number, format_count(total, what), were, limit)
 
 
 def checked_ids(ids: Any) -> list[int]:
@@ -137,7 +138,10 @@ def truncate_pair(first: Any, second: Any, limit: int | None, added: int, strate
         shorter = min(min(sizes), room // 2)
         keep = [room - shorter, shorter] if sizes[0] > sizes[1] else [shorter, room - shorter]
     if min(keep) < 0:
-        raise InputError(f"cutting {strategy.removeprefix('only_')} text alone cannot fit the pair into {limit} tokens")
+        raise InputError(
+            f"cutting {strategy.removeprefix('only_')} text alone cannot fit the pair into "
+            f"{format_count(limit, 'token')}"
+        )
     for encoding, size in zip((first, second), keep):
         if encoding is not None:
             encoding.truncate(size, direction=side)
@@ -191,4 +195,4 @@ def panics_as_errors(what: str = "the tokenizer failed on this text") -> Iterato
                 "TOKENIZERS_PARALLELISM=false, "
                 "or raise its limit of memory or processes"
             ) from error
-        raise CorruptFileError(f"{what}: {ascii(str(error))[1:-1][:120]}") from error
+        raise CorruptFileError(f"{what}: {shorten(str(error), 120)}") from error
