@@ -524,7 +524,7 @@ def test_file_size_limit_is_reported(tmp_path: Path) -> None:
     message = (
         "pellucid: the limit on the size of a file (ulimit -f) is reached while writing ada.npy; what was there before "
     )
-    message += "is still there\n"
+    message += "is still there: free some space or raise the limit, and try again\n"
     assert (result.returncode, result.stderr) == (ResourceError.exit_code, message)
     assert not list(tmp_path.iterdir())
 
