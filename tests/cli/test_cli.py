@@ -124,7 +124,7 @@ def test_embed_writes_json_npy_and_text(command: RunCommand, tmp_path: Path, min
 
 
 @pytest.mark.parametrize("arguments", [["describe", "all-MiniLM-L6-v2"], ["models"], ["doctor"]])
-def test_json_output_is_valid(command: RunCommand, arguments: list[str]) -> None:
+def test_output_is_json_only_with_its_option(command: RunCommand, arguments: list[str]) -> None:
     assert json.loads(command(*arguments, "--json").out)
     with pytest.raises(json.JSONDecodeError):
         json.loads(command(*arguments).out)
