@@ -1,6 +1,7 @@
 """The reference's `generate`: the same ids, after the prompt and before the padding."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -305,10 +306,15 @@ def test_settings_of_a_model_may_be_tensors_and_arrays(tmp_path: Path) -> None:
         saved = compat.GenerationConfig.from_pretrained(tmp_path / "two")
         assert (saved.eos_token_id, saved.max_new_tokens) == ([end, 3], 9)
         assert json.loads(repr(model.generation_config).partition(" ")[2]) == saved.to_dict()
-    model.generation_config.max_new_tokens = {9}
-    assert '"max_new_tokens": "{9}"' in repr(model.generation_config)
-    with pytest.raises(pellucid.InputError, match=r"max_new_tokens is \{9\}, expected a whole number"):
-        model.generate(IDS[:1], max_length=20)  # beside which it is ignored, with a warning
+    model.generation_config.bad_words_ids = [(3,), np.array([4])]
+    for name, value in (("max_new_tokens", {9}), ("top_k", 3.0)):
+        message = re.escape(f"{name} is {value}, expected a whole number")
+        with pytest.raises(pellucid.InputError, match=f"^{message}$"):
+            setattr(model.generation_config, name, value)
+        with pytest.raises(pellucid.InputError, match=f"^{message}$"):
+            compat.GenerationConfig(**{name: value})
+    model.save_pretrained(tmp_path / "two")
+    assert compat.GenerationConfig.from_pretrained(tmp_path / "two").bad_words_ids == [[3], [4]]
 
 
 def test_options_of_generate_may_be_numbers_of_numpy(tmp_path: Path) -> None:

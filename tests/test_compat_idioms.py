@@ -1,6 +1,7 @@
 """Idioms of code for the reference: resized embeddings, streamers, device maps, folders that already contain a
 tokenizer; compared with the reference."""
 
+import enum
 import json
 import shutil
 from pathlib import Path
@@ -235,6 +236,7 @@ def test_loading_and_saving_options(tmp_path: Path) -> None:
         ({"a": "cpu", "b": "cpu"}, "cpu"),
         ({"": torch.device("cpu")}, torch.device("cpu")),
         ({"a": torch.device("cuda:0"), "b": 0, "c": "cuda:0"}, "cuda:0"),
+        ({"a": "cuda", "b": 0}, "cuda:0"),
         ("balanced", "auto"),
         ("cuda:1", "cuda:1"),
     ],
@@ -391,6 +393,32 @@ def test_facts_of_another_family_are_refused() -> None:
 def test_labels_are_by_number(key: Any) -> None:
     with pytest.raises(pellucid.InputError, match=r"^id2label is .*, expected labels by number"):
         compat.BertConfig(id2label={0: "no", key: "yes"})
+
+
+class Feeling(enum.Enum):
+    SAD = "sad"
+    GLAD = "glad"
+
+
+@pytest.mark.parametrize(
+    ("id2label", "label2id", "labels"),
+    [
+        ({0: Feeling.SAD, 1: Feeling.GLAD}, {Feeling.SAD: 0, Feeling.GLAD: 1}, ["sad", "glad"]),
+        ({False: "no", True: "yes"}, {"no": False, "yes": np.True_}, ["no", "yes"]),
+        ({"0": 5, np.int64(1): np.int64(6)}, {5: "0", "6": np.int64(1)}, ["5", "6"]),
+    ],
+    ids=["enum", "bool", "text"],
+)
+def test_labels_are_the_same_however_a_config_gets_them(
+    id2label: Any, label2id: Any, labels: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    facts = {"id2label": id2label, "label2id": label2id}
+    assigned = compat.BertConfig()
+    assigned.id2label, assigned.label2id = id2label, label2id
+    for config in (compat.BertConfig(**facts), compat.BertConfig.from_dict(facts), assigned):
+        assert config.id2label == dict(enumerate(labels)) and config.to_config().labels == tuple(labels)
+        assert json.dumps(config.label2id) == json.dumps({label: i for i, label in enumerate(labels)})
+    assert not caplog.records
 
 
 def test_config_shows_and_writes_labels_of_any_type(caplog: pytest.LogCaptureFixture) -> None:

@@ -555,9 +555,12 @@ def test_max_length_includes_the_prompt(checkpoint: Callable[[str], Path]) -> No
         InputError, match=r"max_length is 14, expected more than the \d+ tokens before the first new one"
     ):
         pipe("Once upon a time there was a dog in the garden of a small house")
+
+
+def test_max_length_includes_the_start_token_of_a_decoder(checkpoint: Callable[[str], Path]) -> None:
     pipe = pipeline("summarization", model=checkpoint("bart"), max_length=1)
     with pytest.raises(InputError, match="max_length is 1, expected more than the 1 token before the first new one"):
-        pipe("Once upon a time")  # the start token counts, and the text does not
+        pipe("Once upon a time")  # the text does not count
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ def test_message_joins_its_parts() -> None:
     assert str(InputError("item 3: ", error, (", or ", (Argument("stride", 0),)))) == f"item 3: {error}, or stride=0"
     assert str(Argument("columns", {"label": Placeholder("NAME")})) == "columns={'label': NAME}"
     assert str(Argument("seed", None)) == "seed=None"
+    assert str(Argument("column", "x" * 9999)) == f"column='{'x' * 298}…"
 
 
 def test_value_of_several_lines_is_shortened_to_one() -> None:

@@ -17,6 +17,7 @@ from pellucid.errors import InputError
 from pellucid.tasks.fill_mask import FillMask
 from pellucid.tasks.zero_shot import ZeroShotClassification
 from pellucid.text.tokenizer_training import train_tokenizer
+from pellucid.text.windows import windows
 from pellucid.training.classification import TextClassification
 
 Checkpoint = Callable[[str], Path]
@@ -221,10 +222,29 @@ def test_numpy_numbers_are_accepted(checkpoint: Checkpoint, index: pellucid.Inde
     assert len(numpy_index) == 1 and pellucid.Index.open(numpy_index.folder).manifest.settings.M == 8
     ids = torch.tensor([[1, 2, 3]])
     assert writer.module(ids, cache=writer.module.new_cache(np.int64(3)), logits_to_keep=whole).logits.shape[1] == 1
+    assert model.tokenizer is not None
+    reader = model.tokenizer
+    for truncation in (True, "only_first"):
+        read = [reader("a dog", padding="max_length", truncation=truncation, max_length=n) for n in (np.int64(9), 9)]
+        assert read[0] == read[1]
+    assert reader.encode(["a dog sleeps"], max_length=np.int64(4)) == reader.encode(["a dog sleeps"], max_length=4)
+    first, second, *_ = windows(reader, "a dog " * 9, rule="windows", max_length=np.int64(4), stride=whole)
+    assert len(first.ids) == 4 and first.ids[2] == second.ids[1]
     tokenizer = compat.AutoTokenizer.from_pretrained(checkpoint("bert-body"), model_max_length=np.int64(4))
+    tokenizer.pad_token_id = np.int64(7)
+    assert tokenizer.pad_token_id == 7
     assert tokenizer.model_max_length == len(tokenizer("a dog sleeps", truncation=True).input_ids) == 4
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     assert compat.AutoTokenizer.from_pretrained(tmp_path / "tokenizer").model_max_length == 4
+
+
+def test_config_may_be_of_numpy_numbers_and_is_saved(tmp_path: Path) -> None:
+    sizes = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 8, "max_position_embeddings": 9, "num_key_value_heads": 1, "pad_token_id": 1}
+    config = pellucid.Config.of("llama", **{name: np.int64(size) for name, size in sizes.items()})
+    assert config == pellucid.Config.of("llama", **sizes)
+    pellucid.build(config, seed=np.int64(1)).save(tmp_path / "saved")
+    assert pellucid.load(tmp_path / "saved").config == config
 
 
 def test_counts_of_explanations_may_be_of_numpy(checkpoint: Checkpoint) -> None:

@@ -34,7 +34,7 @@ class Argument:
     value: Any = ...
 
     def __str__(self) -> str:
-        return self.name if self.value is ... else f"{self.name}={self.value!r}"
+        return self.name if self.value is ... else f"{self.name}={shorten(repr(self.value), 300)}"
 
 
 @dataclass(frozen=True)

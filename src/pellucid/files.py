@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import functools
 import hashlib
 import json
 import os
@@ -135,7 +134,7 @@ def write_atomically(
     try:
         existing_mode = 0o777 & target.stat().st_mode if mode is None and target.is_file() else None
         first = mode if mode is not None else 0o666 if existing_mode is None else existing_mode
-        with open(temporary_path, "xb", opener=functools.partial(os.open, mode=first)) as file:
+        with open(temporary_path, "xb", opener=lambda path, flags: os.open(path, flags, first)) as file:
             if existing_mode is not None and hasattr(os, "fchmod"):
                 with contextlib.suppress(OSError):  # a file system without modes
                     os.fchmod(file.fileno(), existing_mode)
@@ -197,7 +196,8 @@ def is_own(file_stat: os.stat_result, *trusted: int) -> bool:
 def cannot_write(target: Path, error: OSError) -> PellucidError:
     """A system error while writing, as one of ours."""
     if error.errno in FULL:
-        return ResourceError(f"{FULL[error.errno]} while writing {target}; what was there before is still there")
+        kept = "what was there before is still there: free some space or raise the limit, and try again"
+        return ResourceError(f"{FULL[error.errno]} while writing {target}; {kept}")
     return InputError(f"cannot write {target}: {error.strerror or error}")
 
 

@@ -79,7 +79,7 @@ def build(
     use_threads()
     family = family_of(check_config(config).family, "config")
     config = with_tokenizer_ids(config, tokenizer, family.keys.fixed)
-    check_count("seed", seed, maximum=2**63 - 1, minimum=0)
+    seed = check_count("seed", seed, maximum=2**63 - 1, minimum=0)
     at = choose_device(device)
     module = untrained_network(config, seed, at, choose_dtype(dtype, torch.float32, at), attention)
     return Model(Loaded(module, config, family, untrained=("all",))).reading(tokenizer)

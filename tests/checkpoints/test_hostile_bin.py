@@ -137,6 +137,7 @@ CASES = [
     Case("A31 number", norm(3), CORRUPT, f"{NORM!r} is a int, expected a tensor"),
     Case("A31 numbers below state_dict", saved({"state_dict": {1: 1}}), CORRUPT, "expected names and tensors"),
     Case("A32 stride 0", norm(torch.ones(1).expand(10**9)), UNSAFE, f"{NORM!r} has 1,000,000,000 numbers"),
+    Case("stride 0", norm(torch.ones(1).expand(24)), UNSAFE, "stores fewer: make it contiguous() and save it again"),
     Case("sparse", norm(SPARSE), MISMATCH, f"{OTHERS}sparse tensors, {EXPECTED}"),
     Case("meta", norm(torch.ones(24, device="meta")), MISMATCH, f"{OTHERS}tensors without their numbers, {EXPECTED}"),
     Case("float8", norm(torch.ones(24).to(torch.float8_e4m3fn)), MISMATCH, f"{OTHERS}numbers of a newer kind, such"),

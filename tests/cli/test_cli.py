@@ -124,7 +124,7 @@ def test_embed_writes_json_npy_and_text(command: RunCommand, tmp_path: Path, min
 
 
 @pytest.mark.parametrize("arguments", [["describe", "all-MiniLM-L6-v2"], ["models"], ["doctor"]])
-def test_json_output_is_valid(command: RunCommand, arguments: list[str]) -> None:
+def test_output_is_json_only_with_its_option(command: RunCommand, arguments: list[str]) -> None:
     assert json.loads(command(*arguments, "--json").out)
     with pytest.raises(json.JSONDecodeError):
         json.loads(command(*arguments).out)
@@ -524,7 +524,7 @@ def test_file_size_limit_is_reported(tmp_path: Path) -> None:
     message = (
         "pellucid: the limit on the size of a file (ulimit -f) is reached while writing ada.npy; what was there before "
     )
-    message += "is still there\n"
+    message += "is still there: free some space or raise the limit, and try again\n"
     assert (result.returncode, result.stderr) == (ResourceError.exit_code, message)
     assert not list(tmp_path.iterdir())
 

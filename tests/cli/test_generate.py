@@ -79,7 +79,9 @@ def test_generate_continues_texts(command: RunCommand, model: pellucid.Model, tm
     assert command("generate", PROMPT, "glass", "-n", "9").out == both
 
 
-def test_help_refers_to_the_defaults_of_the_model(command: RunCommand, folder: Path, tmp_path: Path) -> None:
+def test_settings_of_the_checkpoint_apply_and_the_help_says_so(
+    command: RunCommand, folder: Path, tmp_path: Path
+) -> None:
     copied = Path(shutil.copytree(folder, tmp_path / "own"))
     (copied / "generation_config.json").write_text('{"max_new_tokens": 3, "do_sample": true}', encoding="utf-8")
     arguments = ("generate", PROMPT, "--model", str(copied), "--json")

@@ -40,10 +40,10 @@ def test_saying_checks_config_and_generation_settings(tiny: pellucid.Model) -> N
     assert other.loaded.generation == {"max_new_tokens": 1}
 
 
-def test_wrong_type_in_given_generation_settings_is_reported_when_used() -> None:
+def test_wrong_type_in_given_generation_settings_is_refused() -> None:
     model = writer(byte_level())
-    with pytest.raises(CorruptFileError, match=r"^generation_config\.json: num_beams is '4', expected a whole number"):
-        model.saying(model.config, {"do_sample": True, "num_beams": "4"}).generate("the house")
+    with pytest.raises(InputError, match=r"^num_beams is '4', expected a whole number$"):
+        model.saying(model.config, {"do_sample": True, "num_beams": "4"})
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -105,12 +105,12 @@ def test_empty_long_and_unknown_texts_are_reported(minilm: "pellucid.Model", cap
     with caplog.at_level(logging.WARNING, "pellucid"):
         vectors = minilm.embed(["", "   ", "word " * 400, "fine", thai := "กรุงเทพมหานคร" * 9, f"fine {thai}"])
     assert torch.isfinite(vectors).all()
-    assert "1 of 6 texts were cut to 256 tokens" in caplog.text
+    assert "1 of 6 texts was cut to 256 tokens" in caplog.text
     assert "2 of 6 texts are empty" in caplog.text
     assert "1 of 6 texts consist of unknown tokens alone; their vectors do not distinguish them" in caplog.text
     caplog.clear()
     minilm.embed(["word", ""], max_length=2)
-    assert "1 of 2 texts were cut to 2 tokens" in caplog.text and "1 of 2 texts are empty" in caplog.text
+    assert "1 of 2 texts was cut to 2 tokens" in caplog.text and "1 of 2 texts are empty" in caplog.text
     assert "1 of 2 texts kept no token but special ones, which are alike for every text" in caplog.text
 
 

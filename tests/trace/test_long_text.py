@@ -55,7 +55,7 @@ def test_text_that_is_cut_is_reported(minilm: "pellucid.Model", caplog: pytest.L
     record_long(minilm.loaded, TEXT, max_length=4)
     assert not caplog.records
     assert len(record_long(minilm.loaded, "word " * 600).tokens) == 512
-    assert [record.getMessage() for record in caplog.records] == ["1 of 1 texts were cut to 512 tokens"]
+    assert [record.getMessage() for record in caplog.records] == ["1 of 1 text was cut to 512 tokens"]
 
 
 def test_text_is_long_if_its_weights_are_large(minilm: "pellucid.Model") -> None:

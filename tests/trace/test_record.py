@@ -176,7 +176,7 @@ def test_truncation_of_long_texts_is_reported(minilm: "pellucid.Model", caplog: 
     trace = minilm.trace("word " * 1000, keep="pooled")
     assert len(trace.tokens) == 512
     assert trace.cut == 490
-    assert [record.message for record in caplog.records] == ["1 of 1 texts were cut to 512 tokens"]
+    assert [record.message for record in caplog.records] == ["1 of 1 text was cut to 512 tokens"]
     minilm.trace("word " * 1000, keep="pooled", max_length=8)
     assert len(caplog.records) == 1  # an explicit max_length needs no warning
 

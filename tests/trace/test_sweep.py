@@ -133,6 +133,8 @@ def test_sweep_shows_where_the_answer_is_stored(smollm: pellucid.Model) -> None:
         ({"point": "attention.haeds"}, "did you mean attention.heads"),
         ({"point": "residual.pre"}, "has no heads"),
         ({"point": "layers.9.attention.heads"}, "no layer has a point"),
+        ({"point": "x" * 9999}, "no layer has a point 'x{78}…;"),
+        ({"metric": ("time", "odd " * 9999)}, "'odd [od ]{74}… is .* tokens, expected one"),
         ({"edit": lambda position: zero(position=position)}, r"edit could not be called as edit\(head=0\)"),
         ({"edit": lambda head: "zero"}, "an edit is str"),
         ({"metric": lambda output: output["logits"]}, "the metric returned a tensor of shape"),
@@ -155,7 +157,7 @@ def test_invalid_arguments_are_refused(minilm: pellucid.Model, arguments: dict[s
 def test_truncated_text_is_reported(minilm: pellucid.Model, caplog: pytest.LogCaptureFixture) -> None:
     model = small_model("bert", minilm, max_position_embeddings=16)
     model.sweep("a " * 40, first_logit)
-    assert "1 of 1 texts were cut to 16 tokens" in caplog.text
+    assert "1 of 1 text was cut to 16 tokens" in caplog.text
 
 
 def test_results_have_the_dtype_of_the_model(minilm: pellucid.Model) -> None:

@@ -550,7 +550,7 @@ def test_long_texts_are_cut_and_counted(body: "pellucid.Model", caplog: pytest.L
     rows = read([{"text": "water " * 200, "label": "x"}, {"text": "a", "label": "y"}]).rows
     objective, loaded = objective_and_model(body.loaded, TextClassification(), rows)
     assert [one.length for one in objective.examples(loaded, rows)] == [96, 3]
-    assert caplog.messages == ["1 of 2 texts were cut to 96 tokens"]
+    assert caplog.messages == ["1 of 2 texts was cut to 96 tokens"]
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,9 @@ def test_written_recipe_is_read_back(tmp_path: Path, write_recipe: Callable[[str
     assert "pellucid train --recipe" in recipe.toml().splitlines()[1]
 
 
+LONG = "a" * 9999
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -101,6 +104,11 @@ def test_written_recipe_is_read_back(tmp_path: Path, write_recipe: Callable[[str
         (f"format = 1{'0' * 5000}\n", r"recipe\.toml is not a recipe: Exceeds the limit"),
         (f"[settings]\nseed = 0x1{'0' * 5000}\n", r"recipe\.toml is not a recipe: Exceeds the limit"),
         ("format = 9\n", r"recipe\.toml is a recipe of format 9"),
+        (f"settings = '{LONG}'\n", "settings is 'a{78}…, expected a table"),
+        (f"[data]\nrows = '{LONG}'\n", r"data\.rows is 'a{78}…, expected a whole number"),
+        (f"[data]\nfile = [1, '{LONG}']\n", r"data\.file is \[1, 'a{74}…, expected names"),
+        (f"[data.columns]\ntext = ['{LONG}']\n", r"data\.columns is \{'text': \['a{68}…, expected names"),
+        (f"{LONG} = 9\n", r"recipe\.toml has no key a{79}…"),
     ],
 )
 def test_invalid_recipe_is_refused_by_file_and_key(

@@ -301,6 +301,9 @@ def test_invalid_conll_files_are_refused(tmp_path: Path, text: str, message: str
         ({"tokens": '["' + "[" * 60_000 + "]", "tags": "O"}, "row 1: 'tokens' is .*, which is not JSON"),
         ({"tokens": "a", "tags": "[" * 60_000 + "]"}, "row 1: 'tags' is .*, which is not JSON"),
         ({"text": "a b", "entities": [{"start": 0}]}, "row 1: entity 0 goes from 0 to None"),
+        ({"text": "a b", "entities": [["x" * 999, 1, "LOC"]]}, "row 1: entity 0 goes from 'x{78}… to 1, expected"),
+        ({"text": "a b", "entities": [[0, 1, ["x" * 999]]]}, r"row 1: entity 0 has the label \['x{77}…, expected"),
+        ({"text": "a b", "entities": [[1, 2, "x" * 999]]}, "row 1: 'x{78}… from 1 to 2 holds no word"),
     ],
 )
 def test_invalid_rows_are_refused_by_number(body: "pellucid.Model", row: dict[str, Any], message: str) -> None:

@@ -393,8 +393,8 @@ def test_long_texts_are_truncated_and_keep_the_end_token(caplog: pytest.LogCaptu
         rows = [{"text": "abcabc", "target": "cbacba"}, {"text": "abc", "target": "cb"}]
         long, short = objective.examples(loaded, rows)
         assert long.ids == short.ids == ([4, 5, 6, 2], [6, 5, 2])
-    assert "1 of 2 texts were cut to 4 tokens" in caplog.text
-    assert "1 of 2 targets were cut to 3 tokens" in caplog.text
+    assert "1 of 2 texts was cut to 4 tokens" in caplog.text
+    assert "1 of 2 targets was cut to 3 tokens" in caplog.text
 
 
 def test_targets_need_room_for_their_special_tokens() -> None:

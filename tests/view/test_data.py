@@ -5,6 +5,7 @@ import dataclasses
 import json
 import pickle
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -559,10 +560,11 @@ def test_byte_level_tokens_are_shown_as_text(minilm: pellucid.Model) -> None:
     assert special == {"text": "Ġ", "id": 3, "kind": "special", "segment": 0}
 
 
-@pytest.mark.parametrize(("source", "target"), [(byte_level(), pieces()), (pieces(), byte_level())])
+@pytest.mark.parametrize(("make_source", "make_target"), [(byte_level, pieces), (pieces, byte_level)])
 def test_tokens_of_a_decoder_are_spelled_by_its_own_vocabulary(
-    source: Tokenizer, target: Tokenizer, tmp_path: Path
+    make_source: Callable[[], Tokenizer], make_target: Callable[[], Tokenizer], tmp_path: Path
 ) -> None:
+    source, target = make_source(), make_target()
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     sizes |= {"num_decoder_layers": 1, "decoder_attention_heads": 2, "decoder_intermediate_size": 16}
     tables = {"vocab_size": len(target), "source_vocab_size": len(source), "share_embeddings": False}

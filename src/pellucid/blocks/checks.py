@@ -1,18 +1,18 @@
 """Checks of arguments that PyTorch would silently misinterpret."""
 
-from numbers import Integral
-
 import torch
 from torch import Tensor
 
 from pellucid.errors import InputError, shorten
+from pellucid.integers import as_integer
 
 
 def require_whole_number(name: str, value: object) -> int:
     """A whole number from 0 on, also one of NumPy, as an int. Raises InputError for anything else."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
+    number = as_integer(value)
+    if number is None or number < 0:
         raise InputError(f"{name} is {shorten(repr(value))}, expected a whole number from 0 on")
-    return int(value)
+    return number
 
 
 def kind_of(tensor: Tensor) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.checkpoints.adapter_facts import FILE
+from pellucid.checkpoints.adapter_facts import FILE, saved_module
 from pellucid.checkpoints.adapter_head import Adapter, adapted_facts, locations_in, own_location
 from pellucid.checkpoints.contents import Contents, read_contents, tokenizer_in
 from pellucid.checkpoints.family_page import HeadPage
@@ -239,9 +239,7 @@ class _AdaptedContents(Contents):
     def _is_saved_module(self, name: str) -> bool:
         """Whether PEFT puts a copy in place of this module, or of one around it, and leaves the base's weights alone;
         otherwise it overwrites those weights."""
-        parts = name.split(".")[:-1]
-        paths = [".".join(parts[: i + 1]) for i in range(len(parts))]
-        return any(path.endswith(one) for path in paths for one in self.adapter.facts.modules_to_save)
+        return saved_module(name, self.adapter.facts.modules_to_save) is not None
 
     def _tied_advice(self, location: TensorLocation) -> str:
         """What to do about an update of one use of a shared table. PEFT applies it to that use only, but on merging to

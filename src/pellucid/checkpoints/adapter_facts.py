@@ -4,6 +4,7 @@ Every key is read, known to change nothing, or reported; unsupported keys that w
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,12 @@ def _read_pattern(raw: dict[str, Any], key: str) -> dict[str, Any]:
                 "each module an entry of its own, or merge the adapter with the library that made it"
             )
     return found
+
+
+def saved_module(name: str, modules: Iterable[str]) -> str | None:
+    """Which of `modules` PEFT saves this tensor with: a module, or one around it, whose path ends as stated, so that
+    "norm" also means "input_layernorm"; None for none."""
+    return next((one for one in modules if f"{one}." in name), None)
 
 
 def _pattern_value(module: str, values: dict[str, Any], default: Any) -> Any:

@@ -12,7 +12,14 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.adapter import PREFIX
-from pellucid.checkpoints.adapter_facts import FILE, TASKS, WEIGHTS_FILES, AdapterFacts, adapter_config_keys
+from pellucid.checkpoints.adapter_facts import (
+    FILE,
+    TASKS,
+    WEIGHTS_FILES,
+    AdapterFacts,
+    adapter_config_keys,
+    saved_module,
+)
 from pellucid.checkpoints.adapter_head import CONFIG_KEY, HEAD_KEYS
 from pellucid.checkpoints.folder import atomic_folder, check_target, write_tensors
 from pellucid.checkpoints.loaded import Loaded
@@ -166,7 +173,7 @@ class _FileTensors:
         located: list[tuple[TensorLocation, Tensor]] = []
         for parameter, value in self.module.state_dict().items():
             location = self.location(parameter)
-            module = next((one for one in modules if f"{one}." in location.tensor_name), None)
+            module = saved_module(location.tensor_name, modules)
             if module is not None:
                 if parameter in tied_names:
                     raise _unsupported_error(

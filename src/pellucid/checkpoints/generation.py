@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.checkpoints.model_files import GENERATION
-from pellucid.errors import CorruptFileError, shorten
+from pellucid.errors import InputError, blaming, shorten
 
 FILE = GENERATION
 MAX_ENTRIES = 100_000
@@ -70,16 +70,22 @@ _EXPECTED = {key: kind for kind in (*_KINDS, *_NEW) for key in kind.keys.split()
 
 
 def check_generation(settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The keys that are set, with their types checked; ranges are checked on use. Raises CorruptFileError, which names
-    the file and the key."""
+    """`check_settings` of a file; raises CorruptFileError, which names the file and the key."""
+    with blaming(path):
+        return check_settings(settings)
+
+
+def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that are set, with their types checked; ranges are checked on use. Raises InputError, which names the
+    key."""
     found = {key: value for key, value in settings.items() if value is not None}
     for key, value in found.items():
         if len(list(islice(_entries(value), MAX_ENTRIES + 1))) > MAX_ENTRIES:
-            raise CorruptFileError(f"{path}: {ascii(key)[1:-1][:80]} holds more than {MAX_ENTRIES:,} entries")
+            raise InputError(f"{shorten(key)} holds more than {MAX_ENTRIES:,} entries")
         kind = _EXPECTED.get(key)
         if kind is not None and not kind.fits(value):
             shown = type(value).__name__ if isinstance(value, list | dict) else shorten(ascii(value))
-            raise CorruptFileError(f"{path}: {key} is {shown}, expected {kind.expected}")
+            raise InputError(f"{key} is {shown}, expected {kind.expected}")
     return found
 
 

@@ -194,7 +194,10 @@ def _fill_tensors(
 def _check_bounds(path: Path, name: str, tensor: StridedTensor) -> None:
     """Refuses a tensor that exceeds its storage."""
     if (count := math.prod(tensor.shape)) > tensor.storage.count:
-        raise UnsafeFileError(f"{path}: {name!r} has {min(count, 10**15):,} numbers by its shape, and stores fewer")
+        raise UnsafeFileError(
+            f"{path}: {name!r} has {min(count, 10**15):,} numbers by its shape, and stores fewer: make it contiguous() "
+            "and save it again, or ask its author for safetensors"
+        )
     last = tensor.offset + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.strides))
     if count and last >= tensor.storage.count:
         raise CorruptFileError(f"{path}: {name!r} reaches beyond the numbers that are stored for it")

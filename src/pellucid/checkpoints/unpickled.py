@@ -120,7 +120,7 @@ def read_pickle(path: Path, file: BinaryIO) -> Any:
                     _execute_opcode(path, code.name, argument, stack)
         return stack[-1]
     except (ValueError, EOFError, OverflowError, LookupError, AttributeError, TypeError) as error:
-        raise CorruptFileError(f"{path} is a damaged PyTorch file: {ascii(str(error))[1:-1][:120]}") from error
+        raise CorruptFileError(f"{path} is a damaged PyTorch file: {shorten(str(error), 120)}") from error
 
 
 def _unsafe_error(path: Path, what: str) -> UnsafeFileError:

@@ -116,7 +116,8 @@ def resolve_device(name: str, value: Any, default: str) -> str | torch.device:
     """
     value = plain_number(value)
     if isinstance(value, Mapping):
-        devices = {str(found): found for found in (resolve_device(name, one, default) for one in value.values())}
+        found = [resolve_device(name, one, default) for one in value.values()]
+        devices = {"cuda:0" if str(one) == "cuda" else str(one): one for one in found}
         if len(devices) != 1:
             raise InputError(f"{name} names {len(devices)} devices, and a model is on one: pass {name}='auto'")
         (value,) = devices.values()

@@ -27,7 +27,7 @@ from pellucid.compat.model import PreTrainedModel
 from pellucid.compat.subclasses import build_subclass, init_keywords
 from pellucid.compat.tokenizer import AutoTokenizer
 from pellucid.config import CausalLM, QuestionAnswering
-from pellucid.config.checks import check_bool, check_count, check_one_of, is_one_of, plain_number
+from pellucid.config.checks import check_bool, check_count, check_one_of, is_one_of
 from pellucid.errors import CheckpointMismatchError, InputError, join_names
 from pellucid.files import path_text
 from pellucid.model import Model
@@ -225,7 +225,7 @@ def architecture_class(name: str) -> type[PreTrainedModel]:
 
 def set_seed(seed: int) -> None:
     """Seeds the global random number generators of Python, NumPy and torch."""
-    check_count("seed", seed := plain_number(seed), maximum=2**32 - 1, minimum=0)  # NumPy's range
+    seed = check_count("seed", seed, maximum=2**32 - 1, minimum=0)  # NumPy's range
     random.seed(seed)
     numpy.random.seed(seed)
     torch.manual_seed(seed)

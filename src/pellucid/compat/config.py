@@ -5,6 +5,7 @@ import functools
 import json
 import os
 from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -73,8 +74,9 @@ class PretrainedConfig:
                 f"config_dict is {shorten(repr(config_dict))}, expected values by name: {{'vocab_size': 9}}"
             )
         facts, own = plain_numbers(config_dict), getattr(cls, "family", None)
-        if isinstance(id2label := facts.get("id2label"), Mapping):
-            facts["id2label"] = {str(i): label for i, label in id2label.items()}  # as in a file
+        if (id2label := facts.get("id2label")) is not None:
+            facts["id2label"] = {str(i): label for i, label in _labels_by_number(id2label).items()}  # as in a file
+        facts["label2id"] = _numbers_by_label(facts.get("label2id"))
         family = family_of_config({"model_type": own and own.model_type} | facts, "config_dict")
         kind = config_class(config_class_name(family))
         if not issubclass(kind, cls):
@@ -134,8 +136,6 @@ class PretrainedConfig:
         """The keys of `config.json`, as copies: changing them has no effect here."""
         own = {name: copy.deepcopy(value) for name, value in vars(self).items() if name != "name_or_path"}
         own["id2label"] = {str(i): label for i, label in self.id2label.items()}
-        if isinstance(self.label2id, Mapping):
-            own["label2id"] = {str(label): i for label, i in self.label2id.items()}
         return own
 
     def to_json_string(self, use_diff: bool = True) -> str:
@@ -185,14 +185,10 @@ class PretrainedConfig:
     def __setattr__(self, name: str, value: Any) -> None:
         theirs, value = {ours: key for key, ours in self.family.keys.renamed.items()}, plain_number(value)
         if name == "id2label":
-            if not isinstance(value, Mapping) or not all(isinstance(i, int) or str(i).isdecimal() for i in value):
-                raise InputError(
-                    f"id2label is {shorten(repr(value))}, expected labels by number: {{0: 'no', 1: 'yes'}}"
-                )
-            value = {int(i): label for i, label in plain_numbers(value).items()}
-            if any(isinstance(label, list | dict | set) for label in value.values()):
-                raise InputError(f"id2label is {shorten(repr(value))}, expected a name for each number")
+            value = _labels_by_number(value)
             vars(self)["label2id"] = {label: i for i, label in value.items()}
+        elif name == "label2id":
+            value = _numbers_by_label(value)
         object.__setattr__(self, theirs.get(name, name), value)
 
     def __getattr__(self, name: str) -> Any:
@@ -208,6 +204,31 @@ class PretrainedConfig:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__} {json.dumps(self.to_dict(), indent=2, sort_keys=True, default=repr)}\n"
+
+
+def _labels_by_number(id2label: Any) -> dict[int, str]:
+    """An `id2label` with ints and texts. Raises InputError for what is none."""
+    if not isinstance(id2label, Mapping) or not all(map(_is_number, id2label)):
+        raise InputError(f"id2label is {shorten(repr(id2label))}, expected labels by number: {{0: 'no', 1: 'yes'}}")
+    if any(isinstance(label, list | dict | set) for label in id2label.values()):
+        raise InputError(f"id2label is {shorten(repr(id2label))}, expected a name for each number")
+    return {int(i): _label_text(label) for i, label in id2label.items()}
+
+
+def _numbers_by_label(label2id: Any) -> Any:
+    """A `label2id` with texts and ints; what is no number stays, since `id2label` is what is followed."""
+    if not isinstance(label2id, Mapping):
+        return label2id
+    return {_label_text(label): int(i) if _is_number(i) else i for label, i in plain_numbers(label2id).items()}
+
+
+def _is_number(i: Any) -> bool:
+    return isinstance(i, int) or str(i).isdecimal()
+
+
+def _label_text(label: Any) -> str:
+    """A label as text: of an Enum's member its value."""
+    return str(label.value if isinstance(label, Enum) else label)
 
 
 class AutoConfig:

@@ -17,7 +17,7 @@ from pellucid.compat.batch import (
     pad_columns,
     texts_and_pairs,
 )
-from pellucid.config.checks import check_bool, check_count, check_one_of, plain_number
+from pellucid.config.checks import check_bool, check_count, check_one_of
 from pellucid.errors import InputError, format_count
 from pellucid.text import Tokenizer
 from pellucid.text.batch import PADDINGS, text_list
@@ -59,7 +59,7 @@ class Request:
                 check_bool(name, value)
         for name in ("max_length", "stride"):
             if (value := getattr(self, name)) is not None:
-                check_count(name, plain_number(value), minimum=0)
+                check_count(name, value, minimum=0)
 
 
 def encode_batch(tokenizer: Tokenizer, text: Any, pair: Any, request: Request) -> BatchEncoding:
@@ -99,9 +99,9 @@ def _padded_width(
     multiple: the result is a multiple of it.
     """
     if length is not None:
-        check_count("max_length", plain_number(length), minimum=0)
+        check_count("max_length", length, minimum=0)
     if multiple is not None:
-        check_count("pad_to_multiple_of", plain_number(multiple))
+        check_count("pad_to_multiple_of", multiple)
     check_one_of("padding", padding, PADDINGS)
     if padding in (False, "do_not_pad"):
         return 0

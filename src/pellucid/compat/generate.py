@@ -12,7 +12,7 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.compat.arguments import without_unsupported
 from pellucid.compat.generation_config import UNSUPPORTED
 from pellucid.config import Config
-from pellucid.config.checks import check_token_id, plain_numbers
+from pellucid.config.checks import check_count, check_token_id, plain_numbers
 from pellucid.config.positions import Learned, Sinusoidal
 from pellucid.errors import InputError, format_count, join_names, shorten
 from pellucid.generation.beam import beam_search
@@ -235,10 +235,16 @@ def _set_new_tokens(
     max_length = from_checkpoint.get("max_length") if max_length is None else max_length
     if max_length is None:
         return None
-    if type(max_length) is not int or max_length <= prompt_length:
+    return new_token_budget(max_length, prompt_length)
+
+
+def new_token_budget(max_length: Any, prompt_length: int) -> int:
+    """How many new tokens are left of `max_length` in total. Raises InputError for a wrong value, or where none is."""
+    check_count("max_length", max_length, maximum=2**63 - 1)
+    if max_length <= prompt_length:
         raise InputError(
-            f"max_length is {shorten(repr(max_length))}, expected more than the {format_count(prompt_length, 'token')} "
-            "before the first new one: raise it, or pass max_new_tokens"
+            f"max_length is {max_length:,}, expected more than the {format_count(prompt_length, 'token')} before the "
+            "first new one: raise it, or pass max_new_tokens"
         )
     return max_length - prompt_length
 

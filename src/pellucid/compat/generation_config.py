@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection
 from typing import Any, Self
 
-from pellucid.checkpoints.generation import FILE, generation_file_name
+from pellucid.checkpoints.generation import FILE, check_settings, generation_file_name
 from pellucid.checkpoints.load import read_generation
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.compat.arguments import (
@@ -58,7 +58,8 @@ class GenerationConfig:
     """The default generation settings of a model: any option of `generate` as an attribute; None is not set."""
 
     def __init__(self, **settings: Any) -> None:
-        vars(self).update(settings)
+        for name, value in settings.items():
+            setattr(self, name, value)
 
     @classmethod
     def of(cls, loaded: Loaded) -> Self:
@@ -81,6 +82,10 @@ class GenerationConfig:
         """The special tokens of a model's config; its generation settings are in `from_pretrained(NAME)`."""
         names = (*TOKEN_IDS, "decoder_start_token_id")
         return cls(**{name: getattr(model_config, name, None) for name in names})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        check_settings({name: to_lists(value)})
+        object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # read by copy and pickle

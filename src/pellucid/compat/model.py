@@ -18,7 +18,7 @@ from pellucid.compat.generation_config import GenerationConfig, merged_settings
 from pellucid.compat.output import ModelOutput, check_labels, loss_of, ordered_outputs, problem_type
 from pellucid.compat.parts import Parts
 from pellucid.config import Config, Head, SequenceClassification, SequenceToSequenceLM
-from pellucid.config.checks import check_bool, check_count, plain_number
+from pellucid.config.checks import check_bool, check_count
 from pellucid.errors import InputError, join_names, shorten
 from pellucid.files import path_of
 from pellucid.machine import no_grad
@@ -272,10 +272,9 @@ class PreTrainedModel(Parts):
         if loaded.module.observer is not None:
             raise InputError("this model is edited here, and would be resized for good: do it outside the block")
         if new_num_tokens is not None:
-            check_count("new_num_tokens", rows := plain_number(new_num_tokens))
+            rows = check_count("new_num_tokens", new_num_tokens)
         if pad_to_multiple_of is not None:
-            check_count("pad_to_multiple_of", multiple := plain_number(pad_to_multiple_of))
-            rows += -rows % multiple
+            rows += -rows % check_count("pad_to_multiple_of", pad_to_multiple_of)
         if not mean_resizing:
             raise InputError("mean_resizing is False, and new rows are the mean of the old ones here: leave it out")
         if loaded.config.decoder is not None and loaded.config.decoder.source_vocab_size:

@@ -14,12 +14,12 @@ from pellucid.compat.generate import (
     REFERENCE_TOP_K,
     TORCH_GENERATOR,
     compatible_lengths,
+    new_token_budget,
     without_idle_options,
 )
 from pellucid.compat.generation_config import UNSUPPORTED, options_from_settings
 from pellucid.compat.pipeline_call import ItemGroup, PipelineCall
-from pellucid.config.checks import check_count
-from pellucid.errors import InputError, format_count, shorten
+from pellucid.errors import InputError, shorten
 from pellucid.generation.checkpoint_settings import REFERENCE_LENGTH, required_start_token
 from pellucid.generation.settings import CONFLICT_NOTE, SAMPLING, check_beams
 from pellucid.generation.settings import option_names as names_of_writing
@@ -89,10 +89,8 @@ class GenerationCall(PipelineCall, ABC):
             yield items, compatible_lengths(options | limit)
         else:  # including the prompt, so the number differs for each
             for item in items:
-                yield (
-                    [item],
-                    compatible_lengths(options | {"max_new_tokens": self._new_token_budget(item, limit["max_length"])}),
-                )
+                budget = new_token_budget(limit["max_length"], self.prompt_length(item))
+                yield [item], compatible_lengths(options | {"max_new_tokens": budget})
 
     def _effective_arguments(self) -> dict[str, Any]:
         """The options of a call over those of the pipeline, over the checkpoint's for this task."""
@@ -176,17 +174,6 @@ class GenerationCall(PipelineCall, ABC):
             new = limits["max_new_tokens"]
             log.warning("max_length is ignored beside max_new_tokens, which is %s: give max_new_tokens alone", new)
         return {"max_new_tokens": limits["max_new_tokens"]} if "max_new_tokens" in limits else limits
-
-    def _new_token_budget(self, item: Any, max_length: int) -> int:
-        """How many new tokens are left of `max_length` in total."""
-        check_count("max_length", max_length)
-        before = self.prompt_length(item)
-        if max_length <= before:
-            raise InputError(
-                f"max_length is {max_length:,}, expected more than the {format_count(before, 'token')} before the "
-                "first new one: raise it, or pass max_new_tokens"
-            )
-        return max_length - before
 
     @abstractmethod
     def prompt_length(self, item: Any) -> int:

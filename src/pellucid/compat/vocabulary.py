@@ -9,6 +9,7 @@ from pellucid.compat.arguments import check_save_arguments, output_folder
 from pellucid.compat.encoding import check_side
 from pellucid.config.checks import check_bool, plain_number
 from pellucid.errors import InputError, did_you_mean, shorten
+from pellucid.integers import as_integer
 from pellucid.text import Tokenizer
 from pellucid.text.encoded import input_names
 from pellucid.text.files import backend_copy, with_reading, with_tokens, write_tokenizer
@@ -206,9 +207,9 @@ class Vocabulary:
     def _token_of(self, name: str, number: Any) -> str | None:
         if number is None:
             return None
-        if type(number) is not int:
+        if (index := as_integer(number)) is None:
             raise InputError(f"{name} is {shorten(repr(number))}, expected the id of a token, or None")
-        return self.pellucid.convert_ids_to_tokens([number])[0]
+        return self.pellucid.convert_ids_to_tokens([index])[0]
 
     def _set_special_token(self, name: str, token: Any) -> None:
         """name: such as "pad_token".  token: one of the vocabulary, or None, which clears the role."""

@@ -8,6 +8,7 @@ from numbers import Number
 from typing import Any
 
 from pellucid.errors import Argument, InputError, did_you_mean, shorten
+from pellucid.integers import as_integer
 
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh")
 
@@ -33,15 +34,23 @@ def plain_numbers(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: plain_number(value) for name, value in settings.items()}
 
 
+def store_plain_numbers(record: object) -> None:
+    """Replaces the NumPy numbers among the fields of a frozen dataclass, which are compared and written to files."""
+    for name, value in plain_numbers(vars(record)).items():
+        object.__setattr__(record, name, value)
+
+
 def materialize_iterators(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that are read more than once: iterators as lists."""
     return {name: list(value) if isinstance(value, Iterator) else value for name, value in settings.items()}
 
 
-def check_count(name: str, value: object, maximum: int = 100_000_000, minimum: int = 1) -> None:
-    """Checks for a whole number from `minimum` to `maximum`."""
-    if type(value) is not int or not minimum <= value <= maximum:
+def check_count(name: str, value: object, maximum: int = 100_000_000, minimum: int = 1) -> int:
+    """A whole number from `minimum` to `maximum`, also one of NumPy, as an int. Raises InputError for anything else."""
+    number = as_integer(value)
+    if number is None or not minimum <= number <= maximum:
         raise value_error(name, value, f"a whole number from {minimum} to {maximum:,}")
+    return number
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -11,6 +11,7 @@ from pellucid.config.checks import (
     check_range,
     check_token_id,
     is_one_of,
+    store_plain_numbers,
     value_error,
 )
 from pellucid.config.consistency import check_consistent
@@ -88,6 +89,7 @@ class Config:
     """Keys of the file that do not affect a forward pass, kept so that saving loses nothing."""
 
     def __post_init__(self) -> None:
+        store_plain_numbers(self)
         for name, kind in _PART_TYPES.items():
             value = getattr(self, name)
             if not isinstance(value, kind):

@@ -3,7 +3,14 @@ combination cannot be expressed: a model without positions has no field for thei
 
 from dataclasses import dataclass
 
-from pellucid.config.checks import check_activation, check_bool, check_count, check_range, check_token_id
+from pellucid.config.checks import (
+    check_activation,
+    check_bool,
+    check_count,
+    check_range,
+    check_token_id,
+    store_plain_numbers,
+)
 from pellucid.errors import Argument, InputError
 
 LEAST_EPS = 1e-30
@@ -49,6 +56,7 @@ class Attention:
     sliding_window: int | None = None
 
     def __post_init__(self) -> None:
+        store_plain_numbers(self)
         for name in ("num_key_value_heads", "head_dim", "sliding_window"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
@@ -65,6 +73,7 @@ class _FeedForwardSettings:
     feed_forward_bias: bool = True
 
     def __post_init__(self) -> None:
+        store_plain_numbers(self)
         check_count("intermediate_size", self.intermediate_size)
         check_activation("hidden_act", self.hidden_act)
         check_bool("feed_forward_bias", self.feed_forward_bias)
@@ -100,6 +109,7 @@ class DecoderSide:
     source_vocab_size: int | None = None
 
     def __post_init__(self) -> None:
+        store_plain_numbers(self)
         check_bool("share_embeddings", self.share_embeddings)
         check_token_id("decoder_start_token_id", self.decoder_start_token_id)
         if self.source_vocab_size is not None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pellucid.config.checks import check_bool, check_choice, check_count, check_range, value_error
+from pellucid.config.checks import check_bool, check_choice, check_count, check_range, store_plain_numbers, value_error
 from pellucid.errors import Argument, InputError
 
 # -- absolute positions: added to the embeddings ----------------------------------------------------------------------
@@ -23,6 +23,7 @@ class Learned:
     skip_padding: bool = False
 
     def __post_init__(self) -> None:
+        store_plain_numbers(self)
         check_count("max_position_embeddings", self.max_position_embeddings)
         check_count("position_offset", self.position_offset, minimum=0)
         check_bool("skip_padding", self.skip_padding)
@@ -41,6 +42,7 @@ class Sinusoidal:
     waves: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"
 
     def __post_init__(self) -> None:
+        store_plain_numbers(self)
         check_count("max_position_embeddings", self.max_position_embeddings)
         check_count("position_offset", self.position_offset, minimum=0)
         check_choice("waves", self.waves, ("interleaved", "halves", "tensor2tensor"))
@@ -64,6 +66,7 @@ class Llama3Scaling:
     original_max_position_embeddings: int = 8192
 
     def __post_init__(self) -> None:
+        store_plain_numbers(self)
         for name in ("factor", "low_freq_factor", "high_freq_factor"):
             check_range(name, getattr(self, name), above=0.0, maximum=1e6)
         check_count("original_max_position_embeddings", self.original_max_position_embeddings)
@@ -95,6 +98,7 @@ class Rotary:
     rope_scaling: Llama3Scaling | LinearScaling | None = None
 
     def __post_init__(self) -> None:
+        store_plain_numbers(self)
         check_range("rope_theta", self.rope_theta, above=0.0, maximum=1e12)
         check_count("max_position_embeddings", self.max_position_embeddings)
         if not isinstance(self.rope_scaling, Llama3Scaling | LinearScaling | None):  # a dict, as in config.json
@@ -111,6 +115,7 @@ class RelativeBias:
     relative_attention_max_distance: int = 128
 
     def __post_init__(self) -> None:
+        store_plain_numbers(self)
         buckets, distance = self.relative_attention_num_buckets, self.relative_attention_max_distance
         check_count("relative_attention_num_buckets", buckets, minimum=4)
         check_count("relative_attention_max_distance", distance, minimum=2)

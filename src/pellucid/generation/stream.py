@@ -19,7 +19,7 @@ def stream(loaded: Loaded, prompt: str | Messages, *, alternatives: int = 0, **o
 
     Errors of the prompt or the options are raised at once, not when the first piece is requested.
     """
-    check_count("alternatives", alternatives, maximum=MAX_ALTERNATIVES, minimum=0)
+    alternatives = check_count("alternatives", alternatives, maximum=MAX_ALTERNATIVES, minimum=0)
     request = prompt_request(loaded, prompt, require_one_sequence(options))
     reason = "beam search has its answer only at the end: stream with "
     check_no_beams(request.settings, reason, ", or wait for the whole")

@@ -60,7 +60,7 @@ def completions(
 
 
 def _completions(request: GenerationRequest, alternatives: int, progress: bool | None) -> list[Completion]:
-    check_count("alternatives", alternatives, maximum=MAX_ALTERNATIVES, minimum=0)
+    alternatives = check_count("alternatives", alternatives, maximum=MAX_ALTERNATIVES, minimum=0)
     found = []
     for generated in generate_all(request, progress, look=True, alternatives=alternatives):
         sequences = tuple(_completion(request, sequence) for sequence in generated)

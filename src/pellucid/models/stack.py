@@ -18,7 +18,7 @@ from pellucid.blocks import (
     windowed_mask,
 )
 from pellucid.blocks.checks import kind_of
-from pellucid.errors import InputError
+from pellucid.errors import InputError, format_count
 from pellucid.models.observable import Observable, report_positions
 
 
@@ -129,9 +129,8 @@ class Stack(Observable):
         if attention_mask is not None:
             raise InputError("segments and an attention_mask were given: segments alone define the mask, 0 is padding")
         if cache is not None and cache.filled:
-            raise InputError(
-                f"segments cannot follow the {cache.filled} positions of this cache: read them in a new one"
-            )
+            filled = format_count(cache.filled, "position")
+            raise InputError(f"segments cannot follow the {filled} of this cache: read them in a new one")
         if isinstance(self.embeddings.position, PaddingAwarePositions):
             raise InputError(
                 "segments cannot be read: this model counts positions by its tokens, so give each text a row"

@@ -15,7 +15,6 @@ from pellucid.config.checks import (
     check_count,
     is_list_like,
     is_one_of,
-    plain_number,
     require_integers,
     require_list,
     unwrap_arrow,
@@ -141,12 +140,10 @@ def _dcg(grades: Sequence[float]) -> float:
 
 def _sorted_ks(depths: int | Sequence[int]) -> list[int]:
     """The values of k, sorted."""
-    ks = require_integers("k", depths, "whole numbers") if is_list_like(depths) else [plain_number(depths)]
+    ks = require_integers("k", depths, "whole numbers") if is_list_like(depths) else [depths]
     if not ks:
         raise InputError("k names no number: give one or several, such as k=(1, 5)")
-    for k in ks:
-        check_count("k", k)
-    return sorted(set(ks))
+    return sorted({check_count("k", k) for k in ks})
 
 
 def _queries_and_answers(

@@ -12,7 +12,7 @@ from torch import Tensor
 from pellucid.bars import progress_bar
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import as_list, check_bool, check_choice, check_count, plain_number
+from pellucid.config.checks import as_list, check_bool, check_choice, check_count
 from pellucid.config.pooling import MODES, Pooling
 from pellucid.errors import InputError, Item, join_names
 from pellucid.machine import choose_dtype
@@ -80,7 +80,7 @@ def _pooling(loaded: Loaded, pooling: str | None, normalize: bool | None, max_le
         check_bool("normalize", normalize)
         plan = replace(plan, normalize=normalize)
     if max_length is not None:
-        check_count("max_length", max_length := plain_number(max_length))
+        max_length = check_count("max_length", max_length)
     return replace(plan, max_length=loaded.pooling_length(max_length))
 
 

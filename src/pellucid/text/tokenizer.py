@@ -7,7 +7,7 @@ from typing import Any
 import tokenizers
 from tokenizers import Encoding
 
-from pellucid.config.checks import check_bool, check_one_of, require_names
+from pellucid.config.checks import check_bool, check_count, check_one_of, require_names
 from pellucid.errors import Argument, CorruptFileError, InputError, Item, Placeholder, format_count, shorten
 from pellucid.lazy import cached_property
 from pellucid.text.batch import PADDINGS, RETURN_TENSORS, Batch, check_equally_long, collate, text_list, to_tensor_type
@@ -109,8 +109,8 @@ class Tokenizer(SpecialTokens, Spelling):
         check_one_of("strategy", strategy, _STRATEGIES)
         check_bool("add_special_tokens", add_special_tokens)
         check_bool("parse_special_tokens", parse_special_tokens)
-        if not (max_length is None or type(max_length) is int):
-            raise InputError(f"max_length is {shorten(repr(max_length))}, expected a whole number")
+        if max_length is not None:
+            max_length = check_count("max_length", max_length, maximum=2**63 - 1, minimum=0)
         texts, pairs = text_list("texts", texts), None if pairs is None else text_list("pairs", pairs)
         firsts = self.encode_raw(texts, parse_special_tokens, "text")
         if pairs is not None and len(pairs) != len(texts):
@@ -200,9 +200,7 @@ class Tokenizer(SpecialTokens, Spelling):
         if limit is None:
             argument = Argument("max_length", Placeholder("N"))
             raise InputError("this tokenizer states no greatest length: pass ", argument)
-        if type(limit) is not int or limit < 1:
-            raise InputError(f"max_length is {shorten(repr(limit))}, expected a whole number from 1")
-        return limit
+        return check_count("max_length", limit, maximum=2**63 - 1)
 
     # -- ids to text --------------------------------------------------------------------------------------------------
 

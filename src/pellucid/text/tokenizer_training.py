@@ -63,10 +63,9 @@ def train_tokenizer(
     Raises InputError for texts without content, and for a vocabulary that is too small for them.
     """
     check_choice("kind", kind, tuple(TRAINERS))
-    check_count("min_frequency", min_frequency, maximum=1_000_000_000)
-    for name, size in (("vocab_size", vocab_size), ("max_length", max_length)):
-        if size is not None:
-            check_count(name, size)
+    min_frequency = check_count("min_frequency", min_frequency, maximum=1_000_000_000)
+    vocab_size = None if vocab_size is None else check_count("vocab_size", vocab_size)
+    max_length = None if max_length is None else check_count("max_length", max_length)
     flags = {"add_bos": add_bos, "add_eos": add_eos, "lowercase": lowercase, "strip_accents": strip_accents}
     for name, flag in flags.items():
         check_bool(name, flag)

@@ -18,6 +18,7 @@ from pellucid.errors import (
     format_count,
     shorten,
 )
+from pellucid.integers import as_integer
 
 log = logging.getLogger("pellucid")
 
@@ -48,10 +49,11 @@ def check_has_tokens(ids: Sequence[int], name: MessagePart, advice: str = "") ->
         raise InputError(name, " has no tokens: a model reads at least one", advice)
 
 
-def warn_of_truncation(number: int, total: int, max_tokens: int | None, what: str = "texts") -> None:
+def warn_of_truncation(number: int, total: int, max_tokens: int | None, what: str = "text") -> None:
     """Logs how many of all texts were truncated, if any.  max_tokens: the number of tokens kept of each."""
     if number and max_tokens is not None:
-        log.warning("%d of %d %s were cut to %s", number, total, what, format_count(max_tokens, "token"))
+        were, limit = "was" if number == 1 else "were", format_count(max_tokens, "token")
+        log.warning("%d of %s %s cut to %s", number, format_count(total, what), were, limit)
 
 
 def checked_ids(ids: Any) -> list[int]:
@@ -119,8 +121,7 @@ def truncate_pair(first: Any, second: Any, limit: int | None, added: int, strate
     side: "right" cuts off the end of a text, "left" its beginning.
     """
     sizes = [len(first), 0 if second is None else len(second)]
-    excess = 0 if limit is None else sum(sizes) + added - limit
-    if excess <= 0:
+    if limit is None or (excess := sum(sizes) + added - limit) <= 0:
         return 0
     second_alone = truncates_second(strategy, second)
     room = sum(sizes) - excess
@@ -136,7 +137,10 @@ def truncate_pair(first: Any, second: Any, limit: int | None, added: int, strate
         shorter = min(min(sizes), room // 2)
         keep = [room - shorter, shorter] if sizes[0] > sizes[1] else [shorter, room - shorter]
     if min(keep) < 0:
-        raise InputError(f"cutting {strategy.removeprefix('only_')} text alone cannot fit the pair into {limit} tokens")
+        raise InputError(
+            f"cutting {strategy.removeprefix('only_')} text alone cannot fit the pair into "
+            f"{format_count(limit, 'token')}"
+        )
     for encoding, size in zip((first, second), keep):
         if encoding is not None:
             encoding.truncate(size, direction=side)
@@ -164,8 +168,8 @@ def too_long_error(index: int | str, excess: int, limit: int) -> InputError:
 
 def overlap_tokens(stride: int | None, room: int) -> int:
     """The number of tokens that windows of `room` tokens share: `stride`, by default a quarter of `room`."""
-    shared = room // 4 if stride is None else stride
-    if type(shared) is not int or not 0 <= shared < room:
+    shared = room // 4 if stride is None else as_integer(stride)
+    if shared is None or not 0 <= shared < room:
         raise InputError(
             Argument("stride"),
             f" is {shorten(repr(stride))}, expected a whole number below the {format_count(room, 'token')} of a "
@@ -190,4 +194,4 @@ def panics_as_errors(what: str = "the tokenizer failed on this text") -> Iterato
                 "TOKENIZERS_PARALLELISM=false, "
                 "or raise its limit of memory or processes"
             ) from error
-        raise CorruptFileError(f"{what}: {ascii(str(error))[1:-1][:120]}") from error
+        raise CorruptFileError(f"{what}: {shorten(str(error), 120)}") from error

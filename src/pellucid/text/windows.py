@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import tokenizers
 
-from pellucid.errors import InputError, format_count, shorten
+from pellucid.config.checks import check_count
+from pellucid.errors import InputError, format_count
 from pellucid.text.encoded import Encoded, with_tiled_offsets
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.text.truncation import clean_text, item_name, overlap_tokens, too_long_error, trimmed_span, truncate_pair
@@ -142,9 +143,7 @@ def _with_joined_offsets(window: Window, words: list[str]) -> Window:
 
 
 def _limit(tokenizer: Tokenizer, max_length: int | None) -> int | None:
-    if max_length is not None and (type(max_length) is not int or max_length < 1):
-        raise InputError(f"max_length is {shorten(repr(max_length))}, expected a whole number from 1")
-    return tokenizer.model_max_length if max_length is None else max_length
+    return tokenizer.model_max_length if max_length is None else check_count("max_length", max_length, 2**63 - 1)
 
 
 def _window(

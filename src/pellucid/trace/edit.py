@@ -74,7 +74,7 @@ class PlacedEdit:
                 "(edits hold inside the block, for this model and in this thread)"
             )
         for keyword, one in self.unmatched:
-            requested, length = f"{keyword} {shorten(format_indices(one))}", self.axis_lengths[keyword]
+            requested, length = f"{keyword} {format_indices(one)}", self.axis_lengths[keyword]
             if first_out_of_range(one, length) is not None:
                 reason = f"{requested} does not exist, no pass had more than {format_count(length, keyword)} there"
             else:

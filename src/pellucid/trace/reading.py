@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pellucid.checkpoints.batch import as_batch
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import check_count, is_list_like, plain_number, unwrap_arrow
+from pellucid.config.checks import check_count, is_list_like, unwrap_arrow
 from pellucid.errors import Argument, InputError, Item, format_count
 from pellucid.models import EncoderDecoder
 from pellucid.text.truncation import check_has_tokens, warn_of_truncation
@@ -55,9 +55,9 @@ def read_texts(
     pairs = None if pair is None else _list_of_texts(pair, "pair", len(texts))
     targets = [None] * len(texts) if target is None else _list_of_texts(target, "target", len(texts))
     before = _prefix_ids(loaded, after, pair, len(texts))
-    limit = plain_number(max_length)
+    limit = max_length
     if limit is not None:
-        check_count("max_length", limit)
+        limit = check_count("max_length", limit)
     elif loaded.max_length is not None:
         limit = max(loaded.max_length - max(len(ids) for ids in before), 1)
     rows = tokenizer.encode(texts, pairs, max_length=limit, add_special_tokens=after is None)

@@ -102,11 +102,11 @@ class Selection:
         for keyword, chosen in self.chosen.items():
             axis = _selected_axis(keyword, axes)
             if not axis:
-                indices = shorten(format_indices(chosen))
+                indices = format_indices(chosen)
                 raise InputError(f"{keyword}={indices}: {name} has no {keyword}s, its axes are {', '.join(axes)}")
             if axis in sizes and (missing := first_out_of_range(chosen, sizes[axis])) is not None:
                 noun = f"key and value {keyword}s" if axis == "key_heads" else f"{keyword}s"
-                index = shorten(format_indices(missing))
+                index = format_indices(missing)
                 raise InputError(f"{keyword}={index} does not exist: {name} has {sizes[axis]} {noun}")
 
     def mask(self, value: Tensor, context: PointContext) -> Tensor | None:
@@ -164,9 +164,9 @@ def text_length(positions: Sequence[int]) -> int:
 def format_indices(chosen: Indices) -> str:
     """`5`, `[1, 2]` or `1:`"""
     if not isinstance(chosen, slice):
-        return str(chosen if isinstance(chosen, int) else list(chosen))
+        return shorten(str(chosen if isinstance(chosen, int) else list(chosen)))
     ends = ("" if end is None else str(end) for end in (chosen.start, chosen.stop))
-    return ":".join(ends) + ("" if chosen.step is None else f":{chosen.step}")
+    return shorten(":".join(ends) + ("" if chosen.step is None else f":{chosen.step}"))
 
 
 def split_indices(chosen: Indices) -> Sequence[int | slice]:

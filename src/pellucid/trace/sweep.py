@@ -114,7 +114,7 @@ def _point_in_layers(loaded: Loaded, point: str) -> list[str]:
             re.sub(r"layers\.\d+\.", "", name) for name in points(loaded.config) if "layers." in name
         )
         raise InputError(
-            f"no layer has a point {point!r}{did_you_mean(point, layer_points)}; such points are "
+            f"no layer has a point {shorten(repr(point))}{did_you_mean(point, layer_points)}; such points are "
             f"{', '.join(layer_points)}"
         )
     return names
@@ -145,11 +145,13 @@ def _logit_difference(loaded: Loaded, words: tuple[str, str]) -> Callable[[Outpu
         )
     rows = [row.ids for row in loaded.required_target_tokenizer.encode(list(words), add_special_tokens=False)]
     if rows[0] == rows[1]:
-        raise InputError(f"{words[0]!r} and {words[1]!r} are the same to this model: their difference is 0 everywhere")
+        shown = " and ".join(shorten(repr(word)) for word in words)
+        raise InputError(f"{shown} are the same to this model: their difference is 0 everywhere")
     for word, ids in zip(words, rows):
         if len(ids) != 1:
             raise InputError(
-                f"{word!r} is {len(ids)} tokens, expected one: mind the space before it, or give a function"
+                f"{shorten(repr(word))} is {len(ids)} tokens, expected one: mind the space before it, "
+                "or give a function"
             )
     return lambda output: output["logits"][0, -1, rows[0][0]] - output["logits"][0, -1, rows[1][0]]
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pellucid.config.checks import check_choice, check_count, plain_number, require_integer
+from pellucid.config.checks import check_choice, check_count, require_integer
 from pellucid.errors import InputError, format_count
 from pellucid.trace.named import NamedTensors
 from pellucid.trace.points import axes_of, points, sides_of
@@ -161,7 +161,7 @@ class Trace(NamedTensors):
         row = single_row(self)
         side = "encoder." if self.config.kind == "encoder-decoder" else ""
         every = self[f"{side}layers.{layer}.attention.weights"][0, :, :, len(row.before) :]
-        check_count("most", most := plain_number(most))
+        most = check_count("most", most)
         head = require_integer("head", head, "the number of a head")
         if not 0 <= head < len(every):
             raise InputError(f"head {head} is not there: this model has heads 0 to {len(every) - 1}")

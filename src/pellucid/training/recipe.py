@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pellucid.errors import InputError, NotFoundError, PellucidError, ResourceError, did_you_mean, join_names
+from pellucid.errors import InputError, NotFoundError, PellucidError, ResourceError, did_you_mean, join_names, shorten
 from pellucid.files import MAX_BYTES, cannot_read
 
 if TYPE_CHECKING:
@@ -159,7 +159,8 @@ def read_recipe(path: Path) -> Recipe:
         raise cannot_read(path, error) from error
     _check(path, "", found, dict.fromkeys(_TABLES, (object,)) | _OTHERS)
     if found.get("format", FORMAT) != FORMAT:
-        raise InputError(f"{path} is a recipe of format {found['format']}, and this pellucid reads {FORMAT}")
+        other = shorten(repr(found["format"]))
+        raise InputError(f"{path} is a recipe of format {other}, and this pellucid reads {FORMAT}")
     tables = {name: _table(path, name, found[name]) for name in _TABLES if name in found}
     both = set(found.get("options", {})) & set(found.get("settings", {}))
     if both:
@@ -174,15 +175,15 @@ def _table(path: Path, name: str, value: Any) -> dict[str, Any]:
         return {_SHORT[name][type(value)]: value}
     if not isinstance(value, dict):
         expected = " or ".join(_WORDS[kind] for kind in dict.fromkeys([*_SHORT[name], dict]))
-        raise InputError(f"{path}: {name} is {value!r}, expected {expected}")
+        raise InputError(f"{path}: {name} is {shorten(repr(value))}, expected {expected}")
     _check(path, f"{name}.", value, _TABLES[name])
     if "share" in value and value.get("file"):
         raise InputError(f"{path}: {name} has a share of the data and a file: leave one of them out")
     files = value.get("file", [])
     if not all(isinstance(one, str) for one in files):
-        raise InputError(f"{path}: {name}.file is {files!r}, expected names of files")
+        raise InputError(f"{path}: {name}.file is {shorten(repr(files))}, expected names of files")
     if not all(isinstance(one, str) for one in value.get("columns", {}).values()):
-        raise InputError(f"{path}: {name}.columns is {value['columns']!r}, expected names of columns")
+        raise InputError(f"{path}: {name}.columns is {shorten(repr(value['columns']))}, expected names of columns")
     return value
 
 
@@ -192,10 +193,10 @@ def _check(path: Path, key_prefix: str, found: Mapping[str, Any], known: Mapping
         if name not in known:
             hint = did_you_mean(name, known) or f": its keys are {', '.join(known)}"
             more = "" if key_prefix or hint.startswith(" ") else "; options and settings belong below [settings]"
-            raise InputError(f"{path} has no key {key_prefix}{name}{hint}{more}")
+            raise InputError(f"{path} has no key {key_prefix}{shorten(name)}{hint}{more}")
         kinds = known[name] if isinstance(known[name], tuple) else (known[name],)
         if object not in kinds and type(value) not in kinds:
-            raise InputError(f"{path}: {key_prefix}{name} is {value!r}, expected {_WORDS[kinds[-1]]}")
+            raise InputError(f"{path}: {key_prefix}{name} is {shorten(repr(value))}, expected {_WORDS[kinds[-1]]}")
 
 
 def _to_toml(value: Any) -> Any:

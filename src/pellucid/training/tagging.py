@@ -121,7 +121,8 @@ class TokenClassification(Objective):
             found += [Example((one.ids,), (one.type_ids,), target) for one, target in zip(text_windows, targets)]
             cut += any(one.cut for one in text_windows)
         if cut:
-            log.warning("%d of %d sentences were cut: words cut off are neither trained on nor scored", cut, len(rows))
+            were = f"{format_count(len(rows), 'sentence')} {'was' if cut == 1 else 'were'}"
+            log.warning("%d of %s cut: words cut off are neither trained on nor scored", cut, were)
         self._warn_of_changed_tags(rows)
         return found
 

@@ -106,9 +106,10 @@ def _parse_entity(entity: Any, length: int, what: str) -> Entity:
         raise InputError(f"{what} is {shorten(repr(entity), 60)}, expected start, end and label")
     start, end, kind = entity
     if type(start) is not int or type(end) is not int or not 0 <= start < end <= length:
-        raise InputError(f"{what} goes from {start!r} to {end!r}, expected characters from 0 to {length}")
+        ends = f"{shorten(repr(start))} to {shorten(repr(end))}"
+        raise InputError(f"{what} goes from {ends}, expected characters from 0 to {length}")
     if not isinstance(kind, str) or not kind or kind == OUTSIDE:
-        raise InputError(f"{what} has the label {kind!r}, expected a name such as 'person'")
+        raise InputError(f"{what} has the label {shorten(repr(kind))}, expected a name such as 'person'")
     return Entity(start, end, kind)
 
 
@@ -127,4 +128,4 @@ def tags_of(entities: Sequence[Entity], words: Sequence[tuple[int, int]], row: s
 
 
 def _describe(one: Entity) -> str:
-    return f"{one.kind!r} from {one.start} to {one.end}"
+    return f"{shorten(repr(one.kind))} from {one.start} to {one.end}"

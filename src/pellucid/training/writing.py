@@ -149,7 +149,7 @@ class TextToText(Objective):
         rows = encode_with_prefix(
             target_tokenizer, begins, right, max_length=room, parse_special_tokens=self.parse_special_tokens
         )
-        warn_of_truncation(sum(row.cut > 0 for row in rows), len(rows), max_tokens, "targets")
+        warn_of_truncation(sum(row.cut > 0 for row in rows), len(rows), max_tokens, "target")
         return [[*row.ids, *added] for row in rows]
 
     def _prefixes(self, loaded: Loaded) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from pellucid.config import checks
-from pellucid.errors import InputError, ResourceError, did_you_mean
+from pellucid.errors import InputError, ResourceError, did_you_mean, shorten
 from pellucid.view.choice import choose_attention
 from pellucid.view.colours import theme_colours
 from pellucid.view.data import PageData
@@ -57,7 +57,7 @@ def draw(
     view = (first if first in DRAWABLE_VIEWS else "heads") if view is None else view
     if not checks.is_one_of(view, *DRAWABLE_VIEWS):
         known = f"{' or '.join(map(repr, DRAWABLE_VIEWS))}{did_you_mean(view, DRAWABLE_VIEWS)}"
-        raise InputError(f"view is {view!r}, expected {known}; the page draws the others")
+        raise InputError(f"view is {shorten(repr(view))}, expected {known}; the page draws the others")
     checks.check_one_of("scale", scale, ("sqrt", "linear"))
     if threshold is not None:
         checks.check_range("threshold", threshold, minimum=0, maximum=1)

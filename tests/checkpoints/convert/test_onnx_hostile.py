@@ -120,6 +120,11 @@ def add_low_bit_product(**settings: object) -> Callable[[onnx.GraphProto], None]
     return change
 
 
+def compute_a_zero_point(g: onnx.GraphProto) -> None:
+    add_low_bit_product()(g)
+    next(n for n in g.node if n.op_type == "MatMulNBits").input.append("input_ids")
+
+
 def add_branch(g: onnx.GraphProto) -> None:
     g.node.append(onnx.helper.make_node("If", ["input_ids"], ["branch"], then_branch=onnx.GraphProto(name="inner")))
 
@@ -240,6 +245,7 @@ CASES = [
     Case("swapped biases", with_graph(swap_biases), MISMATCH, "layer.0.attention.self"),
     Case("a table too many", with_graph(add_tensor), MISMATCH, "mystery [1, 5, 32]"),
     Case("two bits", with_graph(add_low_bit_product(bits=2)), MISMATCH, "2 bits"),
+    Case("computed zero point", with_graph(compute_a_zero_point), MISMATCH, "computes its blocks instead of holding"),
     Case("blocks that do not fit", with_graph(add_low_bit_product(K=64)), MISMATCH, "32 x 64"),
     Case("outside by dots", with_graph(external_data("../secret")), UnsafeFileError, "numbers in '../secret'"),
     Case("outside by root", with_graph(external_data("/etc/passwd")), UnsafeFileError, "numbers in '/etc/passwd'"),

@@ -83,7 +83,7 @@ def test_byte_level_tokens_are_shown_as_characters(smollm: pellucid.Model) -> No
     assert all(word in shown.splitlines()[1] for word in ("の", "·", "<0x")) and "ģ" not in shown
 
 
-def test_token_with_newlines_stays_in_its_cell(minilm: pellucid.Model) -> None:
+def test_long_lens_shows_its_end_and_newlines_stay_in_their_cell(minilm: pellucid.Model) -> None:
     explain = built_model(minilm.tokenizer, "gpt2", "causal-lm").explain
     lens = explain.logit_lens("word " * 30)
     assert "the last 8 of 32 positions" in repr(lens) and "positions" not in repr(explain.logit_lens("word"))

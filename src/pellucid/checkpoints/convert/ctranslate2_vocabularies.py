@@ -7,6 +7,7 @@ from typing import Any
 
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, NotFoundError
 from pellucid.files import check_byte_count
+from pellucid.text.files import TARGET_TOKENIZER_FILE
 
 UNKNOWN = "<unk>"
 SPECIAL = ("<blank>", "<s>", "</s>", UNKNOWN)
@@ -46,7 +47,7 @@ class Vocabularies:
         }
         return {
             "tokenizer.json": _tokenizer_json(self.source),
-            "target_tokenizer.json": _tokenizer_json(self.target),
+            TARGET_TOKENIZER_FILE: _tokenizer_json(self.target),
             "tokenizer_config.json": json.dumps(settings, indent=2) + "\n",
         }
 

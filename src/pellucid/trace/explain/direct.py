@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pellucid.blocks import Embeddings, RMSNorm
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import WRITING
-from pellucid.config.checks import check_count, plain_number
+from pellucid.config.checks import check_count
 from pellucid.errors import InputError, shorten
 from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder
@@ -73,7 +73,7 @@ class DirectAttribution:
 
     def strongest(self, most: int = 10) -> list[tuple[str, float]]:
         """The parts with the largest absolute contributions, as (name, contribution)."""
-        check_count("most", most := plain_number(most))
+        most = check_count("most", most)
         return sorted(self.parts.items(), key=lambda part: -abs(part[1]))[:most]
 
     def __repr__(self) -> str:

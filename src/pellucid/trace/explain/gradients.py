@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import check_count, plain_number
+from pellucid.config.checks import check_count
 from pellucid.machine import inference_mode
 from pellucid.trace.explain.embedding_function import AttributionTask, baseline_of, prepare, target_value
 from pellucid.trace.explain.integration import NODES, IntegrationPath
@@ -40,7 +40,7 @@ class Attribution:
 
     def strongest(self, most: int = 5) -> list[tuple[int, str, float]]:
         """The tokens of the input with the largest absolute scores, as (position, token, score)."""
-        check_count("most", most := plain_number(most))
+        most = check_count("most", most)
         order = self.scores.abs().argsort(descending=True)[:most].tolist()
         return [(i, self.tokens[i], float(self.scores[i])) for i in order]
 
@@ -114,7 +114,7 @@ def integrated_gradients(
     Raises InputError for a model without a head, or with one that alone is untrained, and for a baseline that its
         tokenizer lacks.
     """
-    check_count("steps", steps, minimum=NODES, maximum=100_000)
+    steps = check_count("steps", steps, minimum=NODES, maximum=100_000)
     task = prepare(loaded, "integrated gradients", text, target, against, position, pair, decoder_text)
     result = _integration_path(loaded, task, baseline).integrate(steps, progress)
     is_narrow = loaded.module.dtype.itemsize < 4  # then rounding alone misses, at any number of steps

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pellucid.checkpoints.loaded import Loaded
-from pellucid.config.checks import check_count, is_one_of, plain_number
+from pellucid.config.checks import check_count, is_one_of
 from pellucid.errors import Argument, InputError, did_you_mean, format_count, shorten
 from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder, evaluation_copy
@@ -43,7 +43,7 @@ class HeadScores:
         if not is_one_of(name, *NAMES):
             unknown = f"{shorten(repr(name))}{did_you_mean(name, NAMES)}"
             raise InputError(f"there is no score {unknown}: choose one of {', '.join(NAMES)}")
-        check_count("most", most := plain_number(most))
+        most = check_count("most", most)
         scores = getattr(self, name)
         order = scores.nan_to_num(-1.0).flatten().argsort(descending=True)[:most].tolist()
         found = [divmod(i, scores.shape[1]) for i in order]
@@ -134,9 +134,9 @@ def _repeated_token_attention(
     loaded: Loaded, side: str, length: int, rows: int, seed: int
 ) -> tuple[list[Tensor], Tensor, Tensor]:
     """Attention on repeated random tokens: the weights of each layer, the ids, and which of them are not special."""
-    check_count("length", length)
-    check_count("rows", rows)
-    check_count("seed", seed, maximum=2**63 - 1, minimum=0)
+    length = check_count("length", length)
+    rows = check_count("rows", rows)
+    seed = check_count("seed", seed, maximum=2**63 - 1, minimum=0)
     ids, real = _repeated_sequences(loaded, length, rows, seed)
     limit = loaded.config.max_sequence_length
     if limit is not None and ids.shape[1] > limit:

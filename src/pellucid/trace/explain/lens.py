@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import OF_TOKENS
-from pellucid.config.checks import check_count, plain_number
+from pellucid.config.checks import check_count
 from pellucid.machine import no_grad
 from pellucid.models import EncoderDecoder, check_finite
 from pellucid.text import tokens_of
@@ -80,7 +80,7 @@ def logit_lens(loaded: Loaded, text: str | Trace, *, k: int = 5, decoder_text: s
     Raises InputError for a model without a head over the vocabulary, or with one that alone is untrained.
     """
     check_head(loaded, "the logit lens", *OF_TOKENS)
-    check_count("k", k := plain_number(k), maximum=loaded.config.vocab_size)
+    k = check_count("k", k, maximum=loaded.config.vocab_size)
     side = side_of(loaded, None, "decoder")
     stack = loaded.module.decoder if isinstance(loaded.module, EncoderDecoder) else loaded.module
     points = (f"{side}embeddings.output", *(f"{side}layers.{i}.residual.post" for i in range(stack.depth)))
