@@ -269,6 +269,18 @@ def test_real_model_matches_the_reference_on_a_pair(minilm_folder: Path) -> None
     assert all(torch.equal(one, other) for one, other in zip(*answers))
 
 
+def test_output_set_as_an_attribute_is_set_as_an_item_too() -> None:
+    """The reference's Trainer reads the loss by its name or index, and got the old one."""
+    found = []
+    for output in (
+        compat.ModelOutput({"loss": 1, "logits": 2, "hidden_states": None}),
+        transformers.modeling_outputs.SequenceClassifierOutput(loss=1, logits=2),
+    ):
+        output.loss, output.hidden_states = 3, (4,)
+        found.append((output.loss, output["loss"], output[0], output.hidden_states, dict(output), output.to_tuple()))
+    assert found[0] == found[1] and found[0][-1] == (3, 2, (4,))
+
+
 def test_output_is_read_by_name_index_and_as_a_tuple(tmp_path: Path) -> None:
     reference_model("bert", "SequenceClassification", tmp_path)
     model, inputs = our_model("SequenceClassification", tmp_path), model_inputs("", False)
@@ -414,6 +426,12 @@ def test_config_accepts_numbers_of_numpy_and_shows_any_value(tmp_path: Path) -> 
     assert compat.T5Config(num_layers=np.int64(3)).num_decoder_layers == 3
     assert compat.BertConfig.from_dict({"num_hidden_layers": np.int64(3)}).num_hidden_layers == 3
     assert '"hidden_size": "{16}"' in repr(compat.BertConfig(hidden_size={16}))
+
+
+def test_num_labels_of_a_config_keeps_matching_labels() -> None:
+    config = compat.BertConfig(id2label={0: "no", 1: "yes"})
+    config.num_labels = 2
+    assert config.id2label == {0: "no", 1: "yes"} and config.label2id == {"no": 0, "yes": 1}
 
 
 def test_model_is_built_from_a_config(tmp_path: Path) -> None:

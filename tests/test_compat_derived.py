@@ -204,9 +204,9 @@ class WithFactNames(compat.BertForSequenceClassification):
 
 
 class WithDropoutArgument(compat.GPT2LMHeadModel):
-    def __init__(self, config: Any, hidden_dropout_prob: float = 0.5) -> None:
+    def __init__(self, config: Any, hidden_dropout_prob: float = 0.5, attn_pdrop: float = 0.5) -> None:
         super().__init__(config)
-        self.received = hidden_dropout_prob
+        self.received = hidden_dropout_prob, attn_pdrop
 
 
 class WithPoolerArgument(compat.BertModel):
@@ -226,8 +226,10 @@ def test_arguments_of_init_are_passed_to_it(folder: Path, tmp_path: Path) -> Non
     assert model.received == (2.5, 4, 3, {"kind": "mine", "output_attentions": True})
     assert not model.config.output_attentions
     reference_model("gpt2", "CausalLM", tmp_path / "two")
-    decoder = WithDropoutArgument.from_pretrained(tmp_path / "two", hidden_dropout_prob=0.25, resid_pdrop=0.125)
-    assert decoder.received == 0.25 and decoder.config.resid_pdrop == 0.125
+    probabilities = {"hidden_dropout_prob": 0.25, "resid_pdrop": 0.125, "attn_pdrop": 0.75}
+    decoder = WithDropoutArgument.from_pretrained(tmp_path / "two", **probabilities)
+    assert decoder.received == (0.25, 0.75)
+    assert (decoder.config.resid_pdrop, decoder.config.attn_pdrop) == (0.125, 0.75)
 
 
 def test_body_can_be_built_without_pooler(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

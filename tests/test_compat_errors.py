@@ -321,6 +321,7 @@ def test_label_out_of_range_is_refused(task: str, shape: tuple[int, ...], tmp_pa
         ("BertForPreTraining", "of whose heads not all are read: take BertForMaskedLM$"),
         ("BertFrMaskedLM", r"\(did you mean BertForMaskedLM"),
         ("AutoModelForMaskdLM", r"\(did you mean AutoModelForMaskedLM"),
+        ("BertForPictures", "^((?!its architectures).)*$"),
         ("pipelin", r"\(did you mean pipeline"),
         ("Trainer", "'Trainer': take it from transformers"),
         ("DataCollatorWithPadding", "take it from transformers"),

@@ -30,6 +30,7 @@ CALLS: list[dict[str, Any]] = [
     {"max_new_tokens": 8, "eos_token_id": [33, 40, 61], "pad_token_id": 3},
     {"max_new_tokens": 9, "min_new_tokens": 5, "bad_words_ids": [[12], [7, 8]]},
     {"max_new_tokens": 9, "min_length": 9, "eos_token_id": list(range(2, 60))},
+    {"max_new_tokens": 2, "min_length": 1},
     {"max_new_tokens": 9, "min_length": 9, "min_new_tokens": 2, "eos_token_id": list(range(2, 60))},
     {"max_new_tokens": 4, "do_sample": False, "use_cache": True, "temperature": 0.7, "length_penalty": 2.0},
 ]
@@ -201,6 +202,9 @@ def test_differences_from_the_reference_are_reported(tmp_path: Path, caplog: pyt
     assert "do_sample and num_beams do not go together" in caplog.text and "this searches" in caplog.text
     model.generate(IDS[:1], do_sample=False, max_new_tokens=200)
     assert "200 new tokens are requested, and this model has positions for 94 more" in caplog.text
+    model.generation_config.max_new_tokens = 2
+    model.generate(IDS[:1], do_sample=False, max_length=50)
+    assert "max_length is ignored beside max_new_tokens, which is 2: give max_new_tokens alone" in caplog.text
     model.generation_config.stop_strings = "a"
     for options in ({}, {"stop": ["b"]}):
         with pytest.raises(

@@ -105,6 +105,7 @@ def test_every_call_matches_the_reference(kind: str) -> None:
     if theirs.pad_token is None:
         with pytest.raises(pellucid.InputError, match=r"no padding token: tokenizer.pad_token = tokenizer.eos_token"):
             ours(TEXTS, padding=True)
+        assert ours(TEXTS[:1], padding=True).input_ids == ours(TEXTS[:1]).input_ids
         ours.pad_token, theirs.pad_token = ours.eos_token, theirs.eos_token
     for side in ("right", "left"):
         ours.padding_side = theirs.padding_side = side
@@ -130,6 +131,13 @@ def test_padding_to_max_length_needs_a_length(endless: float | None) -> None:
     options = {"padding": "max_length", "pad_to_multiple_of": 8}
     assert as_plain_lists(ours(TEXTS, **options)) == as_plain_lists(theirs(TEXTS, **options))
     assert as_plain_lists(ours(TEXTS, truncation=True)) == as_plain_lists(theirs(TEXTS, truncation=True))
+
+
+def test_pair_that_fits_overflows_nowhere() -> None:
+    ours, _ = both_tokenizers("bert")
+    ids = ours("a b", "c").input_ids
+    options: dict[str, Any] = {"truncation": True, "return_overflowing_tokens": True}
+    assert ours("a b", "c", max_length=len(ids), **options).input_ids == [ids]
 
 
 @pytest.mark.parametrize("overflowing", [False, True])
@@ -367,7 +375,7 @@ def test_masking_collator_matches_the_reference(kind: str) -> None:
 def test_token_and_character_positions_match_the_reference(kind: str) -> None:
     ours, theirs = (tokenizer(TEXTS, PAIRS) for tokenizer in both_tokenizers(kind))
     assert ours.n_sequences == theirs.n_sequences == 2
-    assert [row.ids for row in ours.encodings] == ours.input_ids
+    assert [row.ids for row in ours.encodings] == ours.input_ids and ours[-1].ids == theirs[-1].ids
     for token in range(1, 6):
         for position in ((token,), (1, token)):
             assert ours.token_to_chars(*position) == theirs.token_to_chars(*position)

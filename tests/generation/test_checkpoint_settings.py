@@ -14,7 +14,13 @@ import transformers
 import pellucid
 from pellucid.checkpoints.generation import FILE, LEGACY_KEYS, MAX_ENTRIES
 from pellucid.errors import CorruptFileError, InputError
-from pellucid.generation.checkpoint_settings import SETTINGS_KEYS, UNSUPPORTED, decoder_start_token, settings_of
+from pellucid.generation.checkpoint_settings import (
+    SETTINGS_KEYS,
+    UNSUPPORTED,
+    checkpoint_options,
+    decoder_start_token,
+    settings_of,
+)
 from pellucid.generation.reader import prefill
 from pellucid.generation.rules import OPTIONS
 from pellucid.models import Output
@@ -38,6 +44,13 @@ def test_saying_checks_config_and_generation_settings(tiny: pellucid.Model) -> N
     other = tiny.saying(tiny.config, settings)
     settings["max_new_tokens"] = 5
     assert other.loaded.generation == {"max_new_tokens": 1}
+
+
+def test_old_key_forces_the_start_token_unless_a_newer_one_does() -> None:
+    model = writer(byte_level())
+    config, old = model.config.replace(bos_token_id=1), {"force_bos_token_to_be_generated": True}
+    for settings, forced in ((old, 1), (old | {"forced_bos_token_id": 3}, 3)):
+        assert checkpoint_options(model.saying(config, settings).loaded) == {"forced_bos_token_id": forced}
 
 
 def test_wrong_type_in_given_generation_settings_is_refused() -> None:

@@ -652,6 +652,7 @@ def test_models_that_cannot_generate_are_refused(
 def test_invalid_score_requests_are_refused(model: pellucid.Model, encoder_decoder: pellucid.Model) -> None:
     with pytest.raises(InputError, match="text 0 has 70 tokens, and this model reads 64"):
         model.score("x" * 70)
+    assert len(model.score("x" * 64).ids) == 64
     with pytest.raises(InputError, match="text 1 has 1 token, expected 2"):
         model.score(["the house", "x"])
     with pytest.raises(InputError, match="takes no target"):

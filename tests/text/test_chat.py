@@ -279,6 +279,12 @@ def test_last_message_in_parts_is_continued(content: list[dict[str, str]], text:
         render_chat(template, [{"role": "assistant", "content": [{"type": "image"}]}], {}, continue_final_message=True)
 
 
+@pytest.mark.parametrize(("trim", "text"), [("", "Yes "), (" | trim", "Yes")])
+def test_continued_message_ends_as_the_template_writes_it(trim: str, text: str) -> None:
+    template, messages = f"{{{{ messages[0].content{trim} }}}}!", [{"role": "assistant", "content": "Yes "}]
+    assert render_chat(template, messages, {}, continue_final_message=True) == text
+
+
 @pytest.mark.parametrize("trim", ["", " | trim"])
 def test_repeated_last_message_has_no_mark(trim: str) -> None:
     template = f"{{% for m in messages %}}{{{{ m.content{trim} }}}}|{{{{ m.content{trim} }}}}!{{% endfor %}}"

@@ -67,6 +67,18 @@ def test_chunks_end_with_a_sentence_or_a_word(kind: str) -> None:
     assert all(re.fullmatch(r"[\w.]+", word) and word in text.split() for one in found for word in one.split())
 
 
+@pytest.mark.parametrize("prefix", ["", "sum: "])
+def test_chunk_may_take_all_of_its_room(prefix: str) -> None:
+    tokenizer, text = tokenizers_by_kind["word_pieces"], "the license of a software"
+    encoder, limit, long = PrefixedEncoder(tokenizer, prefix), len(ids(tokenizer, prefix + text)), f"{text} {text}"
+    assert sentence_chunks(encoder, text, 0, rule="error", limit=limit) == [encoder.whole_chunk(text)]
+    assert chunk_texts(long, sentence_chunks(encoder, long, 0, rule="windows", limit=limit)) == [text, text]
+    (start,) = ending_chunks(encoder, long, 0, room=limit, rule="truncate", left=False)
+    assert chunk_texts(long, [start]) == [text]
+    with pytest.raises(InputError, match="the prefix leaves no room"):
+        sentence_chunks(encoder, text, 0, rule="windows", limit=len(ids(tokenizer, prefix)))
+
+
 def test_word_longer_than_the_limit_is_split() -> None:
     encoder = PrefixedEncoder(tokenizers_by_kind["byte_level"])
     text = "x" * 50 + "qz" * 200 + " end."

@@ -140,10 +140,8 @@ class Span(NamedTuple):
 
 
 def _span(found: Any) -> Span | None:
-    """The library's result for characters or tokens: the text's index and a pair of numbers, or two numbers."""
-    if found is None:
-        return None
-    return Span(*(found[1] if isinstance(found[1], tuple) else found))
+    """The library's pair of numbers for characters or tokens."""
+    return None if found is None else Span(*found)
 
 
 def build_columns(

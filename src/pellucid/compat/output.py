@@ -36,6 +36,14 @@ class ModelOutput(dict[str, Any]):
             raise AttributeError(f"this output has no {name!r}; it has {', '.join(self.__dict__.get('names', ()))}")
         return None
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self.__dict__["names"]:
+            super().__setattr__(name, value)
+        elif value is None:
+            self.pop(name, None)
+        else:
+            self[name] = value
+
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, str):
             if place in ("past_key_values", "cache"):
