@@ -63,6 +63,12 @@ def test_padding_on_either_side_changes_nothing(family: str, side: str) -> None:
     torch.testing.assert_close(together[:1], module(text[:1]).logits, rtol=0, atol=1e-12)
 
 
+def test_padding_before_a_text_may_exceed_the_positions_of_the_model() -> None:
+    module, text = decoder("gpt2").module, ids(rows=1)
+    padded, mask = (torch.nn.functional.pad(one, (50, 0)) for one in (text, torch.ones_like(text)))
+    torch.testing.assert_close(module(padded, mask).logits[:, 50:], module(text).logits, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("family", DECODERS)
 def test_padded_batch_continues_as_each_text_alone(family: str, side: str) -> None:
