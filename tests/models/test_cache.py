@@ -158,6 +158,8 @@ def test_padded_encoder_decoder_read_in_pieces_equals_one_pass(family: str, piec
     mask, target_mask = torch.ones_like(source), torch.ones_like(text)
     target_mask[0, 2] = target_mask[1, 0] = target_mask[1, 5] = 0
     whole = module(source, mask, text, target_mask)
+    other = module(source, mask, text.where(target_mask.bool(), 9), target_mask)
+    assert torch.equal(other.logits[target_mask.bool()], whole.logits[target_mask.bool()])
     cache, memory = module.new_cache(6), whole.encoder_last_hidden_state
     parts = zip(text.split(pieces, dim=1), target_mask.split(pieces, dim=1))
     logits = torch.cat([module(None, mask, *part, memory=memory, cache=cache).logits for part in parts], dim=1)

@@ -82,6 +82,14 @@ def test_invalid_inputs_are_refused(model: pellucid.Model, inputs: dict[str, Any
         model(**({"input_ids": IDS} | inputs))
 
 
+def test_first_rows_of_a_position_table_may_be_no_positions() -> None:
+    facts = SIZES | {"intermediate_size": 24, "max_position_embeddings": 10, "pad_token_id": 1}
+    model = pellucid.build(pellucid.Config.of("roberta", **facts))
+    assert model(torch.full((1, 8), 5)).last_hidden_state.shape == (1, 8, 16)
+    with pytest.raises(InputError, match="9 tokens are too many: this model has 8 positions"):
+        model(torch.full((1, 9), 5))
+
+
 @pytest.mark.parametrize("rows", [(2, 3), (1, 2), (2, 1)])
 @pytest.mark.parametrize("family", ["bart", "t5", "transformer"])
 def test_decoder_inputs_need_one_row_per_text(family: str, rows: tuple[int, int]) -> None:
