@@ -67,6 +67,7 @@ def test_packed_attention_matches_without_cache_or_rotation() -> None:
         torch.testing.assert_close(packed(x, one), plain(x, one), rtol=0, atol=1e-6)
 
 
+@pytest.mark.usefixtures("steps")
 @pytest.mark.parametrize("fastest", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("length", [63, 64, 128, 300])
 @torch.inference_mode()
