@@ -6,11 +6,21 @@ import sys
 from typing import Any
 
 import pytest
+import torch
 
 import pellucid
 from pellucid import Config, InputError, blocks
-from pellucid.config import CausalLM, NextSentence, NoPosition, QuestionAnswering, SequenceClassification
+from pellucid.config import (
+    CausalLM,
+    MaskedLM,
+    NextSentence,
+    NoPosition,
+    QuestionAnswering,
+    SequenceClassification,
+    SequenceToSequenceLM,
+)
 from pellucid.config.checks import ACTIVATIONS
+from pellucid.models.assemble import assemble, initialise
 
 
 def test_config_without_families_names_the_right_import() -> None:
@@ -128,3 +138,15 @@ def test_head_tied_to_narrower_embeddings_is_refused() -> None:
     with pytest.raises(InputError, match=tied):
         pellucid.build(config)
     assert pellucid.build(config.replace(tie_word_embeddings=False))([[1, 2]]).logits.shape == (1, 2, 8)
+
+
+@pytest.mark.parametrize(("name", "head"), [("bert", MaskedLM()), ("bart", SequenceToSequenceLM(logits_bias=True))])
+def test_initial_weights_leave_no_number_of_the_memory(name: str, head: Any) -> None:
+    module: Any = assemble(Config.of(name, hidden_size=48, vocab_size=40, head=head))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.fill_(torch.nan)
+    initialise(module, 0.5, seed=1)
+    assert all(parameter.isfinite().all() for parameter in module.parameters())
+    table = module.embeddings.token
+    assert table.weight.std().item() == pytest.approx(0.5, rel=0.2) and not table.weight[table.padding_idx].any()

@@ -36,13 +36,16 @@ def new_attention(**settings: object) -> blocks.Attention:
 
 X = torch.randn(2, 7, 24, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 MASK = torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
+TWO_TEXTS = blocks.segmented_mask(torch.tensor([[1] * 3 + [2] * 4]), causal=True)
 
 CASES = {
     "plain": ({}, {}),
     "padding": ({}, {"mask": blocks.padding_mask(MASK)}),
     "causal": ({}, {"causal": True}),
     "both": ({}, {"causal": True, "mask": blocks.padding_mask(MASK)}),
+    "several texts": ({}, {"causal": True, "mask": TWO_TEXTS, "text_lengths": (3, 4)}),
     "uneven widths": ({"head_dim": 5, "value_head_dim": 9}, {}),
+    "shared keys": ({"num_key_value_heads": 2}, {}),
     "own scale": ({"scale": 1.0}, {}),
 }
 
@@ -65,10 +68,13 @@ def test_weights_sum_to_one_and_follow_the_mask(case: str) -> None:
     attention = new_attention(**settings)
     attention(X, blocks.Pass(**run, observer=observer))
     assert torch.allclose(observer["weights"].sum(-1), torch.ones(2, 4, 7, dtype=torch.float64))
+    widths = [observer[name].shape[-1] for name in ("query", "key", "value", "heads")]
+    assert widths == [settings.get(name, 6) for name in ["head_dim"] * 2 + ["value_head_dim"] * 2]
     allowed = blocks.mask.combined_mask(run.get("mask"), run.get("causal", False), 7, 7, X.device)
     if allowed is not None:
         assert torch.equal(observer["weights"] > 0, allowed.expand(2, 4, 7, 7))
-    torch.testing.assert_close(observer["weights"] @ observer["value"], observer["heads"], rtol=0, atol=1e-12)
+    value = observer["value"].repeat_interleave(4 // attention.num_key_value_heads, dim=1)
+    torch.testing.assert_close(observer["weights"] @ value, observer["heads"], rtol=0, atol=1e-12)
     total = observer["head_outputs"].sum(dim=1) + attention.output.bias
     torch.testing.assert_close(total, observer["output"], rtol=0, atol=1e-12)
 
@@ -134,13 +140,14 @@ def test_products_beyond_float16_give_finite_scores() -> None:
 def test_large_mask_is_processed_in_strips(monkeypatch: pytest.MonkeyPatch) -> None:
     """With any mask, including rows that see nothing."""
     generator, heads = torch.Generator().manual_seed(1), {"num_key_value_heads": 2}
-    for _ in range(50):
+    for i in range(50):
         mask = torch.rand(2, 1, 7, 7, generator=generator) < torch.rand(2, 1, 7, 1, generator=generator) - 0.2
-        whole = new_attention(**heads)(X, blocks.Pass(mask=mask))
+        bias = torch.randn(1, 4, 7, 7, dtype=X.dtype, generator=generator) if i % 2 else None
+        whole = new_attention(**heads)(X, blocks.Pass(mask=mask), bias=bias)
         with monkeypatch.context() as patch:
             patch.setattr("pellucid.blocks.attention.STRIP_LENGTH", 3)
             patch.setattr("pellucid.blocks.attention.MAX_MASK_SIZE", 0)
-            parts = new_attention(**heads)(X, blocks.Pass(mask=mask))
+            parts = new_attention(**heads)(X, blocks.Pass(mask=mask), bias=bias)
         torch.testing.assert_close(parts, whole, rtol=0, atol=1e-12)
 
 
@@ -193,8 +200,9 @@ def test_identity_edit_changes_no_bit_on_the_explicit_path() -> None:
     assert torch.equal(attention(X), again)
 
 
-def test_dropout_applies_in_training_only() -> None:
-    attention = new_attention(dropout=0.5, output_dropout=0.5)
+@pytest.mark.parametrize("settings", [{"dropout": 0.5}, {"output_dropout": 0.5}, {"dropout": 0.5, "explicit": True}])
+def test_dropout_applies_in_training_only(settings: dict[str, object]) -> None:
+    attention = new_attention(**settings)
     assert torch.equal(attention(X), attention(X))
     attention.train()
     assert not torch.equal(attention(X), attention(X))

@@ -23,6 +23,11 @@ def test_sinusoids_equal_the_papers_formula() -> None:
 
 def test_sinusoids_of_an_odd_width() -> None:
     assert blocks.SinusoidalPositions(9, 5)(torch.arange(9)[None], torch.zeros(1, 9)).shape == (1, 9, 5)
+    assert (
+        blocks.SinusoidalPositions(9, 2, waves="tensor2tensor")(torch.arange(9)[None], torch.zeros(1, 9))
+        .isfinite()
+        .all()
+    )
 
 
 def test_embeddings_are_the_sum_of_their_parts() -> None:
@@ -44,6 +49,17 @@ def test_pre_and_post_norm_layers_equal_their_formulas() -> None:
     pre = blocks.PreNormLayer(attention, feed_forward, first, second)(x, blocks.Pass())
     mid = x + attention(first(x))
     torch.testing.assert_close(pre, mid + feed_forward(second(mid)))
+    for kind, whole in ((blocks.PostNormLayer, post), (blocks.PreNormLayer, pre)):
+        first_alone = kind(attention, feed_forward, first, second)(x, blocks.Pass(first=True))
+        torch.testing.assert_close(first_alone, whole[:, :1])
+
+
+@pytest.mark.parametrize("kind", [blocks.FeedForward, blocks.GatedFeedForward])
+@pytest.mark.parametrize("name", ["dropout", "activation_dropout"])
+def test_feed_forward_applies_each_dropout_in_training_only(kind: type, name: str) -> None:
+    block, x = kind(8, 16, **{name: 0.5}), torch.randn(1, 5, 8)
+    assert not torch.equal(block(x), block(x))
+    assert torch.equal(block.eval()(x), block(x))
 
 
 @pytest.mark.parametrize("name", blocks.ACTIVATIONS)

@@ -67,6 +67,7 @@ def test_packed_attention_matches_without_cache_or_rotation() -> None:
         torch.testing.assert_close(packed(x, one), plain(x, one), rtol=0, atol=1e-6)
 
 
+@pytest.mark.usefixtures("steps")
 @pytest.mark.parametrize("fastest", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("length", [63, 64, 128, 300])
 @torch.inference_mode()
@@ -79,15 +80,23 @@ def test_long_prompt_in_bfloat16_nearly_matches_float32(
     monkeypatch.setattr("pellucid.blocks.packed.fastest_dtype", lambda device: fastest)
     plain = new_attention()
     packed = packed_copy(plain, Packing(torch.bfloat16))
-    x = torch.randn(2, length + 1, 32)
-    ours, theirs = LayerCache(length + 1), LayerCache(length + 1)
-    for first, count in ((0, length), (length, 1)):
+    x = torch.randn(2, length + 71, 32)
+    ours, theirs = LayerCache(length + 71), LayerCache(length + 71)
+    for first, count in ((0, length), (length, 1), (length + 1, 70)):
         piece = x[:, first : first + count]
         found, expected = (
             packed(piece.bfloat16(), new_pass(first, count, ours)),
             plain(piece, new_pass(first, count, theirs)),
         )
         assert (found - expected).abs().max() < 0.02 * expected.abs().max()
+    prompt, texts = x[:, :length], (torch.arange(length) > 40).long()[None]
+    for masked in (
+        {"mask": blocks.padding_mask(1 - texts)},
+        {"mask": blocks.segmented_mask(texts, causal=True), "text_lengths": (41, length - 41)},
+    ):
+        run = new_pass(0, length, None)._replace(**masked)
+        expected = plain(prompt, run)
+        assert (packed(prompt.bfloat16(), run) - expected).abs().max() < 0.02 * expected.abs().max()
 
 
 @pytest.mark.parametrize("features", [["avx2"], ["avx2", "avx512"]], ids=["behind", "within"])

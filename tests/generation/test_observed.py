@@ -30,6 +30,9 @@ def test_every_step_is_recorded(model: pellucid.Model) -> None:
         weights = step[f"{prefix}.attention.weights"]
         assert weights.shape[-2:] == (prompt_length if i == 0 else 1, prompt_length + i)
         assert len(step.read) == weights.shape[-2] and len(step.before) == weights.shape[-1]
+        if encoder_decoder:  # keys and values of its output are computed once
+            computed = [f"{prefix}.cross_attention.{name}" in step for name in ("query", "key", "value")]
+            assert computed == [True, i == 0, i == 0]
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
         log_probabilities = step["logits"][0, -1].log_softmax(-1)
         assert step.log_probability == pytest.approx(float(log_probabilities[step.id]), abs=1e-6)

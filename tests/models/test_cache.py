@@ -63,6 +63,12 @@ def test_padding_on_either_side_changes_nothing(family: str, side: str) -> None:
     torch.testing.assert_close(together[:1], module(text[:1]).logits, rtol=0, atol=1e-12)
 
 
+def test_padding_before_a_text_may_exceed_the_positions_of_the_model() -> None:
+    module, text = decoder("gpt2").module, ids(rows=1)
+    padded, mask = (torch.nn.functional.pad(one, (50, 0)) for one in (text, torch.ones_like(text)))
+    torch.testing.assert_close(module(padded, mask).logits[:, 50:], module(text).logits, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("family", DECODERS)
 def test_padded_batch_continues_as_each_text_alone(family: str, side: str) -> None:
@@ -152,6 +158,8 @@ def test_padded_encoder_decoder_read_in_pieces_equals_one_pass(family: str, piec
     mask, target_mask = torch.ones_like(source), torch.ones_like(text)
     target_mask[0, 2] = target_mask[1, 0] = target_mask[1, 5] = 0
     whole = module(source, mask, text, target_mask)
+    other = module(source, mask, text.where(target_mask.bool(), 9), target_mask)
+    assert torch.equal(other.logits[target_mask.bool()], whole.logits[target_mask.bool()])
     cache, memory = module.new_cache(6), whole.encoder_last_hidden_state
     parts = zip(text.split(pieces, dim=1), target_mask.split(pieces, dim=1))
     logits = torch.cat([module(None, mask, *part, memory=memory, cache=cache).logits for part in parts], dim=1)

@@ -37,6 +37,10 @@ def test_mask_of_any_type_gives_the_same_output(model: pellucid.Model, mask: Any
         ({"attention_mask": [[1, 1], [1]]}, "attention_mask must be rows of whole numbers of one length"),
         ({"input_ids": IDS[:1].to(torch.uint8)}, r"input_ids are uint8\[1, 4\], expected int64 or int32 numbers"),
         ({"input_ids": IDS[:, :0]}, r"input_ids are int64\[2, 0\], expected one token at least in each text"),
+        ({"input_ids": IDS + 51}, "input_ids hold 60, expected 0 to 59"),
+        ({"input_ids": -1 - IDS}, "input_ids hold -10, expected 0 to 59"),
+        ({"attention_mask": MASK, "token_type_ids": MASK * 2}, "token_type_ids hold 2, expected 0 to 1"),
+        ({"input_ids": torch.full((1, 33), 5)}, "33 tokens are too many: this model has 32 positions"),
         ({"input_ids": None}, "input_ids must be rows of whole numbers of one length"),
         (
             {"input_ids": iter([[2], [7]])},
@@ -76,6 +80,14 @@ def test_mask_of_any_type_gives_the_same_output(model: pellucid.Model, mask: Any
 def test_invalid_inputs_are_refused(model: pellucid.Model, inputs: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         model(**({"input_ids": IDS} | inputs))
+
+
+def test_first_rows_of_a_position_table_may_be_no_positions() -> None:
+    facts = SIZES | {"intermediate_size": 24, "max_position_embeddings": 10, "pad_token_id": 1}
+    model = pellucid.build(pellucid.Config.of("roberta", **facts))
+    assert model(torch.full((1, 8), 5)).last_hidden_state.shape == (1, 8, 16)
+    with pytest.raises(InputError, match="9 tokens are too many: this model has 8 positions"):
+        model(torch.full((1, 9), 5))
 
 
 @pytest.mark.parametrize("rows", [(2, 3), (1, 2), (2, 1)])

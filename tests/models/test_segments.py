@@ -64,6 +64,9 @@ def test_segments_equal_texts_read_alone(family: str, attention: str) -> None:
         for found, text in zip(together, TEXTS):
             alone = module.states(torch.tensor([text]))[0]
             assert float((found - alone).abs().max()) < 1e-12
+        rows = [torch.cat([one, one.flip(1)]) for one in (ids, segments)]  # of texts that end elsewhere
+        each = module.states(rows[0][1:], segments=rows[1][1:])
+        assert float((module.states(rows[0], segments=rows[1])[1:] - each).abs().max()) < 1e-12
 
 
 @pytest.mark.parametrize("family", KINDS)

@@ -81,7 +81,7 @@ def segmented_mask(segments: Tensor, *, causal: bool, window: int | None = None)
     if not causal:
         return same
     seq = segments.shape[1]
-    return same.logical_and_(windowed_mask(seq, min(window or seq, seq), segments.device))
+    return same.logical_and_(windowed_mask(seq, window or seq, segments.device))
 
 
 def combined_mask(mask: Tensor | None, causal: bool, seq: int, source: int, device: torch.device) -> Tensor | None:

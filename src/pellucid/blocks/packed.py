@@ -110,7 +110,7 @@ class PackedAttention(Hookless, Attention):
         rows, seq, _ = x.shape
         key_value_heads = self.num_key_value_heads
         projected = self.product(x)
-        is_causal_only = run.causal and run.mask is None and run.text_lengths is None and bias is None
+        is_causal_only = run.causal and run.mask is None and bias is None
         narrow = seq >= MIN_STRIPPED_LENGTH and is_causal_only and self._prefers_bfloat16(projected, run)
         if run.rotation is not None:
             projected = run.rotation.rotate_interleaved(

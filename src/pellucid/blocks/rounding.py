@@ -47,7 +47,7 @@ def to_8_bits(rows: int, width: int, blocks: Iterable[Tensor]) -> tuple[Tensor, 
         numbers = block.float().numpy()
         scale[rows_slice] = torch.from_numpy(np.abs(numbers).max(axis=1) / 127).clamp(min=TINY)
         steps = numbers / scale[rows_slice].float().numpy()[:, None]
-        codes.numpy()[rows_slice] = np.rint(steps, out=steps).clip(-127, 127, out=steps)
+        codes.numpy()[rows_slice] = np.rint(steps, out=steps)
     return codes, scale
 
 

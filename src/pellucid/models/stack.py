@@ -178,7 +178,7 @@ class Stack(Observable):
 
     def _text_lengths(self, segments: Tensor) -> tuple[int, ...] | None:
         """Lengths of the texts in a single packed row, if a causal mask within each is all that is needed."""
-        if not self.causal or len(segments) != 1 or bool((segments == 0).any()):
+        if not self.causal or len(segments) != 1:
             return None
         lengths = tuple(segments[0].unique_consecutive(return_counts=True)[1].tolist())
         return lengths if self.window is None or max(lengths) <= self.window else None
@@ -191,7 +191,7 @@ class Stack(Observable):
         if not self.causal:
             return mask, False
         seq = positions.shape[1]
-        if cache is not None and (cache.filled > seq or cache.padded):
+        if cache is not None and cache.filled > seq:
             sees_all = seq == 1 and not cache.padded and self.window is None
             return (None if sees_all else position_mask(positions, cache.positions, self.window)), False
         if self.window is not None and seq > self.window:
