@@ -16,9 +16,9 @@ CLEANUP_SECONDS = 5.0
 """The most seconds for cleanup."""
 
 
-def handle_termination() -> None:
+def handle_termination() -> list[signal.Signals]:
     """On SIGTERM or SIGHUP deletes half-written files, as after Ctrl-C, and then ends the process by the same signal;
-    a second one ends it at once."""
+    a second one ends it at once. Returns the signals that it handles."""
     received: list[int] = []
 
     def leave(number: int, where: FrameType | None) -> None:
@@ -41,6 +41,7 @@ def handle_termination() -> None:
     for one in handled:
         signal.signal(one, leave)
     atexit.register(end)  # registered first, so it runs last
+    return handled
 
 
 def _is_importing(frame: FrameType | None) -> bool:
