@@ -73,8 +73,7 @@ def path_of(name: str | os.PathLike[str]) -> Path:
 def target_of(name: str | os.PathLike[str]) -> Path:
     """The file to write, existing or not, for a name from the caller: a link is followed to its target.
 
-    Raises InputError as `path_of` does, for a pipe or a device, which a file would replace, and for a link whose target
-    cannot be determined.
+    Raises InputError as `path_of` does, for a pipe or a device, which a file would replace, and an unresolvable link.
     """
     path = path_of(name)
     try:
@@ -198,6 +197,8 @@ def cannot_write(target: Path, error: OSError) -> PellucidError:
     if error.errno in FULL:
         kept = "what was there before is still there: free some space or raise the limit, and try again"
         return ResourceError(f"{FULL[error.errno]} while writing {target}; {kept}")
+    if error.errno == errno.ENOENT and not target.parent.is_dir():
+        return InputError(f"cannot write {target}: there is no folder {str(target.parent)!r}")
     return InputError(f"cannot write {target}: {error.strerror or error}")
 
 
@@ -236,8 +237,7 @@ def check_byte_count(path: Path, max_bytes: int = MAX_BYTES) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file; refused where it is too large, damaged, or has a key twice."""
-    found = read_json_value(path)
-    if not isinstance(found, dict):
+    if not isinstance(found := read_json_value(path), dict):
         raise CorruptFileError(f"{path} holds a {type(found).__name__}, expected an object")
     return found
 

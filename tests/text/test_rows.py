@@ -103,7 +103,7 @@ ERRORS = {
     "wide.csv": ("id,text\n1,a\n".encode("utf-16"), "text", "not UTF-8"),
     "packed.csv": (b"\x1f\x8b\x08\x00" + b"0" * 9, "text", "looks like gzip"),
     "nul.txt": (b"a\0b\n", None, "NUL in line 1"),
-    "bad.jsonl": (b'{"text": "a"}\n{"text": \n', "text", "line 2: not JSON"),
+    "bad.jsonl": (b'{"text": "a"}\n{"text": \n', "text", r"line 2: not JSON: Expecting value \(character 10\)"),
     "number.jsonl": (b'{"text": 5}\n', "text", "line 1: 'text' is int"),
     "lacks.jsonl": (b'{"txt": "a"}\n', "text", "did you mean txt"),
     "none.csv": (b"a,b\n", None, "column=NAME"),

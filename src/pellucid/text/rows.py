@@ -217,7 +217,7 @@ def _json_rows(rows: Rows) -> Iterator[Row]:
         if not line.strip():
             continue
         try:
-            found: Any = json.loads(line, object_pairs_hook=unique_keys)
+            found: Any = json.loads(line.rstrip("\r\n"), object_pairs_hook=unique_keys)
         except (ValueError, RecursionError) as error:
             rows.skip_or_refuse(number, _json_error_text(error))
             continue
@@ -232,6 +232,8 @@ def _json_error_text(error: ValueError | RecursionError) -> str:
         return "lists or objects nested too deeply: write them as a string"
     if "set_int_max_str_digits" in str(error):
         return f"a number of more than {sys.get_int_max_str_digits():,} digits: write it as a string"
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON: {error.msg} (character {error.pos + 1})"
     return f"not JSON: {error}"
 
 
