@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1] / "src" / "pellucid"
 
 ORDER = (
-    "errors integers lazy files lock checksummed bars config cgroups machine streams text blocks models checkpoints "
+    "errors integers lazy files paths lock checksummed bars config cgroups machine streams text blocks models checkpoints "
     "trace edits generation tasks training view search model pipeline learning compat serve cli"
 ).split()
 """Rooms in the order of the data flow. Imports only look back."""

@@ -14,8 +14,9 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.location import DEFAULT_OPTIONS, HubOptions
 from pellucid.config.checks import check_bool
 from pellucid.errors import Argument, InputError, PellucidError, blaming, did_you_mean, format_count
-from pellucid.files import path_of, write_atomically
+from pellucid.files import write_atomically
 from pellucid.model import Model, build
+from pellucid.paths import path_of
 from pellucid.streams import use_threads
 from pellucid.text.special_token_ids import check_vocabulary_rows, special_token_ids
 from pellucid.text.truncation import replace_surrogates

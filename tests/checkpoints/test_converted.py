@@ -17,7 +17,8 @@ from pellucid.checkpoints.converted import MANIFEST, converted_path
 from pellucid.checkpoints.inventory import inventory
 from pellucid.checkpoints.source import locate
 from pellucid.errors import InputError, NotFoundError, ResourceError
-from pellucid.files import cache_folder, digest_of
+from pellucid.files import digest_of
+from pellucid.paths import cache_folder
 from tests.quick import few
 from tests.search.child_processes import exit_code_of, start_fork
 from tests.torch_state import make_unopenable

@@ -7,7 +7,8 @@ import pytest
 from pellucid.cli.options import NonEmptyPath
 from pellucid.cli.reading import file_argument
 from pellucid.errors import InputError
-from pellucid.files import target_of, write_atomically
+from pellucid.files import write_atomically
+from pellucid.paths import target_of
 from tests.unprivileged import as_nobody, open_folder
 
 

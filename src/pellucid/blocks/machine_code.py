@@ -19,8 +19,9 @@ from typing import Any
 
 from pellucid.blocks.code_image import LINKS_AHEAD, NOT_RUN, Image, link
 from pellucid.errors import InputError, ResourceError
-from pellucid.files import cache_folder, is_own, write_atomically
+from pellucid.files import is_own, write_atomically
 from pellucid.machine import processor_info
+from pellucid.paths import cache_folder
 
 log = logging.getLogger("pellucid")
 

@@ -26,8 +26,9 @@ from pellucid.checkpoints.loaded import Loaded
 from pellucid.checkpoints.names import TensorLocation, gather_tensors
 from pellucid.checkpoints.sentence_transformers import write_pooling
 from pellucid.errors import Argument, InputError, join_names
-from pellucid.files import file_errors, path_of
+from pellucid.files import file_errors
 from pellucid.models import tied_parameters
+from pellucid.paths import path_of
 from pellucid.text.files import write_tokenizer
 
 _WHOLE_MODEL_ADVICE = (", or pass ", Argument("adapter_only", False), ", by which the whole model is written")

@@ -17,7 +17,8 @@ from typing import Any
 
 from pellucid.checkpoints.installed import Packaged
 from pellucid.errors import InputError, PellucidError, ResourceError
-from pellucid.files import cache_folder, cannot_write, digest_of, is_own
+from pellucid.files import cannot_write, digest_of, is_own
+from pellucid.paths import cache_folder
 
 log = logging.getLogger("pellucid")
 

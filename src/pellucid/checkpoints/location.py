@@ -7,7 +7,7 @@ from types import ModuleType
 
 from pellucid.config.checks import check_bool
 from pellucid.errors import InputError
-from pellucid.files import path_of
+from pellucid.paths import path_of
 
 _REVISION = re.compile(r"\w[\w./-]{0,254}")
 

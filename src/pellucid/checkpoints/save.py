@@ -15,9 +15,9 @@ from pellucid.checkpoints.network import check_network
 from pellucid.checkpoints.sentence_transformers import write_pooling
 from pellucid.checkpoints.weights import UNTRAINED
 from pellucid.errors import InputError
-from pellucid.files import path_of
 from pellucid.machine import dtype_name
 from pellucid.models import tied_parameters
+from pellucid.paths import path_of
 from pellucid.text.files import write_target_tokenizer, write_tokenizer
 
 

@@ -23,7 +23,8 @@ from pellucid.errors import (
     join_names,
     shorten,
 )
-from pellucid.files import digest_of, path_text
+from pellucid.files import digest_of
+from pellucid.paths import path_text
 
 log = logging.getLogger("pellucid")
 

@@ -11,7 +11,8 @@ from pellucid.checkpoints.links import READ_SUFFIXES
 from pellucid.checkpoints.location import DEFAULT_OPTIONS, HubOptions
 from pellucid.checkpoints.source import FileStamp, Source, locate
 from pellucid.errors import CorruptFileError, NotFoundError, PellucidError
-from pellucid.files import file_errors, path_text
+from pellucid.files import file_errors
+from pellucid.paths import path_text
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from pellucid.cli.options import NonEmptyPath
 from pellucid.cli.output import check_output_path, progress_option, say, to_json
 from pellucid.cli.reading import TEXT, read_texts, typed_location, with_locations
 from pellucid.errors import format_count
-from pellucid.files import target_of, write_atomically
+from pellucid.files import write_atomically
+from pellucid.paths import target_of
 from pellucid.tasks.names import SENTENCES
 
 if TYPE_CHECKING:

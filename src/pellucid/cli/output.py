@@ -15,7 +15,7 @@ import rich_click as click
 
 from pellucid.cli.options import message_as_typed
 from pellucid.errors import InputError, StructuredError
-from pellucid.files import check_suffix, target_of
+from pellucid.paths import check_suffix, target_of
 
 if TYPE_CHECKING:
     from rich.console import Console

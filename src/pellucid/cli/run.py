@@ -17,7 +17,8 @@ from pellucid.cli.reading import NEVER_FILE, TEXT, stdin_location, typed_locatio
 from pellucid.cli.task_items import TypedItems, item_line, parse_settings
 from pellucid.cli.task_options import task_option_names
 from pellucid.errors import InputError, format_count
-from pellucid.files import target_of, write_atomically
+from pellucid.files import write_atomically
+from pellucid.paths import target_of
 from pellucid.tasks.names import TASKS, TaskInfo, find_task
 from pellucid.training.names import OBJECTIVES
 

@@ -15,7 +15,8 @@ from pellucid.checkpoints.folder import check_folder_link
 from pellucid.checkpoints.location import HubOptions
 from pellucid.config.checks import is_one_of, plain_number
 from pellucid.errors import InputError, did_you_mean
-from pellucid.files import cannot_write, path_of
+from pellucid.files import cannot_write
+from pellucid.paths import path_of
 
 log = logging.getLogger("pellucid")
 

@@ -29,8 +29,8 @@ from pellucid.compat.tokenizer import AutoTokenizer
 from pellucid.config import CausalLM, QuestionAnswering
 from pellucid.config.checks import check_bool, check_count, check_one_of, is_one_of
 from pellucid.errors import CheckpointMismatchError, InputError, join_names
-from pellucid.files import path_text
 from pellucid.model import Model
+from pellucid.paths import path_text
 
 log = logging.getLogger("pellucid")
 

@@ -17,7 +17,8 @@ from pellucid.compat.arguments import output_folder, pop_hub_options
 from pellucid.config import Config, Head
 from pellucid.config.checks import check_count, plain_number, plain_numbers
 from pellucid.errors import CheckpointMismatchError, CorruptFileError, InputError, did_you_mean, shorten
-from pellucid.files import path_text, write_atomically
+from pellucid.files import write_atomically
+from pellucid.paths import path_text
 
 COMMON_KEYS = ("output_attentions", "output_hidden_states", "return_dict", "problem_type", "num_labels")
 """Keys of every config about calls, losses and labels, besides those of its family."""

@@ -20,10 +20,10 @@ from pellucid.compat.parts import Parts
 from pellucid.config import Config, Head, SequenceClassification, SequenceToSequenceLM
 from pellucid.config.checks import check_bool, check_count
 from pellucid.errors import InputError, join_names, shorten
-from pellucid.files import path_of
 from pellucid.machine import no_grad
 from pellucid.model import Model, build
 from pellucid.models import resize_vocabulary, save_tied_once
+from pellucid.paths import path_of
 from pellucid.tasks.forward import forward
 from pellucid.trace import Recorder, resolve
 

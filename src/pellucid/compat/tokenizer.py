@@ -13,7 +13,7 @@ from pellucid.compat.encoding import Request, encode_batch, pad
 from pellucid.compat.vocabulary import OPENING, READING, Vocabulary, with_settings
 from pellucid.config.checks import check_bool, is_list_like
 from pellucid.errors import Argument, InputError, NotFoundError, join_names, shorten
-from pellucid.files import path_text
+from pellucid.paths import path_text
 from pellucid.text import Tokenizer
 from pellucid.text.chat import select_template
 from pellucid.text.truncation import checked_ids

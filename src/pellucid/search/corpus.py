@@ -9,7 +9,8 @@ from typing import Any
 
 from pellucid.config.checks import check_bool, is_list_like, plain_number, unwrap_arrow
 from pellucid.errors import Argument, InputError, Item, MessagePart, Placeholder, did_you_mean, join_names, shorten
-from pellucid.files import digest_of, file_errors, path_text
+from pellucid.files import digest_of, file_errors
+from pellucid.paths import path_text
 from pellucid.search.entry import Entry
 from pellucid.search.files import find_files, read_text
 from pellucid.search.ids import checked_id

@@ -8,7 +8,8 @@ import os
 from pathlib import Path
 
 from pellucid.errors import InputError
-from pellucid.files import cannot_read, path_text
+from pellucid.files import cannot_read
+from pellucid.paths import path_text
 from pellucid.search.generations import is_index
 from pellucid.text.lines import lines, size_and_time
 from pellucid.text.truncation import MAX_CHARACTERS

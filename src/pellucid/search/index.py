@@ -13,7 +13,7 @@ from pellucid.checkpoints.loaded import Loaded, storage_versions
 from pellucid.checkpoints.model_or_name import resolve_model
 from pellucid.config.checks import check_bool, plain_number, require_list
 from pellucid.errors import Argument, InputError, format_count, join_names
-from pellucid.files import path_of
+from pellucid.paths import path_of
 from pellucid.search.change import BuildOptions, add_texts, compact_generation, create_generation, delete_texts
 from pellucid.search.conditions import parse_conditions
 from pellucid.search.copying import copy_generation

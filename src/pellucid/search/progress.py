@@ -5,7 +5,7 @@ from collections.abc import Sized
 
 from pellucid.config.checks import is_list_like
 from pellucid.errors import InputError
-from pellucid.files import path_of
+from pellucid.paths import path_of
 from pellucid.search.corpus import Corpus
 from pellucid.text.rows import COLUMN_SUFFIXES, TABLE_SUFFIXES
 

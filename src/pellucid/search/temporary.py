@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pellucid.errors import Argument, Interrupted, Placeholder
-from pellucid.files import make_temporary_folder, path_of
+from pellucid.files import make_temporary_folder
+from pellucid.paths import path_of
 
 
 @contextlib.contextmanager

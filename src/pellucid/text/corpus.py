@@ -9,7 +9,7 @@ from typing import Any
 
 from pellucid.config.checks import is_list_like, require_list, require_names, unwrap_arrow
 from pellucid.errors import InputError, join_names
-from pellucid.files import path_of
+from pellucid.paths import path_of
 from pellucid.text.lines import lines, size_and_time
 from pellucid.text.rows import check_column, read_rows
 from pellucid.text.truncation import clean_text

@@ -20,7 +20,8 @@ from pellucid.checkpoints.tensors import TensorSpan
 from pellucid.config import Config
 from pellucid.config.plain import from_json_value, to_json_value
 from pellucid.errors import CorruptFileError, InputError, join_names
-from pellucid.files import path_of, target_of, unique_keys
+from pellucid.files import unique_keys
+from pellucid.paths import path_of, target_of
 from pellucid.text.truncation import MAX_CHARACTERS
 from pellucid.trace.aliases import resolve
 from pellucid.trace.points import points

@@ -12,7 +12,8 @@ import numpy as np
 
 from pellucid.config.checks import is_list_like, unwrap_arrow
 from pellucid.errors import Argument, InputError, Placeholder, did_you_mean, join_names, shorten
-from pellucid.files import digest_of, file_errors, path_of, unique_keys
+from pellucid.files import digest_of, file_errors, unique_keys
+from pellucid.paths import path_of
 from pellucid.text.data_frames import rows_of_frame
 from pellucid.text.lines import size_and_time
 from pellucid.text.parallel import read_parallel

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pellucid.files import path_text
+from pellucid.paths import path_text
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from typing import Any
 
 from pellucid.config.checks import require_list
 from pellucid.errors import CorruptFileError, InputError, NotFoundError, format_count, shorten
-from pellucid.files import file_errors, path_of
+from pellucid.files import file_errors
+from pellucid.paths import path_of
 from pellucid.view.line_charts import Line, Panel, downsampled, draw_panels, smoothed
 from pellucid.view.picture import Drawing
 

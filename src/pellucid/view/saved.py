@@ -4,7 +4,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from pellucid.files import check_suffix, target_of, write_atomically
+from pellucid.files import write_atomically
+from pellucid.paths import check_suffix, target_of
 
 
 def save_file(path: str | os.PathLike[str], suffix: str, content_of: Callable[[], bytes]) -> Path:

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from pellucid.checkpoints.convert.folder import check_target, write_folder
 from pellucid.checkpoints.convert.foreign import find_foreign_model, tokenizer_files
-from pellucid.files import file_errors, path_of, path_text, read_json
+from pellucid.files import file_errors, read_json
+from pellucid.paths import path_of, path_text
 
 
 class Converted(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Literal
 from pellucid.checkpoints import installed, model_files
 from pellucid.checkpoints.links import check_link, check_no_loop, path_inside, refuse_links_of_folder
 from pellucid.errors import InputError, NotFoundError, join_names
-from pellucid.files import path_of
+from pellucid.paths import path_of
 
 LICENCE_PATTERNS = ("LICEN[SC]E*", "NOTICE*", "COPYING*", "ATTRIBUTION*", "COPYRIGHT*")
 """Files that must be copied along with the weights."""
