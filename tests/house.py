@@ -9,8 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1] / "src" / "pellucid"
 
 ORDER = (
-    "errors integers lazy files paths lock checksummed bars config cgroups machine streams text blocks models checkpoints "
-    "trace edits generation tasks training view search model pipeline learning compat serve cli"
+    "errors integers lazy files paths lock checksummed bars config cgroups machine streams text blocks models "
+    "checkpoints trace edits generation tasks training view search model pipeline learning compat serve cli"
 ).split()
 """Rooms in the order of the data flow. Imports only look back."""
 

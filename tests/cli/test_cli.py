@@ -201,6 +201,8 @@ ERRORS = {
     "no name of a model": (["convert", "x", "-o", ""], 2, "--output is empty, expected the name of a folder"),
     "no name of a training": (["train", "tag", "x", "-m", "y", "-o", ""], 2, "--output is empty, expected the name"),
     "no name of an index": (["index", "info", ""], 2, "INDEX is empty, expected the name of a folder"),
+    "a file as an index": (["search", __file__, "x"], 2, "is a file, expected a folder"),
+    "a folder as a page": (["look", "x", "-o", "."], 2, "'.' is a folder, expected a file"),
     "no name of queries": (["index", "evaluate", "x", ""], 2, "QUERIES is empty, expected the name of a file"),
     "a column of no name": (["embed", "x", "-c", ""], 3, "there is no file 'x'"),
     "columns of no name": (["embed", "x", "y", "-c", ""], 2, "columns are those of one FILE"),
@@ -659,6 +661,12 @@ def test_json_has_the_characters_of_the_encoding_of_stdout(
     assert third.isascii() and third.isprintable()
     assert (plain in second) == (encoding == "utf-8")
     assert (steering in first) == (encoding == "utf-8" and kind is not _Terminal)
+
+
+def test_name_of_a_written_file_does_not_control_a_terminal(run_main: Callable[..., int], tmp_path: Path) -> None:
+    with _Terminal(buffer := io.BytesIO(), encoding="utf-8", write_through=True) as out:
+        assert run_main("embed", "x", "-o", str(tmp_path / "a\x1b[2J.npy"), stdout=out) == 0
+        assert buffer.getvalue().decode() == f"{tmp_path}/a\ufffd[2J.npy\n"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])

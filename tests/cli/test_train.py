@@ -205,7 +205,7 @@ def test_table_in_another_encoding_is_read(command: RunCommand, model: Path, tab
             "--lora 4 adapts trained weights",
         ),
         (("classify", "train.csv", "-m", "nowhere", "-o", "out"), 3, "nowhere"),
-        (("classify", "train.csv", "-m", "M", "-o", "train.csv"), 2, "is a file"),
+        (("classify", "train.csv", "-m", "M", "-o", "train.csv"), 2, "is a file, expected a folder"),
         (("--recipe", "no.toml", "-o", "out"), 3, "there is no recipe 'no.toml'"),
         (("classify", "train.csv", "-m", "M", "-o", "out", "--resume", "--overwrite"), 3, "leave one of them out"),
     ],

@@ -5,7 +5,7 @@ from pathlib import Path
 import rich_click as click
 
 from pellucid.cli.options import NonEmptyPath
-from pellucid.cli.output import progress_option, say
+from pellucid.cli.output import print_path, progress_option, say
 
 
 @click.command("convert")
@@ -34,4 +34,4 @@ def command(source: str, output: Path, heads: int | None, overwrite: bool) -> No
     done = convert(source, output, heads=heads, overwrite=overwrite, progress=progress_option())
     size = (done.folder / "model.safetensors").stat().st_size
     say(f"{done.tensors} tensors, {done.numbers / 1e6:.2f} million numbers, {size / 1e6:.1f} MB")
-    click.echo(done.folder)
+    print_path(done.folder)

@@ -7,7 +7,7 @@ import rich_click as click
 
 from pellucid.bars import progress_bar
 from pellucid.cli.options import NonEmptyPath
-from pellucid.cli.output import check_output_path, progress_option, say, to_json
+from pellucid.cli.output import check_output_path, print_path, progress_option, say, to_json
 from pellucid.cli.reading import TEXT, read_texts, typed_location, with_locations
 from pellucid.errors import format_count
 from pellucid.files import write_atomically
@@ -79,7 +79,7 @@ def command(
             vectors = np.ascontiguousarray(embed(loaded, input_texts, **options, progress=shown))
         write_atomically(target_of(output), lambda file: _write_npy(vectors, file))
         say(f"{format_count(vectors.shape[0], 'vector')} of {vectors.shape[1]} numbers")
-        click.echo(output)
+        print_path(output)
         return
     with (
         with_locations(location_of),

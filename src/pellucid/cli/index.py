@@ -7,7 +7,7 @@ import rich_click as click
 
 from pellucid.cli.index_evaluate import command as evaluate
 from pellucid.cli.options import NonEmptyPath, SingleUseGroup, combined_options, first_typed
-from pellucid.cli.output import enable_info_log, print_table, progress_option, say, to_json
+from pellucid.cli.output import enable_info_log, print_path, print_table, progress_option, say, to_json
 from pellucid.cli.reading import TEXT, with_locations
 from pellucid.errors import format_count
 from pellucid.tasks.names import SENTENCES
@@ -118,7 +118,7 @@ def build(sources: tuple[str, ...], output: Path, model: str, dtype: str, **opti
     enable_info_log()
     with with_locations(_text_location):
         pellucid.Index.build(model, _source(sources), output, **options)
-    click.echo(output)
+    print_path(output)
 
 
 @command.command("add")

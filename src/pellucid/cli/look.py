@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.options import NonEmptyPath
-from pellucid.cli.output import check_output_path, progress_option, say
+from pellucid.cli.output import check_output_path, print_path, progress_option, say
 from pellucid.cli.reading import NEVER_FILE, TEXT, text_or_stdin
 from pellucid.errors import Argument, InputError, Placeholder, format_count
 from pellucid.files import MAX_NAME_BYTES, write_atomically
@@ -111,7 +111,7 @@ def command(
             say("--serve opens a page of this size at once, --precision int16 and --max-length make it smaller")
         written.append(page)
     for path in written:  # printed last: a closed pipe may end it
-        click.echo(path)
+        print_path(path)
     if page is not None and open_browser:
         click.launch(page.resolve().as_uri())
     return None

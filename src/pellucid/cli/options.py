@@ -1,6 +1,7 @@
 """Shared kinds of options, and library errors with arguments spelled as options of the command line."""
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -63,6 +64,10 @@ class NonEmptyPath(click.Path):
             )
             kind = "folder" if self.dir_okay else "file"
             raise click.UsageError(f"{spelling} is empty, expected the name of a {kind}", ctx)
+        if not self.file_okay and os.path.isfile(value):
+            self.fail(f"{os.fspath(value)!r} is a file, expected a folder", param, ctx)
+        if not self.dir_okay and os.path.isdir(value):
+            self.fail(f"{os.fspath(value)!r} is a folder, expected a file", param, ctx)
         return super().convert(value, param, ctx)
 
 

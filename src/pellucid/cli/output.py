@@ -57,6 +57,11 @@ def print_result(line: str) -> None:
         discard_output()
 
 
+def print_path(path: Path) -> None:
+    """Prints the path of a file or folder that was written on stdout."""
+    click.echo(clean(str(path)))
+
+
 def discard_output() -> None:
     """Discards what is not written to stdout yet, so that Python does not try again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,7 +2,7 @@
 
 import rich_click as click
 
-from pellucid.cli.output import say
+from pellucid.cli.output import print_path, say
 
 
 @click.command("pull")
@@ -25,4 +25,4 @@ def command(name: str, revision: str | None, token: str | None) -> None:
     source = pull(name, HubOptions(revision, token))
     if source.kind == "package":
         say(f"{source.name} is installed as a package; there is nothing to fetch")
-    click.echo(source.folder)
+    print_path(source.folder)

@@ -12,7 +12,16 @@ import rich_click as click
 
 from pellucid.cli.display import answer_renderables
 from pellucid.cli.options import NameValueOption, NonEmptyPath
-from pellucid.cli.output import check_output_path, print_rich, print_table, progress_option, report_empty, say, to_json
+from pellucid.cli.output import (
+    check_output_path,
+    print_path,
+    print_rich,
+    print_table,
+    progress_option,
+    report_empty,
+    say,
+    to_json,
+)
 from pellucid.cli.reading import NEVER_FILE, TEXT, stdin_location, typed_location, with_locations
 from pellucid.cli.task_items import TypedItems, item_line, parse_settings
 from pellucid.cli.task_options import task_option_names
@@ -166,7 +175,7 @@ def command(task: str | None, model: str | None, dtype: str, as_json: bool, outp
                 target_of(output),
                 lambda file: file.writelines(_answer_json(answer).encode() + b"\n" for answer in answers),
             )
-            click.echo(output)
+            print_path(output)
         elif as_json:
             for answer in answers:
                 click.echo(_answer_json(answer))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.options import NameValueOption, NonEmptyPath
-from pellucid.cli.output import enable_info_log, is_quiet, print_rich, progress_option, say, to_json
+from pellucid.cli.output import enable_info_log, is_quiet, print_path, print_rich, progress_option, say, to_json
 from pellucid.cli.reading import TEXT
 from pellucid.cli.scores import scores_table
 from pellucid.cli.task_items import parse_settings, split_name_values
@@ -128,7 +128,7 @@ def command(
         click.echo(to_json(trained.report.data()))
         return
     _show_report(trained.report)
-    click.echo(output)
+    print_path(output)
 
 
 def _task_and_data(typed: tuple[str, ...], recipe: Path | None, model: str | None) -> tuple[str | None, Any]:

@@ -240,13 +240,13 @@ def _set_new_tokens(
 
 def new_token_budget(max_length: Any, prompt_length: int) -> int:
     """How many new tokens are left of `max_length` in total. Raises InputError for a wrong value, or where none is."""
-    check_count("max_length", max_length, maximum=2**63 - 1)
-    if max_length <= prompt_length:
+    total = check_count("max_length", max_length, maximum=2**63 - 1)
+    if total <= prompt_length:
         raise InputError(
-            f"max_length is {max_length:,}, expected more than the {format_count(prompt_length, 'token')} before the "
+            f"max_length is {total:,}, expected more than the {format_count(prompt_length, 'token')} before the "
             "first new one: raise it, or pass max_new_tokens"
         )
-    return max_length - prompt_length
+    return total - prompt_length
 
 
 def _default_new_tokens(max_positions: int | None, prompt_length: int) -> int:
