@@ -69,11 +69,6 @@ def open_checkpoint(
         tensors = contents.tensors
         new_head = not is_own_head and head is not None
         plan = make_plan(family, config, tensors, contents.facts_path, new_head, new_labels=new_labels)
-        if is_own_head and plan.other_heads and not contents.facts.get("architectures"):
-            message = (
-                "%s names no architecture: its body is read without a head, and %s left out; name the head to load it"
-            )
-            log.warning(message, contents.facts_path, join_names(plan.other_heads, 3))
         if is_own_head:
             _warn_of_unread(plan, family, contents)
         if contents.pooling is not None:
@@ -118,7 +113,10 @@ def _parts_present(untrained: Iterable[str], plan: Plan) -> set[str]:
 
 
 def _warn_of_unread(plan: Plan, family: Family, contents: Contents) -> None:
-    """Warns where the named architecture has more heads than the one that is read."""
+    """Warns of heads that are not read: of an unnamed architecture, or beside the one that is read."""
+    if plan.other_heads and not contents.facts.get("architectures"):
+        message = "%s names no architecture: its body is read without a head, and %s left out; name the head to load it"
+        log.warning(message, contents.facts_path, join_names(plan.other_heads, 3))
     named_class, read_class = named_architecture(contents.facts), family.page(plan.config.head).architecture
     is_known = any(one.architecture == named_class and one.head == plan.config.head for one in family.heads)
     unread = [name for name in plan.dropped if name.endswith((".weight", ".bias"))]

@@ -1,7 +1,6 @@
 """Shared kinds of options, and library errors with arguments spelled as options of the command line."""
 
 import json
-import os
 import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -12,6 +11,7 @@ import rich_click as click
 from click.core import ParameterSource
 
 from pellucid.errors import Argument, StructuredError
+from pellucid.paths import path_of
 
 
 class NameValueOption(click.Option):
@@ -64,10 +64,11 @@ class NonEmptyPath(click.Path):
             )
             kind = "folder" if self.dir_okay else "file"
             raise click.UsageError(f"{spelling} is empty, expected the name of a {kind}", ctx)
-        if not self.file_okay and os.path.isfile(value):
-            self.fail(f"{os.fspath(value)!r} is a file, expected a folder", param, ctx)
-        if not self.dir_okay and os.path.isdir(value):
-            self.fail(f"{os.fspath(value)!r} is a folder, expected a file", param, ctx)
+        path = path_of(value)
+        if not self.file_okay and path.is_file():
+            self.fail(f"{str(value)!r} is a file, expected a folder", param, ctx)
+        if not self.dir_okay and path.is_dir():
+            self.fail(f"{str(value)!r} is a folder, expected a file", param, ctx)
         return super().convert(value, param, ctx)
 
 
