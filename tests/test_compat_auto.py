@@ -281,6 +281,15 @@ def test_output_set_as_an_attribute_is_set_as_an_item_too() -> None:
     assert found[0] == found[1] and found[0][-1] == (3, 2, (4,))
 
 
+def test_output_without_a_value_has_no_item_for_it() -> None:
+    """The reference keeps the old item, so that the attribute and the item differ."""
+    output = compat.ModelOutput({"loss": 1, "logits": 2})
+    output.loss = None
+    assert output.to_tuple() == (2,) and output.loss is None
+    output.loss = 3
+    assert output.to_tuple() == (3, 2)
+
+
 def test_output_is_read_by_name_index_and_as_a_tuple(tmp_path: Path) -> None:
     reference_model("bert", "SequenceClassification", tmp_path)
     model, inputs = our_model("SequenceClassification", tmp_path), model_inputs("", False)

@@ -311,14 +311,22 @@ def test_settings_of_a_model_may_be_tensors_and_arrays(tmp_path: Path) -> None:
         assert (saved.eos_token_id, saved.max_new_tokens) == ([end, 3], 9)
         assert json.loads(repr(model.generation_config).partition(" ")[2]) == saved.to_dict()
     model.generation_config.bad_words_ids = [(3,), np.array([4])]
-    for name, value in (("max_new_tokens", {9}), ("top_k", 3.0)):
-        message = re.escape(f"{name} is {value}, expected a whole number")
-        with pytest.raises(pellucid.InputError, match=f"^{message}$"):
-            setattr(model.generation_config, name, value)
-        with pytest.raises(pellucid.InputError, match=f"^{message}$"):
-            compat.GenerationConfig(**{name: value})
+    model.generation_config.sequence_bias = {(5,): -100.0}
+    assert model.current_model().loaded.generation["sequence_bias"] == [[[5], -100.0]]
     model.save_pretrained(tmp_path / "two")
-    assert compat.GenerationConfig.from_pretrained(tmp_path / "two").bad_words_ids == [[3], [4]]
+    saved = compat.GenerationConfig.from_pretrained(tmp_path / "two")
+    assert (saved.bad_words_ids, saved.sequence_bias) == ([[3], [4]], [[[5], -100.0]])
+    model.generation_config.odd = {9}
+    assert '"odd": "{9}"' in repr(model.generation_config)
+
+
+@pytest.mark.parametrize(("name", "value"), [("max_new_tokens", {9}), ("top_k", 3.0)])
+def test_generation_setting_of_a_wrong_type_is_refused_where_it_is_set(name: str, value: Any) -> None:
+    message = re.escape(f"{name} is {value}, expected a whole number")
+    with pytest.raises(pellucid.InputError, match=f"^{message}$"):
+        setattr(compat.GenerationConfig(), name, value)
+    with pytest.raises(pellucid.InputError, match=f"^{message}$"):
+        compat.GenerationConfig(**{name: value})
 
 
 def test_options_of_generate_may_be_numbers_of_numpy(tmp_path: Path) -> None:

@@ -134,10 +134,17 @@ def test_padding_to_max_length_needs_a_length(endless: float | None) -> None:
 
 
 def test_pair_that_fits_overflows_nowhere() -> None:
+    ours, theirs = both_tokenizers("bert")
+    options: dict[str, Any] = {"truncation": True, "return_overflowing_tokens": True, "max_length": 6}
+    found = as_plain_lists(ours("a b", "c", **options))
+    assert found == as_plain_lists(theirs("a b", "c", **options)) and len(found["input_ids"]) == 1
+
+
+def test_lengths_may_be_small_numbers_of_numpy() -> None:
     ours, _ = both_tokenizers("bert")
-    ids = ours("a b", "c").input_ids
-    options: dict[str, Any] = {"truncation": True, "return_overflowing_tokens": True}
-    assert ours("a b", "c", max_length=len(ids), **options).input_ids == [ids]
+    text, size = "a b " * 200, np.uint8(200)
+    assert len(ours(text, truncation=True, max_length=size).input_ids) == 200
+    assert len(ours(text, padding=True, pad_to_multiple_of=np.uint8(8)).input_ids) % 8 == 0
 
 
 @pytest.mark.parametrize("overflowing", [False, True])

@@ -1,5 +1,6 @@
 """Arrays, tensors and pandas' NA in place of a single value: each raises one sentence that names the argument."""
 
+import dataclasses
 import enum
 import json
 from collections.abc import Callable
@@ -12,7 +13,9 @@ import torch
 
 import pellucid
 from pellucid import compat
+from pellucid.config.parts import Attention, DecoderSide
 from pellucid.config.pooling import Pooling
+from pellucid.config.positions import Learned, Llama3Scaling, RelativeBias, Rotary, Sinusoidal
 from pellucid.errors import InputError
 from pellucid.tasks.fill_mask import FillMask
 from pellucid.tasks.zero_shot import ZeroShotClassification
@@ -241,10 +244,30 @@ def test_numpy_numbers_are_accepted(checkpoint: Checkpoint, index: pellucid.Inde
 def test_config_may_be_of_numpy_numbers_and_is_saved(tmp_path: Path) -> None:
     sizes = {"vocab_size": 30, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     sizes |= {"intermediate_size": 8, "max_position_embeddings": 9, "num_key_value_heads": 1, "pad_token_id": 1}
-    config = pellucid.Config.of("llama", **{name: np.int64(size) for name, size in sizes.items()})
-    assert config == pellucid.Config.of("llama", **sizes)
+    ends = (np.int64(3), 4)
+    config = pellucid.Config.of("llama", **{name: np.int64(size) for name, size in sizes.items()}, eos_token_id=ends)
+    assert config == pellucid.Config.of("llama", **sizes, eos_token_id=(3, 4))
     pellucid.build(config, seed=np.int64(1)).save(tmp_path / "saved")
     assert pellucid.load(tmp_path / "saved").config == config
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        Attention(sliding_window=3),
+        DecoderSide(decoder_start_token_id=0),
+        Learned(9),
+        Llama3Scaling(),
+        RelativeBias(),
+        Rotary(),
+        Sinusoidal(9),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_part_of_a_config_stores_numbers_of_numpy_as_plain_ones(part: Any) -> None:
+    integers = {name: np.int64(value) for name, value in vars(part).items() if type(value) is int}
+    found = dataclasses.replace(part, **integers)
+    assert integers and all(type(getattr(found, name)) is int for name in integers)
 
 
 def test_counts_of_explanations_may_be_of_numpy(checkpoint: Checkpoint) -> None:

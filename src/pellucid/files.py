@@ -10,6 +10,7 @@ import re
 import secrets
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -117,13 +118,18 @@ def is_own(file_stat: os.stat_result, *trusted: int) -> bool:
     return file_stat.st_uid in (os.getuid(), *trusted) and not file_stat.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
+def no_folder_error(path: Path) -> InputError:
+    """The error for a file to write in a folder that does not exist."""
+    return InputError(f"cannot write {path}: there is no folder {str(path.parent)!r}")
+
+
 def cannot_write(target: Path, error: OSError) -> PellucidError:
     """A system error while writing, as one of ours."""
     if error.errno in FULL:
         kept = "what was there before is still there: free some space or raise the limit, and try again"
         return ResourceError(f"{FULL[error.errno]} while writing {target}; {kept}")
     if error.errno == errno.ENOENT and not target.parent.is_dir():
-        return InputError(f"cannot write {target}: there is no folder {str(target.parent)!r}")
+        return no_folder_error(target)
     return InputError(f"cannot write {target}: {error.strerror or error}")
 
 
@@ -180,6 +186,17 @@ def read_json_value(path: Path, max_bytes: int = MAX_BYTES) -> Any:
         raise cannot_read(path, error) from error
     except (ValueError, RecursionError) as error:
         raise CorruptFileError(f"{path} is not JSON: {error}") from error
+
+
+def json_error_text(error: ValueError | RecursionError) -> str:
+    """Why a line is not JSON."""
+    if isinstance(error, RecursionError):
+        return "lists or objects nested too deeply: write them as a string"
+    if "set_int_max_str_digits" in str(error):
+        return f"a number of more than {sys.get_int_max_str_digits():,} digits: write it as a string"
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON: {error.msg.removesuffix(' at')} (character {error.pos + 1})"
+    return f"not JSON: {error}"
 
 
 def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:

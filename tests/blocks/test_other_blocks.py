@@ -1,6 +1,7 @@
 """Positions, embeddings, norms, layers, activations."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -21,13 +22,10 @@ def test_sinusoids_equal_the_papers_formula() -> None:
             assert waves[position, 2 * pair + 1] == pytest.approx(math.cos(angle), abs=1e-6)
 
 
-def test_sinusoids_of_an_odd_width() -> None:
-    assert blocks.SinusoidalPositions(9, 5)(torch.arange(9)[None], torch.zeros(1, 9)).shape == (1, 9, 5)
-    assert (
-        blocks.SinusoidalPositions(9, 2, waves="tensor2tensor")(torch.arange(9)[None], torch.zeros(1, 9))
-        .isfinite()
-        .all()
-    )
+@pytest.mark.parametrize(("width", "waves"), [(5, "interleaved"), (2, "tensor2tensor")])
+def test_sinusoids_of_an_odd_or_the_least_width(width: int, waves: Any) -> None:
+    found = blocks.SinusoidalPositions(9, width, waves=waves)(torch.arange(9)[None], torch.zeros(1, 9))
+    assert found.shape == (1, 9, width) and found.isfinite().all()
 
 
 def test_embeddings_are_the_sum_of_their_parts() -> None:

@@ -813,16 +813,18 @@ def test_signal_within_an_import_raises_no_exception(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="this system has no such signals")
-def test_signal_during_the_exit_prints_no_traceback(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_signal_during_the_exit_prints_no_traceback(tmp_path: Path, name: str) -> None:
     program = (
         "import atexit, os, runpy, signal, sys\n"
-        "atexit.register(os.kill, os.getpid(), signal.SIGTERM)\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup ignores\n"
+        f"atexit.register(os.kill, os.getpid(), signal.{name})\n"
         "sys.argv = ['pellucid', '--version']\n"
         "runpy.run_module('pellucid', run_name='__main__')"
     )
     command = [sys.executable, "-c", program]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
-    assert (result.returncode, result.stderr) == (-signal.SIGTERM, "")
+    assert (result.returncode, result.stderr) == (-getattr(signal, name), "")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="this system has no such signals")

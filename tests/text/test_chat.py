@@ -281,8 +281,12 @@ def test_last_message_in_parts_is_continued(content: list[dict[str, str]], text:
 
 @pytest.mark.parametrize(("trim", "text"), [("", "Yes "), (" | trim", "Yes")])
 def test_continued_message_ends_as_the_template_writes_it(trim: str, text: str) -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
     template, messages = f"{{{{ messages[0].content{trim} }}}}!", [{"role": "assistant", "content": "Yes "}]
     assert render_chat(template, messages, {}, continue_final_message=True) == text
+    (expected,), _ = render_jinja_template([messages], chat_template=template, continue_final_message=True)
+    assert expected == text
 
 
 @pytest.mark.parametrize("trim", ["", " | trim"])

@@ -9,6 +9,7 @@ from typing import Any
 
 from pellucid.checkpoints.model_files import GENERATION
 from pellucid.errors import InputError, blaming, shorten
+from pellucid.integers import as_integer
 
 FILE = GENERATION
 MAX_ENTRIES = 100_000
@@ -73,6 +74,23 @@ def check_generation(settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """`check_settings` of a file; raises CorruptFileError, which names the file and the key."""
     with blaming(path):
         return check_settings(settings)
+
+
+def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that a caller gave, as a file would hold them: tuples, ranges, arrays and tensors as lists, NumPy's
+    numbers as Python's, and the biases of sequences, which JSON has no keys for, as pairs."""
+    return {
+        name: _plain([*value.items()] if name == "sequence_bias" and isinstance(value, Mapping) else value)
+        for name, value in settings.items()
+    }
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, list | tuple | range):
+        return [*map(_plain, value)]
+    return value if (number := as_integer(value)) is None else number
 
 
 def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,8 +19,9 @@ def main() -> None:
     terminating = handle_termination()
     try:
         code = _run()
-        for one in (signal.SIGINT, *terminating):  # during the exit they then show no traceback
-            atexit.register(signal.signal, one, signal.SIG_DFL)
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a further Ctrl-C then shows no traceback
+        for one in terminating:  # nor do they, from here on
+            signal.signal(one, signal.SIG_DFL)
         if code == INTERRUPTED:
             end_after(0.5, os._exit, code)  # all is cleaned up: only threads that ignore it are left
     except KeyboardInterrupt:  # a second one, during the exit

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from pellucid.cli.options import message_as_typed
-from pellucid.errors import InputError, StructuredError
+from pellucid.errors import StructuredError
+from pellucid.files import no_folder_error
 from pellucid.paths import check_suffix, target_of
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def check_output_path(option: str, path: Path | None, *suffixes: str, inputs: It
             problem = f"{option} {path} is the file where {stream} goes, and would be overwritten"
             raise click.UsageError(f"{problem}: leave {option} out, or name another one")
     if not target_of(path).parent.is_dir():
-        raise InputError(f"cannot write {path}: there is no folder {str(path.parent)!r}")
+        raise no_folder_error(path)
     if any(_is_same_file(path, one) for one in (0, *inputs)):  # 0: standard input
         raise click.UsageError(f"{option} {path} is the FILE that is read, and would be overwritten: name another one")
     if ".png" in suffixes and path.suffix.lower() == ".png":

@@ -198,10 +198,8 @@ def _to_tensor(column: Any, kind: str) -> Any:
 
 
 def to_lists(ids: Any) -> Any:
-    """Tensors, arrays, tuples and ranges, also within lists, as lists or numbers."""
-    if hasattr(ids, "tolist"):
-        return ids.tolist()
-    return [*map(to_lists, ids)] if isinstance(ids, list | tuple | range) else ids
+    """Tensors, arrays, tuples and ranges as lists or numbers."""
+    return ids.tolist() if hasattr(ids, "tolist") else [*map(to_lists, ids)] if isinstance(ids, tuple | range) else ids
 
 
 def without_empty_pair(item: Any) -> Any:

@@ -75,9 +75,11 @@ class PretrainedConfig:
                 f"config_dict is {shorten(repr(config_dict))}, expected values by name: {{'vocab_size': 9}}"
             )
         facts, own = plain_numbers(config_dict), getattr(cls, "family", None)
-        if (id2label := facts.get("id2label")) is not None:
-            facts["id2label"] = {str(i): label for i, label in _labels_by_number(id2label).items()}  # as in a file
-        facts["label2id"] = _numbers_by_label(facts.get("label2id"))
+        if isinstance(id2label := facts.get("id2label"), Mapping):
+            numbers = (str(int(i) if _is_number(i) else i) for i in id2label)
+            facts["id2label"] = dict(zip(numbers, map(_label_text, id2label.values())))  # as in a file
+        if "label2id" in facts:
+            facts["label2id"] = _numbers_by_label(facts["label2id"])
         family = family_of_config({"model_type": own and own.model_type} | facts, "config_dict")
         kind = config_class(config_class_name(family))
         if not issubclass(kind, cls):

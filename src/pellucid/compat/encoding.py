@@ -17,7 +17,7 @@ from pellucid.compat.batch import (
     pad_columns,
     texts_and_pairs,
 )
-from pellucid.config.checks import check_bool, check_count, check_one_of
+from pellucid.config.checks import check_bool, check_count, check_one_of, store_plain_numbers
 from pellucid.errors import InputError, format_count
 from pellucid.text import Tokenizer
 from pellucid.text.batch import PADDINGS, text_list
@@ -57,6 +57,7 @@ class Request:
         for name, value in (flags | {one: self.columns[one] for one in self.columns if one in COLUMN_OPTIONS}).items():
             if value is not None:
                 check_bool(name, value)
+        store_plain_numbers(self)
         for name in ("max_length", "stride"):
             if (value := getattr(self, name)) is not None:
                 check_count(name, value, minimum=0)
@@ -99,9 +100,9 @@ def _padded_width(
     multiple: the result is a multiple of it.
     """
     if length is not None:
-        check_count("max_length", length, minimum=0)
+        length = check_count("max_length", length, minimum=0)
     if multiple is not None:
-        check_count("pad_to_multiple_of", multiple)
+        multiple = check_count("pad_to_multiple_of", multiple)
     check_one_of("padding", padding, PADDINGS)
     if padding in (False, "do_not_pad"):
         return 0

@@ -235,18 +235,17 @@ def _set_new_tokens(
     max_length = from_checkpoint.get("max_length") if max_length is None else max_length
     if max_length is None:
         return None
-    return new_token_budget(max_length, prompt_length)
+    return new_token_budget(check_count("max_length", max_length, maximum=None), prompt_length)
 
 
-def new_token_budget(max_length: Any, prompt_length: int) -> int:
-    """How many new tokens are left of `max_length` in total. Raises InputError for a wrong value, or where none is."""
-    total = check_count("max_length", max_length, maximum=2**63 - 1)
-    if total <= prompt_length:
+def new_token_budget(max_length: int, prompt_length: int) -> int:
+    """How many new tokens are left of `max_length` in total. Raises InputError where none is."""
+    if max_length <= prompt_length:
         raise InputError(
-            f"max_length is {total:,}, expected more than the {format_count(prompt_length, 'token')} before the "
+            f"max_length is {max_length:,}, expected more than the {format_count(prompt_length, 'token')} before the "
             "first new one: raise it, or pass max_new_tokens"
         )
-    return total - prompt_length
+    return max_length - prompt_length
 
 
 def _default_new_tokens(max_positions: int | None, prompt_length: int) -> int:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection
 from typing import Any, Self
 
-from pellucid.checkpoints.generation import FILE, check_settings, generation_file_name
+from pellucid.checkpoints.generation import FILE, check_settings, generation_file_name, plain_settings
 from pellucid.checkpoints.load import read_generation
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.compat.arguments import (
@@ -15,7 +15,6 @@ from pellucid.compat.arguments import (
     pop_hub_options,
     without_unsupported,
 )
-from pellucid.compat.batch import to_lists
 from pellucid.errors import InputError, shorten
 from pellucid.generation.checkpoint_settings import UNSUPPORTED as IDLE
 from pellucid.generation.checkpoint_settings import decoder_start_token, has_effect
@@ -84,7 +83,7 @@ class GenerationConfig:
         return cls(**{name: getattr(model_config, name, None) for name in names})
 
     def __setattr__(self, name: str, value: Any) -> None:
-        check_settings({name: to_lists(value)})
+        check_settings(plain_settings({name: value}))
         object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
@@ -148,10 +147,10 @@ def settings_to_save(loaded: Loaded, own: Any) -> dict[str, Any]:
 
 
 def _settings_dict(settings: Any) -> dict[str, Any]:
-    """The settings that are set; tensors and arrays as lists or numbers."""
+    """The settings that are set, as a file would hold them."""
     if settings is None:
         return {}
     if isinstance(settings, type) or not callable(getattr(settings, "to_dict", None)):
         shown = shorten(repr(settings))
         raise InputError(f"generation_config is {shown}, expected settings such as GenerationConfig(max_new_tokens=9)")
-    return {name: to_lists(value) for name, value in settings.to_dict().items() if value is not None}
+    return {name: value for name, value in plain_settings(settings.to_dict()).items() if value is not None}

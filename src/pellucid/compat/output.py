@@ -37,12 +37,12 @@ class ModelOutput(dict[str, Any]):
         return None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in self.__dict__["names"]:
+        if name not in self.__dict__.get("names", ()):
             super().__setattr__(name, value)
-        elif value is None:
-            self.pop(name, None)
-        else:
-            self[name] = value
+            return
+        values = {one: self.get(one) for one in self.__dict__["names"]} | {name: value}
+        self.clear()
+        self.update({one: found for one, found in values.items() if found is not None})
 
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, str):

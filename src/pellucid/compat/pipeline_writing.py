@@ -19,6 +19,7 @@ from pellucid.compat.generate import (
 )
 from pellucid.compat.generation_config import UNSUPPORTED, options_from_settings
 from pellucid.compat.pipeline_call import ItemGroup, PipelineCall
+from pellucid.config.checks import check_count
 from pellucid.errors import InputError, shorten
 from pellucid.generation.checkpoint_settings import REFERENCE_LENGTH, required_start_token
 from pellucid.generation.settings import CONFLICT_NOTE, SAMPLING, check_beams
@@ -88,8 +89,9 @@ class GenerationCall(PipelineCall, ABC):
         if "max_new_tokens" in limit:
             yield items, compatible_lengths(options | limit)
         else:  # including the prompt, so the number differs for each
+            max_length = check_count("max_length", limit["max_length"])
             for item in items:
-                budget = new_token_budget(limit["max_length"], self.prompt_length(item))
+                budget = new_token_budget(max_length, self.prompt_length(item))
                 yield [item], compatible_lengths(options | {"max_new_tokens": budget})
 
     def _effective_arguments(self) -> dict[str, Any]:

@@ -45,11 +45,13 @@ def materialize_iterators(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, Iterator) else value for name, value in settings.items()}
 
 
-def check_count(name: str, value: object, maximum: int = 100_000_000, minimum: int = 1) -> int:
+def check_count(name: str, value: object, maximum: int | None = 100_000_000, minimum: int = 1) -> int:
     """A whole number from `minimum` to `maximum`, also one of NumPy, as an int. Raises InputError for anything else."""
     number = as_integer(value)
-    if number is None or not minimum <= number <= maximum:
-        raise value_error(name, value, f"a whole number from {minimum} to {maximum:,}")
+    if number is None or number < minimum or (maximum is not None and number > maximum):
+        raise value_error(
+            name, value, f"a whole number from {minimum} {'on' if maximum is None else f'to {maximum:,}'}"
+        )
     return number
 
 
@@ -100,10 +102,12 @@ def check_bool(name: str, value: object) -> None:
         raise value_error(name, value, "true or false")
 
 
-def check_token_id(name: str, value: object, rows: int = 2**31) -> None:
-    """Checks for a token id below `rows`, or None where there is no such token."""
-    if value is not None and not (type(value) is int and 0 <= value < rows):
+def check_token_id(name: str, value: object, rows: int = 2**31) -> int | None:
+    """A token id below `rows`, also one of NumPy, as an int; None where there is no such token."""
+    number = as_integer(value)
+    if value is not None and (number is None or not 0 <= number < rows):
         raise value_error(name, value, f"the id of a token, 0 to {rows - 1}")
+    return number
 
 
 def check_activation(name: str, value: object) -> None:

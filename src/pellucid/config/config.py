@@ -119,8 +119,9 @@ class Config:
         ):
             check_bool(name, getattr(self, name))
         check_token_id("bos_token_id", self.bos_token_id)
-        for end in self.end_tokens:
-            check_token_id("eos_token_id", end)
+        ends = tuple(check_token_id("eos_token_id", end) for end in self.end_tokens)
+        if isinstance(self.eos_token_id, tuple):
+            object.__setattr__(self, "eos_token_id", ends)
         if not isinstance(self.labels, tuple | list) or not all(isinstance(one, str) for one in self.labels):
             raise InputError(Argument("labels"), f" are {shorten(repr(self.labels))}, expected a list of names")
         if not self.labels or len(set(self.labels)) != len(self.labels):

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pellucid.config.checks import check_count, check_range, check_token_id
 from pellucid.errors import InputError, MessagePart, shorten
+from pellucid.integers import as_integer
 
 ValueParser = Callable[[str, Any, int | None], Any]
 """(name of the option, value, vocabulary size or None)  ->  the value as the rule takes it
@@ -59,21 +60,20 @@ def number(*, advice: MessagePart = "", **bounds: float) -> ValueParser:
 
 def whole_number(name: str, value: Any, vocab_size: int | None) -> int:
     """An integer from 0 on."""
-    check_count(name, value, minimum=0)
-    return value
+    return check_count(name, value, minimum=0)
 
 
 def token_id(name: str, value: Any, vocab_size: int | None) -> int:
     """A token id."""
-    if value is None:
+    number = check_token_id(name, value, vocab_size or 2**31)
+    if number is None:
         raise InputError(f"{name} is None, expected the id of a token")
-    check_token_id(name, value, vocab_size or 2**31)
-    return value
+    return number
 
 
 def token_ids(name: str, value: Any, vocab_size: int | None) -> tuple[int, ...]:
     """A token id, or a list of them."""
-    if type(value) is int:
+    if as_integer(value) is not None:
         return (token_id(name, value, vocab_size),)
     return _ids(name, value, vocab_size)
 

@@ -15,6 +15,7 @@ from pellucid.generation.loop import Judge, deadline, write
 from pellucid.generation.prompts import GenerationRequest, chat_request, prompt_request, text_request
 from pellucid.generation.score import TokenScore, score_tokens, token_scores
 from pellucid.generation.stops import AnswerStream, cut_at_stop, special_stop_ids
+from pellucid.integers import as_integer
 from pellucid.text import tokens_of
 
 MAX_ALTERNATIVES = 1_000
@@ -119,7 +120,7 @@ def decode_sequence(request: GenerationRequest, sequence: GeneratedSequence) -> 
 def require_one_sequence(options: dict[str, Any]) -> dict[str, Any]:
     """Options of a function that returns one text per prompt, whatever the checkpoint says."""
     num_sequences = options.get("num_return_sequences")
-    if num_sequences is not None and not (type(num_sequences) is int and num_sequences == 1):
+    if num_sequences is not None and as_integer(num_sequences) != 1:
         raise InputError(
             f"num_return_sequences is {shorten(repr(num_sequences))}, and this gives one text for each prompt: "
             "complete(...).sequences holds several"

@@ -4,7 +4,6 @@ import csv
 import itertools
 import json
 import re
-import sys
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from pellucid.errors import (
     normalize_nfc,
     shorten,
 )
-from pellucid.files import unique_keys
+from pellucid.files import json_error_text, unique_keys
 from pellucid.text.lines import lines
 
 MAX_FIELD_CHARACTERS = 16 * 2**20
@@ -219,22 +218,12 @@ def _json_rows(rows: Rows) -> Iterator[Row]:
         try:
             found: Any = json.loads(line.rstrip("\r\n"), object_pairs_hook=unique_keys)
         except (ValueError, RecursionError) as error:
-            rows.skip_or_refuse(number, _json_error_text(error))
+            rows.skip_or_refuse(number, json_error_text(error))
             continue
         if isinstance(found, dict):
             yield Row(number, found)
         else:
             rows.skip_or_refuse(number, f"{type(found).__name__}, expected an object with names and values")
-
-
-def _json_error_text(error: ValueError | RecursionError) -> str:
-    if isinstance(error, RecursionError):
-        return "lists or objects nested too deeply: write them as a string"
-    if "set_int_max_str_digits" in str(error):
-        return f"a number of more than {sys.get_int_max_str_digits():,} digits: write it as a string"
-    if isinstance(error, json.JSONDecodeError):
-        return f"not JSON: {error.msg} (character {error.pos + 1})"
-    return f"not JSON: {error}"
 
 
 def _fault(row: Row, name: str, number: bool) -> str | None:

@@ -110,7 +110,7 @@ class Tokenizer(SpecialTokens, Spelling):
         check_bool("add_special_tokens", add_special_tokens)
         check_bool("parse_special_tokens", parse_special_tokens)
         if max_length is not None:
-            max_length = check_count("max_length", max_length, maximum=2**63 - 1, minimum=0)
+            max_length = check_count("max_length", max_length, maximum=None, minimum=0)
         texts, pairs = text_list("texts", texts), None if pairs is None else text_list("pairs", pairs)
         firsts = self.encode_raw(texts, parse_special_tokens, "text")
         if pairs is not None and len(pairs) != len(texts):
@@ -200,7 +200,7 @@ class Tokenizer(SpecialTokens, Spelling):
         if limit is None:
             argument = Argument("max_length", Placeholder("N"))
             raise InputError("this tokenizer states no greatest length: pass ", argument)
-        return check_count("max_length", limit, maximum=2**63 - 1)
+        return check_count("max_length", limit, maximum=None)
 
     # -- ids to text --------------------------------------------------------------------------------------------------
 

@@ -121,7 +121,10 @@ def truncate_pair(first: Any, second: Any, limit: int | None, added: int, strate
     side: "right" cuts off the end of a text, "left" its beginning.
     """
     sizes = [len(first), 0 if second is None else len(second)]
-    if limit is None or (excess := sum(sizes) + added - limit) <= 0:
+    if limit is None:
+        return 0
+    excess = sum(sizes) + added - limit
+    if excess <= 0:
         return 0
     second_alone = truncates_second(strategy, second)
     room = sum(sizes) - excess

@@ -143,7 +143,7 @@ def _with_joined_offsets(window: Window, words: list[str]) -> Window:
 
 
 def _limit(tokenizer: Tokenizer, max_length: int | None) -> int | None:
-    return tokenizer.model_max_length if max_length is None else check_count("max_length", max_length, 2**63 - 1)
+    return tokenizer.model_max_length if max_length is None else check_count("max_length", max_length, maximum=None)
 
 
 def _window(

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from torch import Tensor
 
-from pellucid.checkpoints.generation import check_settings
+from pellucid.checkpoints.generation import check_settings, plain_settings
 from pellucid.checkpoints.loaded import Loaded
 from pellucid.config import Config
-from pellucid.config.checks import plain_numbers
 from pellucid.errors import InputError, shorten
 from pellucid.text import Tokenizer
 from pellucid.text.special_token_ids import check_config, check_tokenizer
@@ -59,7 +58,7 @@ class Editable:
         if not isinstance(generation, Mapping):
             found = shorten(repr(generation))
             raise InputError(f"generation is {found}, expected a dictionary, as generation_config.json holds it")
-        settings = check_settings(plain_numbers(generation))
+        settings = check_settings(plain_settings(generation))
         return type(self)(replace(self._loaded, config=check_config(config), generation=settings))
 
     def edit(self, edits: EditsByName) -> AbstractContextManager[Self]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pellucid.config.checks import require_list
 from pellucid.errors import CorruptFileError, InputError, NotFoundError, format_count, shorten
-from pellucid.files import file_errors
+from pellucid.files import file_errors, json_error_text
 from pellucid.paths import path_of
 from pellucid.view.line_charts import Line, Panel, downsampled, draw_panels, smoothed
 from pellucid.view.picture import Drawing
@@ -164,7 +164,7 @@ def _log_lines(log: Log) -> Iterable[tuple[str, Mapping[str, Any]]]:
         except (ValueError, RecursionError) as error:
             if number == len(texts):
                 return
-            raise CorruptFileError(f"{path}, line {number}: not JSON: {error}") from error
+            raise CorruptFileError(f"{path}, line {number}: {json_error_text(error)}") from error
         if not isinstance(found, dict):
             raise CorruptFileError(f"{path}, line {number}: {type(found).__name__}, expected an object")
         yield f"{path}, line {number}", found
