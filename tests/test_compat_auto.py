@@ -286,8 +286,8 @@ def test_output_without_a_value_has_no_item_for_it() -> None:
     output = compat.ModelOutput({"loss": 1, "logits": 2})
     output.loss = None
     assert output.to_tuple() == (2,) and output.loss is None
-    output.loss = 3
-    assert output.to_tuple() == (3, 2)
+    output["extra"], output.loss = 4, 3
+    assert output.to_tuple() == (3, 2, 4)
 
 
 def test_output_is_read_by_name_index_and_as_a_tuple(tmp_path: Path) -> None:

@@ -320,7 +320,7 @@ def test_settings_of_a_model_may_be_tensors_and_arrays(tmp_path: Path) -> None:
     assert '"odd": "{9}"' in repr(model.generation_config)
 
 
-@pytest.mark.parametrize(("name", "value"), [("max_new_tokens", {9}), ("top_k", 3.0)])
+@pytest.mark.parametrize(("name", "value"), [("max_new_tokens", {9}), ("top_k", 3.0), ("num_beams", torch.Tensor)])
 def test_generation_setting_of_a_wrong_type_is_refused_where_it_is_set(name: str, value: Any) -> None:
     message = re.escape(f"{name} is {value}, expected a whole number")
     with pytest.raises(pellucid.InputError, match=f"^{message}$"):

@@ -17,6 +17,7 @@ def test_output_file_without_read_permission_is_written() -> None:
         path = NonEmptyPath(dir_okay=False).convert(str(own / "private"), None, None)
         assert write_atomically(target_of(path), lambda file: file.write(b"new")) == own / "private"
         assert NonEmptyPath(file_okay=False).convert(str(folder / "closed"), None, None) == folder / "closed"
+        assert NonEmptyPath(dir_okay=False).convert(str(own / "link"), None, None) == own / "link"
         with pytest.raises(InputError, match=f"cannot write {own / 'link'}: Permission denied"):
             target_of(own / "link")
 

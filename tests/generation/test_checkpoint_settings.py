@@ -58,6 +58,10 @@ def test_wrong_type_in_given_generation_settings_is_refused() -> None:
     model = writer(byte_level())
     with pytest.raises(InputError, match=r"^num_beams is '4', expected a whole number$"):
         model.saying(model.config, {"do_sample": True, "num_beams": "4"})
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(InputError, match=r"^bad_words_ids holds lists within lists too deeply, or a list that holds"):
+        model.saying(model.config, {"bad_words_ids": endless})
 
 
 @pytest.fixture(scope="module", autouse=True)

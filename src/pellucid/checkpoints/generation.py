@@ -79,14 +79,17 @@ def check_generation(settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
 def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that a caller gave, as a file would hold them: tuples, ranges, arrays and tensors as lists, NumPy's
     numbers as Python's, and the biases of sequences, which JSON has no keys for, as pairs."""
-    return {
-        name: _plain([*value.items()] if name == "sequence_bias" and isinstance(value, Mapping) else value)
-        for name, value in settings.items()
-    }
+    found = {}
+    for name, value in settings.items():
+        try:
+            found[name] = _plain([*value.items()] if name == "sequence_bias" and isinstance(value, Mapping) else value)
+        except RecursionError as error:
+            raise InputError(f"{shorten(name)} holds lists within lists too deeply, or a list that holds itself") from error
+    return found
 
 
 def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):
+    if hasattr(type(value), "tolist"):
         return value.tolist()
     if isinstance(value, list | tuple | range):
         return [*map(_plain, value)]

@@ -1,6 +1,7 @@
 """Shared kinds of options, and library errors with arguments spelled as options of the command line."""
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -52,7 +53,8 @@ def combined_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class NonEmptyPath(click.Path):
-    """A path that is not empty, which Python would take for the working folder. Read access is not checked here."""
+    """A path that can exist, and is not empty, which Python would take for the working folder. Read access is not
+    checked here."""
 
     def __init__(self, *, file_okay: bool = True, dir_okay: bool = True) -> None:
         super().__init__(file_okay=file_okay, dir_okay=dir_okay, readable=False, path_type=Path)
@@ -65,9 +67,9 @@ class NonEmptyPath(click.Path):
             kind = "folder" if self.dir_okay else "file"
             raise click.UsageError(f"{spelling} is empty, expected the name of a {kind}", ctx)
         path = path_of(value)
-        if not self.file_okay and path.is_file():
+        if not self.file_okay and os.path.isfile(path):  # noqa: PTH113 - False without access, too
             self.fail(f"{str(value)!r} is a file, expected a folder", param, ctx)
-        if not self.dir_okay and path.is_dir():
+        if not self.dir_okay and os.path.isdir(path):  # noqa: PTH112
             self.fail(f"{str(value)!r} is a folder, expected a file", param, ctx)
         return super().convert(value, param, ctx)
 

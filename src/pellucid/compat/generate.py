@@ -235,7 +235,7 @@ def _set_new_tokens(
     max_length = from_checkpoint.get("max_length") if max_length is None else max_length
     if max_length is None:
         return None
-    return new_token_budget(check_count("max_length", max_length, maximum=None), prompt_length)
+    return new_token_budget(check_count("max_length", max_length), prompt_length)
 
 
 def new_token_budget(max_length: int, prompt_length: int) -> int:

@@ -40,7 +40,7 @@ class ModelOutput(dict[str, Any]):
         if name not in self.__dict__.get("names", ()):
             super().__setattr__(name, value)
             return
-        values = {one: self.get(one) for one in self.__dict__["names"]} | {name: value}
+        values = dict.fromkeys(self.__dict__["names"]) | dict(self) | {name: value}
         self.clear()
         self.update({one: found for one, found in values.items() if found is not None})
 
