@@ -1,5 +1,6 @@
 """Chat templates: the text equals the reference's; hostile templates are refused in one sentence."""
 
+import functools
 import itertools
 import json
 import subprocess
@@ -234,6 +235,7 @@ ERRORS = {
     "no role": ([{"content": "a"}], "message 0 is dict"),
     "no content": ([USER, {"role": "user"}], "message 1 has the content None"),
     "number": ([{"role": "user", "content": 5}], "message 0 has the content 5"),
+    "nested": ([USER | {"x": functools.reduce(lambda one, _: [one], range(99), "")}], "messages are nested more than"),
     "object": (
         [{"role": "user", "content": "a", "image": object()}],
         r"cannot take a object, which messages\[0\]\['image'\] is: expected text",
@@ -275,8 +277,9 @@ def test_last_message_in_parts_is_continued(content: list[dict[str, str]], text:
     assert render_chat(template, messages, {}, continue_final_message=True) == text
     (expected,), _ = render_jinja_template([messages], chat_template=template, continue_final_message=True)
     assert expected == text
-    with pytest.raises(InputError, match="message 0 has no text to continue"):
-        render_chat(template, [{"role": "assistant", "content": [{"type": "image"}]}], {}, continue_final_message=True)
+    for nothing in ([{"type": "image"}], [{"text": " \n"}]):
+        with pytest.raises(InputError, match="message 0 has no text to continue"):
+            render_chat(template, [{"role": "assistant", "content": nothing}], {}, continue_final_message=True)
 
 
 @pytest.mark.parametrize(("trim", "text"), [("", "Yes "), (" | trim", "Yes")])
@@ -308,6 +311,23 @@ def test_selection_of_named_templates() -> None:
     assert select_template({"chat_template": "a"}, "default") == "a"
     with pytest.raises(InputError, match="no chat template 'rag': its only one has no name, leave chat_template out"):
         select_template({"chat_template": "a"}, "rag")
+    with pytest.raises(InputError, match=r"it has default$"):
+        select_template({"chat_template": ["a", {"template": "b"}, {"name": "default", "template": "c"}]}, "rag")
+
+
+def test_values_of_a_template_are_of_json_types() -> None:
+    class Text(str):
+        def hidden(self) -> str:
+            return "reached"
+
+    template = "{% for key, value in x.items() %}{{ key }}{{ key.hidden }}{{ value.hidden }}{% endfor %}"
+    assert render_chat(template, [USER], {"x": {Text("a"): Text("b")}}) == "a"
+
+
+@pytest.mark.parametrize("content", [{}, {"content": None}], ids=["no content", "null"])
+def test_message_with_calls_needs_no_content(content: dict[str, None]) -> None:
+    messages = [{"role": "assistant", "tool_calls": [{"name": "f"}], **content}]
+    assert render_chat("{{ messages[0].tool_calls[0].name }}{{ messages[0].content }}", messages, {}) == "f"
 
 
 def test_variables_of_a_generation_block_are_local() -> None:

@@ -33,9 +33,11 @@ def open_both(folder: Path) -> tuple[Any, Tokenizer]:
     return AutoTokenizer.from_pretrained(folder), opened_tokenizer(folder)
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "gpt2", "albert", "t5", "xlm-roberta", "distilbert", "electra"])
+@pytest.mark.parametrize(
+    "name", ["bert", "roberta", "gpt2", "albert", "t5", "xlm-roberta", "distilbert", "electra", "gpt_neo"]
+)
 def test_special_tokens_default_to_those_of_the_class(tmp_path: Path, name: str) -> None:
-    golden = {"distilbert": "bert", "electra": "bert"}.get(name, name)
+    golden = {"distilbert": "bert", "electra": "bert", "gpt_neo": "gpt2"}.get(name, name)
     folder = tokenizer_folder(tmp_path / "bare", name, {"tokenizer.json": GOLDEN / golden / "tokenizer.json"})
     (folder / "tokenizer_config.json").write_text('{"model_max_length": 512}')
     theirs, ours = open_both(folder)

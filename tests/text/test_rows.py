@@ -226,7 +226,11 @@ def test_rows_have_their_line_numbers(tmp_path: Path) -> None:
     assert (table.columns, table.delimiter) == (("id", "text"), ";")
     expected = [Row(2, {"id": "1", "text": "two\nlines"}), Row(5, {"id": "2", "text": "b"})]
     assert list(table) == expected and list(table) == expected, "it may be read again"
-    assert list(table.texts("text", "id")) == [("two\nlines", "1"), ("b", "2")]
+    for _ in range(2):
+        assert list(table.texts("text", "id")) == [("two\nlines", "1"), ("b", "2")]
+        assert list(table.text_lines) == [2, 5]
+    tabs = read_rows(write_file(tmp_path, "a.tsv", "a,b,c\ttext\n1,2\tb\n"))
+    assert tabs.columns == ("a,b,c", "text")
     objects = read_rows(write_file(tmp_path, "a.jsonl", '{"id": 1, "text": "a"}\n\n{"text": "b", "tags": ["x"]}\n'))
     assert list(objects) == [Row(1, {"id": 1, "text": "a"}), Row(3, {"text": "b", "tags": ["x"]})]
     plain = read_rows(write_file(tmp_path, "a.log", "a\n\nb"))

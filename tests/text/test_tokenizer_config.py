@@ -131,11 +131,12 @@ def test_invalid_truncation_side_is_refused(tmp_path: Path) -> None:
 ADDED = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": True, "special": False}
 
 
-def extend_tokenizer_file(folder: Path, *tokens: str, **changes: Any) -> None:
+def extend_tokenizer_file(folder: Path, *tokens: str, lstrip: bool = False, **changes: Any) -> None:
     """Adds tokens to the `tokenizer.json` of a folder, and replaces other parts of it."""
     path = folder / "tokenizer.json"
     tokenizer_json = json.loads(path.read_text()) | changes
-    tokenizer_json["added_tokens"] += [ADDED | {"content": token, "id": 600 + i} for i, token in enumerate(tokens)]
+    flags = ADDED | {"lstrip": lstrip}
+    tokenizer_json["added_tokens"] += [flags | {"content": token, "id": 600 + i} for i, token in enumerate(tokens)]
     path.write_text(json.dumps(tokenizer_json))
 
 
@@ -171,6 +172,44 @@ def test_tokens_named_only_in_the_settings_are_added(tmp_path: Path, name: str, 
         assert row.ids == theirs(text)["input_ids"], text
         assert ours.decode(row.ids, True) == theirs.decode(row.ids, True), text
     assert (ours.pad_token_id, ours.bos_token_id) == (theirs.pad_token_id, theirs.bos_token_id)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"additional_special_tokens": ["<X>"]},
+        {"bos_token": "<X>"},
+        {"added_tokens_decoder": {"600": {"content": "<X>", "special": True}}},
+        {"added_tokens_decoder": {"600": {"content": "<X>", "lstrip": True}}, "bos_token": "<X>"},
+        {"added_tokens.json": {"<X>": 600}},
+        {"added_tokens_decoder": {"600": {"content": "<X>", "special": True}}, "added_tokens.json": {"<y>": 601}},
+    ],
+    ids=str,
+)
+def test_settings_that_name_a_token_of_the_file_change_it_as_in_the_reference(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    legacy = settings.pop("added_tokens.json", None)
+    folder = golden_folder(tmp_path, "bert", tokenizer_class=GENERIC_CLASS, **settings)
+    extend_tokenizer_file(folder, "<X>", lstrip=True)
+    if legacy:
+        (folder / "added_tokens.json").write_text(json.dumps(legacy))
+    ours, theirs = opened_tokenizer(folder), PreTrainedTokenizerFast.from_pretrained(folder)
+    assert ours.added_vocab == theirs.get_added_vocab()
+    assert ours.special_ids == {i for i, token in theirs.added_tokens_decoder.items() if token.special}
+    text = "a  <X> b  <x> c <y>"
+    (row,) = ours.encode([text], parse_special_tokens=True)
+    assert (
+        row.ids == theirs(text)["input_ids"]
+        and row.offsets == theirs(text, return_offsets_mapping=True)["offset_mapping"]
+    )
+    assert ours.decode(row.ids, True) == theirs.decode(row.ids, True)
+    (copied := tmp_path / "again").mkdir()
+    write_tokenizer(ours, copied)
+    again = PreTrainedTokenizerFast.from_pretrained(copied)
+    assert again(text, return_offsets_mapping=True) == theirs(text, return_offsets_mapping=True)
 
 
 @pytest.mark.parametrize("name", ["added_tokens_decoder", "additional_special_tokens"])

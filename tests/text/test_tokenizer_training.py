@@ -156,6 +156,13 @@ def test_normalization_options_are_applied(kind: str) -> None:
     assert tokenizer.unk_token_id is None or kind == "bpe" or tokenizer.unk_token_id not in tokenizer("Öl").input_ids
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_settings_of_a_trained_tokenizer(kind: str) -> None:
+    tokenizer = train_tokenizer(LICENSE, kind, 600, max_length=77)
+    assert tokenizer.settings["model_max_length"] == tokenizer.model_max_length == 77
+    assert tokenizer.token_types == (kind == "wordpiece") and not tokenizer.clean_up_tokenization_spaces
+
+
 def test_characters_are_counted_after_normalization() -> None:
     tokenizer = train_tokenizer(None, "characters", texts=["e\u0301"], normalization="NFC")
     assert tokenizer.vocab == {"é": 0}
@@ -207,8 +214,10 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "role": ({"files": LICENSE, "special_tokens": {"end": "x"}}, "special_tokens has the role 'end'"),
     "token": ({"files": LICENSE, "special_tokens": {"eos": ""}}, "special_tokens['eos'] is ''"),
     "no unk": ({"files": LICENSE, "kind": "wordpiece", "special_tokens": {"pad": "p"}}, "has no 'unk'"),
+    "no unk of unigram": ({"files": LICENSE, "kind": "unigram", "special_tokens": {"pad": "p"}}, "has no 'unk'"),
     "no eos": ({"files": LICENSE, "special_tokens": {}, "add_eos": True}, "no token has the role 'eos'"),
     "extra": ({"files": LICENSE, "extra_tokens": "abc"}, "expected a list of tokens"),
+    "blank extra": ({"files": LICENSE, "extra_tokens": ["a", " "]}, "expected a list of tokens"),
     "form": ({"files": LICENSE, "normalization": "nfc"}, "normalization is 'nfc'"),
     "lowercase": ({"files": LICENSE, "lowercase": 1}, "expected true or false"),
 }

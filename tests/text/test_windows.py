@@ -238,6 +238,13 @@ def test_empty_text_has_only_special_tokens(bert: Tokenizer, rule: str, text: st
 def test_typed_special_tokens_are_plain_text(bert: Tokenizer) -> None:
     plain, parsed = (windows(bert, "a [SEP] b", parse_special_tokens=parse)[0] for parse in (False, True))
     assert plain.tokens.count("[SEP]") == 1 and parsed.tokens.count("[SEP]") == 2
+    plain, parsed = (windows(bert, "a", "[SEP] b", parse_special_tokens=parse)[0] for parse in (False, True))
+    assert plain.tokens.count("[SEP]") == 2 and parsed.tokens.count("[SEP]") == 3
+
+
+def test_text_with_room_for_one_token_is_refused_as_too_long(bert: Tokenizer) -> None:
+    with pytest.raises(pellucid.InputError, match="more than the 3 that are read at once"):
+        windows(bert, TEXT, max_length=3)
 
 
 @pytest.mark.parametrize(

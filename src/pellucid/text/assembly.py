@@ -62,7 +62,6 @@ def add_special_tokens(backend: tokenizers.Tokenizer, settings: dict[str, Any]) 
         if known is None:
             further.setdefault(content, _added_token(token, special=True))
         elif not known.special:
-            known.special = True
             further[content] = known
     for token in extra:
         content = str(token_content(token))
