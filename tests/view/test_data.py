@@ -572,6 +572,9 @@ def test_tokens_of_a_decoder_are_spelled_by_its_own_vocabulary(
     config = Config.of("transformer", head=SequenceToSequenceLM(), **sizes, **tables)
     loaded = pellucid.build(config).reading(source).loaded
     model = pellucid.Model(dataclasses.replace(loaded, target_tokenizer=target))
+    for missing, problem in ((None, "is missing, and the decoder has a vocabulary of its own"), ("", "has no tokens")):
+        with pytest.raises(pellucid.InputError, match=f"^target {problem}"):
+            model.trace("a dog", target=missing)
     trace = model.trace("a dog", target="a fox")
     trace.save(tmp_path / "a.trace")
     for one in (trace, pellucid.open_trace(tmp_path / "a.trace")):

@@ -84,7 +84,9 @@ def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         try:
             found[name] = _plain([*value.items()] if name == "sequence_bias" and isinstance(value, Mapping) else value)
         except RecursionError as error:
-            raise InputError(f"{shorten(name)} holds lists within lists too deeply, or a list that holds itself") from error
+            raise InputError(
+                f"{shorten(name)} holds lists within lists too deeply, or a list that holds itself"
+            ) from error
     return found
 
 

@@ -133,7 +133,8 @@ def _prefix_ids(loaded: Loaded, after: Texts | None, pair: Texts | None, count: 
 
 
 def _decoder_ids(loaded: Loaded, ids: list[int], target: str | None) -> list[int]:
-    """The ids that an encoder-decoder's decoder reads: the start token, then the target or the text itself."""
+    """The ids that an encoder-decoder's decoder reads: the start token, then the target or, by the same
+    vocabulary, the text itself."""
     if not isinstance(loaded.module, EncoderDecoder):
         if target is not None:
             problem = f" was given, and a model of kind {loaded.config.kind!r} has no decoder beside it: leave it out"
@@ -144,4 +145,9 @@ def _decoder_ids(loaded: Loaded, ids: list[int], target: str | None) -> list[int
         raise InputError(Argument("target"), f" was given, and {head.name} judges the text itself: leave it out")
     if target is not None:
         ids = loaded.required_target_tokenizer.encode([target])[0].ids
+        if not ids:
+            raise InputError(Argument("target"), " has no tokens: give what the decoder reads")
+    elif loaded.target_tokenizer is not None:
+        problem = " is missing, and the decoder has a vocabulary of its own, in which it cannot read the text itself"
+        raise InputError(Argument("target"), f"{problem}: give what it reads")
     return loaded.module.shift_right(torch.tensor([ids], device="cpu"))[0].tolist()
