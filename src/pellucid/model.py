@@ -192,8 +192,7 @@ class Model(Editable):
     ) -> Trace:
         """One pass over a text, a pair of texts, or several of them, with the intermediate tensors kept by name.
 
-        target: the decoder's text, of an encoder-decoder, behind its start token; by default the text itself, which
-            a decoder with a vocabulary of its own cannot read.
+        target: what the decoder reads behind its start token; by default the text itself, in the same vocabulary.
         after: a text that a decoder has already read and holds in its cache; attention then has more columns than rows.
         keep: "all", "view" (what a page needs), a name, or several names; `*` matches anything:
             "layers.*.attention.weights". Names of the reference are accepted as well, and TransformerLens's, which

@@ -323,7 +323,7 @@ def test_value_of_the_wrong_type_is_reported_with_its_file(name: str, legacy: bo
 @pytest.mark.parametrize(
     ("file_settings", "options", "fragment"),
     [
-        ({"do_sample": True, "temperature": -1}, {"temperature": 0.5}, "temperature is -1"),
+        ({"do_sample": True, "temperature": -1}, {"temperature": 0.5, "seed": 0}, "temperature is -1"),
         ({"num_beams": 10**9}, {"num_beams": 1}, "num_beams is 1000000000, expected a whole number from 1 to 1,000"),
         ({"eos_token_id": -4}, None, "eos_token_id is -4"),
         ({"num_return_sequences": 3}, {"num_return_sequences": 1}, "num_return_sequences is 3"),
