@@ -107,7 +107,7 @@ def test_embed_writes_vectors_while_computing(tmp_path: Path) -> None:
         assert process.poll() is None  # many more are still to come
         rows = [first, *map(json.loads, process.stdout)]
         assert process.stderr is not None
-        assert f"2 of {2 * CHUNK_SIZE} texts were cut" in process.stderr.read()
+        assert f"2 of {2 * CHUNK_SIZE:,} texts were cut" in process.stderr.read()
     assert [row["text"] for row in rows] == lines
 
 

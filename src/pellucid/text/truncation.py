@@ -53,7 +53,7 @@ def warn_of_truncation(number: int, total: int, max_tokens: int | None, what: st
     """Logs how many of all texts were truncated, if any.  max_tokens: the number of tokens kept of each."""
     if number and max_tokens is not None:
         were, limit = "was" if number == 1 else "were", format_count(max_tokens, "token")
-        log.warning("%d of %s %s cut to %s", number, format_count(total, what), were, limit)
+        log.warning("%s of %s %s cut to %s", f"{number:,}", format_count(total, what), were, limit)
 
 
 def checked_ids(ids: Any) -> list[int]:

@@ -122,7 +122,7 @@ class TokenClassification(Objective):
             cut += any(one.cut for one in text_windows)
         if cut:
             were = f"{format_count(len(rows), 'sentence')} {'was' if cut == 1 else 'were'}"
-            log.warning("%d of %s cut: words cut off are neither trained on nor scored", cut, were)
+            log.warning("%s of %s cut: words cut off are neither trained on nor scored", f"{cut:,}", were)
         self._warn_of_changed_tags(rows)
         return found
 
