@@ -76,8 +76,9 @@ class PretrainedConfig:
             )
         facts, own = plain_numbers(config_dict), getattr(cls, "family", None)
         if isinstance(id2label := facts.get("id2label"), Mapping):
-            numbers = (str(int(i) if _is_number(i) else i) for i in id2label)
-            facts["id2label"] = dict(zip(numbers, map(_label_text, id2label.values())))  # as in a file
+            facts["id2label"] = {  # as in a file
+                str(int(i) if _is_number(i) else i): _label_text(label) for i, label in id2label.items()
+            }
         if "label2id" in facts:
             facts["label2id"] = _numbers_by_label(facts["label2id"])
         family = family_of_config({"model_type": own and own.model_type} | facts, "config_dict")

@@ -49,9 +49,8 @@ def check_count(name: str, value: object, maximum: int | None = 100_000_000, min
     """A whole number from `minimum` to `maximum`, also one of NumPy, as an int. Raises InputError for anything else."""
     number = as_integer(value)
     if number is None or number < minimum or (maximum is not None and number > maximum):
-        raise value_error(
-            name, value, f"a whole number from {minimum} {'on' if maximum is None else f'to {maximum:,}'}"
-        )
+        end = "on" if maximum is None else f"to {maximum:,}"
+        raise value_error(name, value, f"a whole number from {minimum} {end}")
     return number
 
 
