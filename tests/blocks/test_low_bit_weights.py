@@ -234,12 +234,24 @@ def test_outlier_does_not_affect_other_groups_of_its_row(bits: int, mean: float)
 
 
 @pytest.mark.parametrize(
-    ("without", "length", "vnni"),
-    [("avx512", 8, None), ("avx512 avxvnni", 8, False), ("avx512vnni", 16, False)],
-    ids=["vectors of 8", "vectors of 8 without VNNI", "vectors of 16 without VNNI"],
+    ("without", "length", "vnni", "multiplies_bytes"),
+    [
+        ("avx512", 8, None, True),
+        ("avx512 avxvnni", 8, False, True),
+        ("avx512 avxvnni avx2", 8, False, False),
+        ("avx512vnni", 16, False, True),
+        ("avx512vnni avx512bw", 16, False, False),
+    ],
+    ids=[
+        "vectors of 8",
+        "vectors of 8 without VNNI",
+        "vectors of 8 without byte products",
+        "vectors of 16 without VNNI",
+        "vectors of 16 without byte products",
+    ],
 )
 def test_kernels_for_another_processor_match_the_dequantised_matrix(
-    without: str, length: int, vnni: bool | None
+    without: str, length: int, vnni: bool | None, multiplies_bytes: bool
 ) -> None:
     """With shorter vectors, the kernel reads the 16 interleaved rows in two halves."""
     if length == 16 and not llvm.get_host_cpu_features().get("avx512f"):
@@ -254,16 +266,19 @@ llvm.get_host_cpu_name = lambda: {"x86-64-v3" if length == 8 else "x86-64-v4"!r}
 import tempfile, os
 os.environ["PELLUCID_CACHE"] = tempfile.mkdtemp()
 import torch
-from pellucid.blocks import low_bit_weights, low_bit_kernels
-assert low_bit_kernels.VECTOR == {length} and {vnni} in (None, low_bit_kernels.VNNI)
+from pellucid.blocks import low_bit_weights, low_bit_sums
+assert low_bit_sums.VECTOR == {length} and {vnni} in (None, low_bit_sums.VNNI)
+assert low_bit_sums.MULTIPLIES_BYTES is {multiplies_bytes}
+greatest = torch.ones(48, 64)
+greatest[:, ::32] = -1  # all other codes are the greatest, and so are all sums
+cases = [(torch.randn(48, 64), torch.randn(many, 64)) for many in (1, 5, 100)] + [(greatest, torch.ones(5, 64))]
 for quantise in (low_bit_weights.to_4_bits, low_bit_weights.to_6_bits):
-    table = quantise(48, 64, [torch.randn(48, 64)])
-    for many in (1, 5, 100):
-        x = torch.randn(many, 64)
+    for weight, x in cases:
+        table, many = quantise(48, 64, [weight]), len(x)
         expected = x.double() @ low_bit_weights.dequantised(table).double().T
         found = low_bit_weights.GroupedLinear(*table)(x)
         as_floats = many >= low_bit_weights.MIN_FLOAT_ROWS and low_bit_weights.fastest_dtype(x.device) == torch.bfloat16
-        tolerance = 0.02 if as_floats else 1e-4 if low_bit_kernels.VNNI else 1e-5
+        tolerance = 0.02 if as_floats else 1e-4 if low_bit_sums.MULTIPLIES_BYTES else 1e-5
         assert (found - expected).abs().max() < tolerance * expected.abs().max()
 assert low_bit_weights.usable_kernels() is not None
 """

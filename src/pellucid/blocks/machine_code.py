@@ -34,6 +34,7 @@ KERNEL_MODULES = (
     "simd",
     "kernels",
     "attention_kernels",
+    "low_bit_sums",
     "low_bit_kernels",
     "dequantise_kernels",
     "code_image",

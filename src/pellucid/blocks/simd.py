@@ -52,6 +52,13 @@ class VectorBuilder:
         one = self.builder.insert_element(anything, number, ir.IntType(32)(0))
         return self.builder.shuffle_vector(one, anything, splat(0, WHOLES))
 
+    def prefetch(self, address: Any, number: Any) -> None:
+        """Prefetches the cache line of the element `number` of the floats at an address."""
+        place, word = self.pointer(address, number, ir.IntType(8)), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [place.type, word, word, word])
+        prefetch = self.builder.module.declare_intrinsic("llvm.prefetch.p0", (), kind)
+        self.builder.call(prefetch, [place, word(0), word(3), word(1)])
+
     def sum(self, x: Any, y: Any) -> Any:
         return self.builder.fadd(x, y, flags=_FAST_MATH_FLAGS)
 
@@ -183,10 +190,7 @@ def _fetch(context: Any, address: Any) -> Any:
     """Prefetches the cache line at an address."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        pointer, word = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
-        prefetch = builder.module.declare_intrinsic("llvm.prefetch.p0", (), kind)
-        builder.call(prefetch, [builder.inttoptr(arguments[0], pointer), word(0), word(3), word(1)])
+        VectorBuilder(builder).prefetch(arguments[0], _WORD(0))
         return context.get_dummy_value()
 
     return types.void(int64), generate
