@@ -110,11 +110,11 @@ class CompiledRMSNorm(PackedRMSNorm):
     def forward(self, x: Tensor) -> Tensor:
         """Float[Tensor, "... hidden"]  ->  the same shape"""
         weight: Any = self._parameters["weight"]  # attribute lookup takes as long as half of this step
+        width = weight.shape[0]
         steps = _kernels_for(x, weight)
-        if steps is None or x.shape[-1:] != weight.shape or x.numel() > MAX_SINGLE_THREAD_ROWS * len(weight):
+        if steps is None or x.shape[-1] != width or x.numel() > MAX_SINGLE_THREAD_ROWS * width:
             return super().forward(x)  # which raises the error for a wrong width
-        gain = self.current_gain()
-        return steps.norm(x.float().contiguous(), gain, self.eps * len(gain))
+        return steps.norm(x.float().contiguous(), self.current_gain(), self.eps * width)
 
 
 class CompiledGatedFeedForward(PackedGatedFeedForward):
