@@ -80,9 +80,11 @@ class CompiledLinear(Hookless):
         steps = _kernels_for(x)
         if steps is None or x.numel() > self.max_plain_rows * self.in_features or x.shape[-1:] != (self.in_features,):
             return self.many(x)  # which raises the error for a wrong width
-        product = steps.product(x.float().reshape(-1, self.in_features).contiguous(), self.tables)
+        rows = x if x.dim() == 2 else x.reshape(-1, self.in_features)
+        product = steps.product(rows.float().contiguous(), self.tables)
         product = product if self.activation is None else ACTIVATIONS[self.activation](product)
-        return product.view(*x.shape[:-1], product.shape[-1]).to(self.dtype)
+        product = product if x.dim() == 2 else product.view(*x.shape[:-1], product.shape[-1])
+        return product if self.dtype == torch.float32 else product.to(self.dtype)
 
 
 def compiled_linear(
